@@ -1,0 +1,81 @@
+# Every target sets up what it needs in $(VENV) and remembers it in stamp files, so a second run costs nothing.
+# Another interpreter: make test PYTHON=python3.13 VENV=.venv-3.13
+
+PYTHON         ?= python3
+VENV           ?= .venv
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS    ?=
+UV_VERSION     ?= 0.13.7
+
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip install -q --disable-pip-version-check
+CODE  = $(wildcard src tests examples)
+MADE := $(VENV)/.made
+RUN  := $(VENV)/.run
+DEV  := $(VENV)/.dev
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test check bench proof lock clean
+
+help: ## Show this text
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: $(RUN) ## See it work: agents, a crash, and who takes over
+	@$(BIN)/interlock demo
+
+test: $(DEV) ## Run the tests
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+
+check: $(DEV) ## Check format, lint and types, then run the tests
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/mypy $(CODE)
+	@$(MAKE) --no-print-directory test
+
+bench: $(RUN) ## Measure this machine
+	@$(BIN)/interlock bench
+
+proof: $(DEV) ## Run the long searches for a broken promise
+	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
+
+# Keeps the pins that still fit; `make lock UPGRADE=--upgrade` moves them all.
+# dev.txt comes first and bounds run.txt, so that the two never disagree.
+COMPILE = "$$tool/bin/uv" pip compile -q --no-config --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group build
+
+lock: $(MADE) ## Pin the dependencies again, with hashes
+	@echo "Pinning the dependencies in requirements/"
+	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
+	$(BIN)/python -m venv "$$tool" && \
+	"$$tool/bin/python" -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) && \
+	$(COMPILE) --extra dev -o requirements/dev.txt && \
+	$(COMPILE) -c requirements/dev.txt -o requirements/run.txt
+
+clean: ## Remove the virtual environment, caches and builds
+	@rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(MADE):
+	@command -v "$(PYTHON)" >/dev/null || \
+		{ echo "Interlock needs Python 3.11 or newer, but there is no $(PYTHON): install it (Debian: apt install python3 python3-venv)." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Interlock needs Python 3.11 or newer, but $(PYTHON) is $$("$(PYTHON)" -V 2>&1): try make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments: install them (Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$("$(PYTHON)" -V)"
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(RUN): requirements/run.txt pyproject.toml | $(MADE)
+	@echo "Installing Interlock and its dependencies"
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --no-build-isolation --no-deps -e .
+	@touch $@
+
+# dev.txt holds all of run.txt, so this serves `make demo` too.
+$(DEV): requirements/dev.txt requirements/run.txt pyproject.toml | $(MADE)
+	@echo "Installing Interlock, its dependencies and the development tools"
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@$(PIP) --no-build-isolation --no-deps -e .
+	@touch $(RUN) $@

@@ -1,0 +1,286 @@
+"""Interlock for event loops: the same names as ``interlock.connect``, awaited.
+
+    async with await aio.connect(agent="ada") as fleet:
+        async with fleet.lock("merge") as held:
+            await deploy(fencing_token=held.token)
+
+If a lock is lost inside its block, the block is cancelled in time and raises Lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from interlock.clock import Clock
+from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.session import TTL
+from interlock.errors import InterlockError
+from interlock.places import find_store
+from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
+from interlock.services.held import Holding, take
+from interlock.services.runner import Runner
+from interlock.services.steps import Op, drive_async
+from interlock.store import Store
+from interlock.stores import open_store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def awaited(
+    call: Callable[Concatenate[Any, P], Op[T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A call of the services as a method to await."""
+
+    @wraps(call)
+    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        calls = self._calls
+        return drive_async(call(calls, *args, **kwargs), calls._desk.store)  # noqa: SLF001
+
+    return method
+
+
+class _Noun:
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+
+
+class Locks(_Noun):
+    """Locks, by name."""
+
+    acquire = awaited(LockCalls.acquire)
+    release = awaited(LockCalls.release)
+    heartbeat = awaited(LockCalls.heartbeat)
+    list = awaited(LockCalls.list)
+    show = awaited(LockCalls.show)
+
+
+class Agents(_Noun):
+    """Agents, which are their sessions."""
+
+    join = awaited(AgentCalls.join)
+    leave = awaited(AgentCalls.leave)
+    beat = awaited(AgentCalls.beat)
+    list = awaited(AgentCalls.list)
+    show = awaited(AgentCalls.show)
+
+
+class Record(_Noun):
+    """What happened."""
+
+    log = awaited(RecordCalls.log)
+    follow = awaited(RecordCalls.follow)
+
+
+class Held:
+    """A lock in our hands."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to whatever the lock protects."""
+        return self._holding.grant.token or 0
+
+    @property
+    def outcome(self) -> object:
+        """How we got it: Acquired or Reclaimed."""
+        return self._holding.grant
+
+    @property
+    def lost(self) -> bool:
+        """Whether we may no longer rely on it; costs nothing, ask often."""
+        return self._holding.lost()
+
+    def check(self) -> Awaitable[Proof]:
+        """Ask the store whether we still hold; raises Lost if not.
+
+        The proof can be carried by another commit (``given=[await held.check()]``), which then
+        happens only while this grant lives.
+        """
+        return drive_async(self._holding.check(), self._holding.desk.store)
+
+    def release(self) -> Awaitable[ReleaseOutcome]:
+        """Give it back before the block ends."""
+        return drive_async(self._holding.release(), self._holding.desk.store)
+
+
+class LockBlock:
+    """``async with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
+
+    def __init__(self, fleet: Fleet, name: str, terms: dict[str, Any]) -> None:
+        self._fleet = fleet
+        self._name = name
+        self._terms = terms
+        self._held: Held | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    async def __aenter__(self) -> Held:
+        desk = self._fleet._desk  # noqa: SLF001 - two classes of one thing
+        self._task = asyncio.current_task()
+        holding = await drive_async(take(desk, self._name, self._cancel, **self._terms), desk.store)
+        self._held = Held(holding)
+        self._fleet._keep(self._cancel)  # noqa: SLF001
+        return self._held
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        held, self._held = self._held, None
+        if held is None or self._task is None:
+            return
+        self._fleet._forget(self._cancel)  # noqa: SLF001
+        ours = self._cancelled and self._task.uncancel() == 0
+        lost = held.lost
+        with suppress(InterlockError):
+            await held.release()
+        if (ours and kind is asyncio.CancelledError) or (lost and kind is None):
+            raise held._holding.over() from None  # noqa: SLF001
+
+    def _cancel(self) -> None:
+        if self._held is not None and self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+
+class Fleet(_Noun):
+    """A client of one store: what ``connect`` returns."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(FleetCalls(desk))
+        self._desk = desk
+        self.locks = Locks(LockCalls(desk))
+        self.agents = Agents(AgentCalls(desk))
+        self.record = Record(RecordCalls(desk))
+        self._closed = False
+        self._nudge = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._blocks: list[Callable[[], None]] = []
+
+    maintain = awaited(FleetCalls.maintain)
+    why = awaited(FleetCalls.why)
+
+    @property
+    def session(self) -> str:
+        """The id of our session."""
+        return self._desk.seat.who.session
+
+    @property
+    def store(self) -> Store:
+        """The store that we are connected to."""
+        return self._desk.store
+
+    def lock(
+        self,
+        name: str,
+        *,
+        wait: float | str = float("inf"),
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: Any = None,
+        given: Sequence[Proof] = (),
+    ) -> LockBlock:
+        """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
+
+        If we cannot renew in time, the block is cancelled before anybody else may start, and
+        raises Lost.
+        """
+        terms = {
+            "wait": wait,
+            "ttl": ttl,
+            "max_hold": max_hold,
+            "metadata": metadata,
+            "given": given,
+        }
+        return LockBlock(self, name, terms)
+
+    async def close(self) -> None:
+        """Leave, giving back whatever lives by our session, and let go of the store."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(InterlockError):
+            if self._desk.session_lease is not None:
+                await self.agents.leave()
+        self._desk.store.close()
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _keep(self, block: Callable[[], None] | None = None) -> None:
+        """Renew our leases from a task, and watch over them from another."""
+        if block is not None:
+            self._blocks.append(block)
+        self._nudge.set()
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
+
+    def _forget(self, block: Callable[[], None]) -> None:
+        self._blocks.remove(block)
+
+    def session_lost(self) -> None:
+        """Our session is over: so is every block that lives by it."""
+        for block in list(self._blocks):
+            block()
+
+    async def _beat(self) -> None:
+        keeper = self._desk.keeper
+        pause = 0.0
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._nudge.wait(), max(keeper.wait(), pause))
+            self._nudge.clear()
+            pause = 0.0
+            if keeper.wait() <= 0:
+                try:
+                    await drive_async(keeper.beat(), self._desk.store)
+                except InterlockError:
+                    pause = 0.1
+
+    async def _watch(self) -> None:
+        keeper = self._desk.keeper
+        while True:
+            await asyncio.sleep(min(keeper.time_left(), 0.5))
+            keeper.expire()
+
+
+async def connect(
+    url: str | None = None,
+    agent: str | None = None,
+    *,
+    session: str | None = None,
+    ttl: float = TTL,
+    trace: str = "",
+    join: bool = True,
+    clock: Clock | None = None,
+    store: Store | None = None,
+) -> Fleet:
+    """Connect to a store; with an agent's name, begin a session under it.
+
+    Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
+    nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
+    """
+    if store is None:
+        store = open_store(url) if url else open_store(find_store(), create=False)
+    try:
+        desk = Desk(store, agent, trace, Runner(store, clock=clock))
+        fleet = Fleet(desk)
+        if session is not None:
+            await drive_async(desk.resume(session), store)
+        elif agent is not None and join:
+            await drive_async(desk.join(ttl, fleet.session_lost), store)
+            fleet._keep()  # noqa: SLF001
+    except BaseException:
+        store.close()
+        raise
+    return fleet

@@ -1,0 +1,289 @@
+"""Interlock for programs that may block.
+
+    with interlock.connect(agent="ada") as fleet:
+        with fleet.lock("merge") as held:
+            deploy(fencing_token=held.token)
+
+Calls that may find somebody else in the way return what they found (``Acquired | Busy | ...``);
+a ``with`` block cannot return, so it raises.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from interlock.clock import Clock
+from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.session import TTL
+from interlock.errors import InterlockError, Lost
+from interlock.places import find_store
+from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
+from interlock.services.held import Holding, take
+from interlock.services.runner import Runner
+from interlock.services.steps import Op, drive
+from interlock.store import Store
+from interlock.stores import open_store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def blocking(call: Callable[Concatenate[Any, P], Op[T]]) -> Callable[Concatenate[Any, P], T]:
+    """A call of the services as a method that returns its outcome."""
+
+    @wraps(call)
+    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(call(self._calls, *args, **kwargs), self._calls._desk.store)  # noqa: SLF001
+
+    return method
+
+
+class _Noun:
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+
+
+class Locks(_Noun):
+    """Locks, by name."""
+
+    acquire = blocking(LockCalls.acquire)
+    release = blocking(LockCalls.release)
+    heartbeat = blocking(LockCalls.heartbeat)
+    list = blocking(LockCalls.list)
+    show = blocking(LockCalls.show)
+
+
+class Agents(_Noun):
+    """Agents, which are their sessions."""
+
+    join = blocking(AgentCalls.join)
+    leave = blocking(AgentCalls.leave)
+    beat = blocking(AgentCalls.beat)
+    list = blocking(AgentCalls.list)
+    show = blocking(AgentCalls.show)
+
+
+class Record(_Noun):
+    """What happened."""
+
+    log = blocking(RecordCalls.log)
+    follow = blocking(RecordCalls.follow)
+
+
+class Held:
+    """A lock in our hands."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to whatever the lock protects."""
+        return self._holding.grant.token or 0
+
+    @property
+    def outcome(self) -> object:
+        """How we got it: Acquired or Reclaimed."""
+        return self._holding.grant
+
+    @property
+    def lost(self) -> bool:
+        """Whether we may no longer rely on it; costs nothing, ask often."""
+        return self._holding.lost()
+
+    def check(self) -> Proof:
+        """Ask the store whether we still hold; raises Lost if not.
+
+        The proof can be carried by another commit (``given=[held.check()]``), which then happens
+        only while this grant lives.
+        """
+        return self._drive(self._holding.check())
+
+    def release(self) -> ReleaseOutcome:
+        """Give it back before the block ends."""
+        return self._drive(self._holding.release())
+
+    def _drive(self, op: Op[T]) -> T:
+        return drive(op, self._holding.desk.store)
+
+
+class LockBlock:
+    """``with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
+
+    def __init__(self, fleet: Fleet, name: str, *, interrupt: bool, terms: dict[str, Any]) -> None:
+        self._fleet = fleet
+        self._name = name
+        self._interrupt = interrupt
+        self._terms = terms
+        self._held: Held | None = None
+        self._thread = 0
+
+    def __enter__(self) -> Held:
+        desk = self._fleet._desk  # noqa: SLF001 - two classes of one thing
+        self._thread = threading.get_ident()
+        on_lost = self._raise_in_thread if self._interrupt else _nothing
+        holding = drive(take(desk, self._name, on_lost, **self._terms), desk.store)
+        self._held = Held(holding)
+        self._fleet._keep(watch=self._interrupt)  # noqa: SLF001
+        return self._held
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        held, self._held = self._held, None
+        if held is None:
+            return
+        lost = held.lost
+        with suppress(InterlockError):
+            held.release()
+        if lost and kind is None:
+            raise held._holding.over()  # noqa: SLF001
+
+    def _raise_in_thread(self) -> None:
+        if self._held is None:
+            return
+        import ctypes
+
+        thread = ctypes.c_ulong(self._thread)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Lost))
+
+
+class Fleet(_Noun):
+    """A client of one store: what ``connect`` returns."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(FleetCalls(desk))
+        self._desk = desk
+        self.locks = Locks(LockCalls(desk))
+        self.agents = Agents(AgentCalls(desk))
+        self.record = Record(RecordCalls(desk))
+        self._stopped = False
+        self._nudge = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    maintain = blocking(FleetCalls.maintain)
+    why = blocking(FleetCalls.why)
+
+    @property
+    def session(self) -> str:
+        """The id of our session."""
+        return self._desk.seat.who.session
+
+    @property
+    def store(self) -> Store:
+        """The store that we are connected to."""
+        return self._desk.store
+
+    def lock(
+        self,
+        name: str,
+        *,
+        wait: float | str = float("inf"),
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: Any = None,
+        given: Sequence[Proof] = (),
+        interrupt: bool = False,
+    ) -> LockBlock:
+        """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
+
+        If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
+        with ``interrupt`` the exception strikes inside the block, as soon as possible.
+        """
+        terms = {
+            "wait": wait,
+            "ttl": ttl,
+            "max_hold": max_hold,
+            "metadata": metadata,
+            "given": given,
+        }
+        return LockBlock(self, name, interrupt=interrupt, terms=terms)
+
+    def close(self) -> None:
+        """Leave, giving back whatever lives by our session, and let go of the store."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._nudge.set()
+        with suppress(InterlockError):
+            if self._desk.session_lease is not None:
+                self.agents.leave()
+        for thread in self._threads:
+            thread.join(timeout=1.0)
+        self._desk.store.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep(self, *, watch: bool = False) -> None:
+        """Renew our leases from a thread of their own, and watch over them if asked to."""
+        self._nudge.set()
+        names = {thread.name for thread in self._threads}
+        for name, loop in (("interlock-beat", self._beat), ("interlock-watch", self._watch)):
+            if name not in names and (watch or loop == self._beat):
+                thread = threading.Thread(target=loop, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _beat(self) -> None:
+        keeper = self._desk.keeper
+        pause = 0.0
+        while not self._stopped:
+            self._nudge.wait(max(keeper.wait(), pause))
+            self._nudge.clear()
+            pause = 0.0
+            if not self._stopped and keeper.wait() <= 0:
+                try:
+                    drive(keeper.beat(), self._desk.store)
+                except InterlockError:
+                    pause = 0.1
+                keeper.expire()
+
+    def _watch(self) -> None:
+        keeper = self._desk.keeper
+        while not self._stopped:
+            threading.Event().wait(min(keeper.time_left(), 0.5))
+            keeper.expire()
+
+
+def connect(
+    url: str | None = None,
+    agent: str | None = None,
+    *,
+    session: str | None = None,
+    ttl: float = TTL,
+    trace: str = "",
+    join: bool = True,
+    clock: Clock | None = None,
+    store: Store | None = None,
+) -> Fleet:
+    """Connect to a store; with an agent's name, begin a session under it.
+
+    Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
+    nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
+    """
+    if store is None:
+        store = open_store(url) if url else open_store(find_store(), create=False)
+    try:
+        desk = Desk(store, agent, trace, Runner(store, clock=clock))
+        fleet = Fleet(desk)
+        if session is not None:
+            drive(desk.resume(session), store)
+        elif agent is not None and join:
+            drive(desk.join(ttl), store)
+            fleet._keep()  # noqa: SLF001
+    except BaseException:
+        store.close()
+        raise
+    return fleet
+
+
+def _nothing() -> None: ...
+
+
+__all__ = ["Agents", "Fleet", "Held", "LockBlock", "Locks", "Record", "connect"]

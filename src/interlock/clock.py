@@ -1,0 +1,32 @@
+"""Time as a parameter.
+
+Durations and deadlines use the monotonic side, which no administrator and no NTP can turn back;
+the wall side is for people and for retention only.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the product knows of time."""
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward."""
+
+    def wall(self) -> float:
+        """Seconds since 1970, as people see them; may jump."""
+
+
+class SystemClock:
+    """The clocks of this machine; monotonic seconds are the same in all of its processes."""
+
+    def monotonic(self) -> float:
+        """Seconds since the machine started."""
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()

@@ -1,0 +1,59 @@
+"""Where everything stands: the only module that makes or parses keys.
+
+``/`` separates the parts of a key, so inside a part it is percent-encoded.
+
+    locks/{name}          the lock: its grant and its waiters, one item
+    sessions/{session}    who this incarnation of an agent is
+    live/{id}             liveness of a session or of a grant; the only keys that lapse
+    live/{grant}.limit    put once for the maximum hold and never renewed
+    live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
+    wake/{grant}          a signal, never stored: your turn came, look again
+    meta/base             what is added to a revision to make a token
+"""
+
+from __future__ import annotations
+
+LOCKS = "locks/"
+SESSIONS = "sessions/"
+LIVE = "live/"
+BASE = "meta/base"
+
+
+def part(name: str) -> str:
+    """A name as one part of a key."""
+    return name.replace("/", "%2F")
+
+
+def name(part: str) -> str:
+    """The name that a part of a key stands for."""
+    return part.replace("%2F", "/")
+
+
+def lock(lock: str) -> str:
+    """The item that is this lock."""
+    return LOCKS + part(lock)
+
+
+def session(session: str) -> str:
+    """The item that says who a session is."""
+    return SESSIONS + session
+
+
+def live(id_: str) -> str:
+    """The liveness of a session or a grant."""
+    return LIVE + id_
+
+
+def limit(grant: str) -> str:
+    """The liveness that ends with the maximum hold of a grant."""
+    return f"{LIVE}{grant}.limit"
+
+
+def refused(grant: str) -> str:
+    """The mark that a refusal in favour of this grant was recorded not long ago."""
+    return f"{LIVE}{grant}.refused"
+
+
+def wake(grant: str) -> str:
+    """The signal that tells a waiter to look again."""
+    return f"wake/{grant}"

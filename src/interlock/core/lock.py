@@ -1,0 +1,526 @@
+"""Locks: one holder, first come first served, and a token that fences the past.
+
+The state is one item, ``locks/{name}``: the grant, and the waiters behind it in their order.
+No item means that the lock is free; there are never waiters without a grant.
+
+    free ──acquire──> held ──release──> free, or held by the first live waiter, in one commit
+                       │
+                       └─ a liveness key of the grant is gone: stale
+                          whoever meets it passes it on: to the first live waiter, else to itself
+
+A grant lives as long as *all* of its liveness keys: that of its session, or one of its own when
+it has a ttl, and one more that is never renewed when it has a maximum hold.  A grant never
+disappears by itself, and a lapsed one is never revived: its holder may only come again.
+
+The identity of a caller is the grant it carries, not its name.  Two tasks of one session are two
+callers; so acquiring again is ``extended`` only for a call that carries the grant (its token) or
+speaks for its whole session (a shell), and ``busy`` for everybody else.
+
+The token of a grant is the base of the store plus the revision that wrote the grant.  Nobody
+knows that revision before the commit, so a fresh grant is stored without its token and has that
+of its item; the next writer of the item fills it in (``seen``).
+
+A waiter that is promoted while it sleeps has not agreed to anything yet.  If its grant lives by a
+ttl of its own, it starts with a short one (CLAIM_WINDOW), which the waiter stretches when it
+wakes: a waiter that died meanwhile costs seconds, not its whole ttl.
+
+Refusals (``fenced``: an older token; ``not_owner``: never held) change nothing but are recorded,
+the first one for each grant and minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.errors import NotAllowed
+
+CLAIM_WINDOW = 30.0
+WAITERS = 1000
+REFUSAL_WINDOW = 60.0
+
+
+class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who holds the lock, since when, and what keeps it alive."""
+
+    id: str
+    agent: str
+    session: str
+    live: tuple[str, ...]
+    since: float
+    ttl: float | None = None
+    max_hold: float | None = None
+    metadata: Any = None
+    token: int | None = None
+    reclaimed_from: str = ""
+
+
+class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who is next, and on what terms; ``id`` becomes the id of its grant."""
+
+    id: str
+    agent: str
+    session: str
+    live: str
+    since: float
+    ttl: float | None = None
+    max_hold: float | None = None
+    metadata: Any = None
+
+
+class Lock(Struct, frozen=True, omit_defaults=True):
+    """A lock that is held."""
+
+    grant: Grant
+    waiters: tuple[Waiter, ...] = ()
+
+
+class Acquire(Struct, frozen=True, kw_only=True):
+    """Take the lock, extend the grant that is carried, or (``wait``) queue for it."""
+
+    lock: str
+    grant: str
+    agent: str
+    session: str
+    ttl: float | None = None
+    max_hold: float | None = None
+    metadata: Any = None
+    token: int | None = None
+    whole_session: bool = False
+    session_ttl: float = 0.0
+    wait: bool = False
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who speaks about a grant: its token under the holder's name, or the session that has it."""
+
+    lock: str
+    agent: str
+    session: str
+    token: int | None = None
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """Ownership as a value: a commit that carries it happens only while the grant lives."""
+
+    lock: str
+    grant: str
+    token: int
+
+
+class Granted(Outcome, frozen=True, kw_only=True):
+    """What every grant says."""
+
+    lock: str
+    holder: str
+    token: int | None = None
+    expires_in: float | None = None
+    grant: str = ""
+
+
+class Acquired(Granted, frozen=True, kw_only=True, tag="acquired"):
+    """The lock was free, or handed over, and is yours."""
+
+
+class Extended(Granted, frozen=True, kw_only=True, tag="extended"):
+    """You had it and keep it."""
+
+
+class Reclaimed(Granted, frozen=True, kw_only=True, tag="reclaimed"):
+    """It is yours; its last holder (``reclaimed_from``) went stale."""
+
+    reclaimed_from: str
+
+
+class Busy(Outcome, frozen=True, kw_only=True, tag="busy"):
+    """Somebody else holds it."""
+
+    exit_status = 1
+    lock: str
+    holder: str
+    since: float
+    expires_in: float | None = None
+    waiters: int = 0
+
+
+class Waiting(Outcome, frozen=True, kw_only=True, tag="waiting"):
+    """In the queue, with so many before you; look again when the holder's liveness may lapse."""
+
+    exit_status = 1
+    lock: str
+    holder: str
+    before: int
+
+
+class Gone(Outcome, frozen=True, kw_only=True, tag="gone"):
+    """Not in the queue any more: our liveness lapsed and somebody cleaned up."""
+
+    exit_status = 1
+    lock: str
+
+
+class Released(Outcome, frozen=True, kw_only=True, tag="released"):
+    """It was yours and is not any more; ``next`` has it now, if anybody waited."""
+
+    lock: str
+    next: str = ""
+
+
+class AlreadyFree(Outcome, frozen=True, kw_only=True, tag="already_free"):
+    """Nobody holds it."""
+
+    lock: str
+
+
+class NotOwner(Outcome, frozen=True, kw_only=True, tag="not_owner"):
+    """Somebody else holds it, and you never did."""
+
+    exit_status = 1
+    lock: str
+    holder: str
+
+
+class Fenced(Outcome, frozen=True, kw_only=True, tag="fenced"):
+    """Your grant is over: a later token exists."""
+
+    exit_status = 1
+    lock: str
+    holder: str = ""
+    token: int | None = None
+
+
+AcquireOutcome: TypeAlias = Acquired | Extended | Reclaimed | Busy | Fenced
+ReleaseOutcome: TypeAlias = Released | AlreadyFree | NotOwner | Fenced
+BeatOutcome: TypeAlias = Extended | NotOwner | Fenced
+
+
+def seen(lock: Lock, token: int) -> Lock:
+    """The lock as a reader knows it: a fresh grant gets the token of the item that holds it."""
+    if lock.grant.token is not None:
+        return lock
+    return Lock(replace(lock.grant, token=token), lock.waiters)
+
+
+def alive(grant: Grant, live: AbstractSet[str]) -> bool:
+    """Whether all that keeps the grant alive still is."""
+    return all(key in live for key in grant.live)
+
+
+def carried(grant: Grant, caller: Caller) -> bool:
+    """Whether the caller speaks for this grant."""
+    if caller.token is None:
+        return grant.session == caller.session
+    return grant.token == caller.token and grant.agent == caller.agent
+
+
+def proves(lock: Lock | None, proof: Proof, live: AbstractSet[str]) -> bool:
+    """Whether the grant that a proof speaks of is still the one that holds, and lives."""
+    return lock is not None and lock.grant.id == proof.grant and alive(lock.grant, live)
+
+
+def acquire(
+    lock: Lock | None, command: Acquire, live: AbstractSet[str], now: float
+) -> Decision[AcquireOutcome | Waiting]:
+    """Free: take it.  Carried: extend it.  Stale: pass it on.  Otherwise busy, or queue."""
+    if lock is None:
+        return _take(command, now, (), "")
+    if not alive(lock.grant, live):
+        return _reclaim_for(lock, command, live, now)
+    if _carries(lock.grant, command):
+        return _extend(command.lock, lock, command.metadata, command.session_ttl)
+    if not command.wait:
+        return Decision(outcome=busy(command.lock, lock))
+    return _queue(lock, command, now, ())
+
+
+def look(
+    lock: Lock | None, name: str, grant: str, live: AbstractSet[str], now: float
+) -> Decision[Acquired | Reclaimed | Waiting | Gone]:
+    """What a waiter does when it wakes: take what it was given, or pass a stale grant on."""
+    if lock is None:
+        return Decision(outcome=Gone(lock=name))
+    if lock.grant.id == grant:
+        outcome = granted(name, lock.grant) if alive(lock.grant, live) else Gone(lock=name)
+        return Decision(outcome=outcome)
+    if not any(waiter.id == grant for waiter in lock.waiters):
+        return Decision(outcome=Gone(lock=name))
+    if alive(lock.grant, live):
+        return Decision(outcome=_waiting(name, lock, grant))
+    passed, decision = _pass_on(lock, name, live, now, stale=True)
+    if passed is None:
+        return Decision(outcome=Gone(lock=name))
+    return replace(decision, outcome=_standing(name, passed, grant), verb="lock.reclaim")
+
+
+def withdraw(
+    lock: Lock | None, name: str, grant: str, live: AbstractSet[str], now: float
+) -> Decision[Acquired | Reclaimed | Busy | Gone]:
+    """Leave the queue, unless the lock came to us at the last moment."""
+    decision = look(lock, name, grant, live, now)
+    if not isinstance(decision.outcome, Waiting):
+        return decision  # type: ignore[return-value]  # narrowed: the outcome is no Waiting
+    assert lock is not None  # noqa: S101 - Waiting means that there is a lock
+    if decision.changes:
+        lock = decision.puts[0].value  # type: ignore[assignment]  # the passed-on lock
+    assert lock is not None  # noqa: S101
+    left = Lock(lock.grant, tuple(waiter for waiter in lock.waiters if waiter.id != grant))
+    return Decision(
+        outcome=busy(name, left),
+        verb="lock.withdraw",
+        thing=f"lock/{name}",
+        puts=(Write(keys.lock(name), left), *decision.puts[1:]),
+        deletes=decision.deletes,
+        signals=decision.signals,
+        events=decision.events,
+    )
+
+
+def release(
+    lock: Lock | None, caller: Caller, live: AbstractSet[str], now: float
+) -> Decision[ReleaseOutcome]:
+    """Give it back, and hand it to the first live waiter in the same commit."""
+    if lock is None:
+        return Decision(outcome=AlreadyFree(lock=caller.lock))
+    if not carried(lock.grant, caller):
+        return _refuse(lock, caller, live, "lock.release")
+    passed, decision = _pass_on(lock, caller.lock, live, now, stale=False)
+    return replace(
+        decision,
+        outcome=Released(lock=caller.lock, next=passed.grant.agent if passed else ""),
+        verb="lock.release",
+    )
+
+
+def beat(
+    lock: Lock | None, caller: Caller, live: AbstractSet[str], session_ttl: float
+) -> Decision[BeatOutcome]:
+    """Renew what keeps the grant alive; a grant that lapsed is not revived."""
+    if lock is None:
+        return Decision(outcome=Fenced(lock=caller.lock))
+    if not carried(lock.grant, caller):
+        return _refuse(lock, caller, live, "lock.beat")
+    if not alive(lock.grant, live):
+        return Decision(outcome=Fenced(lock=caller.lock, holder=lock.grant.agent))
+    return _extend(caller.lock, lock, None, session_ttl)
+
+
+def reclaim(lock: Lock, name: str, live: AbstractSet[str], now: float) -> Decision[str]:
+    """Free a stale lock for nobody in particular: maintenance.  The outcome says what happened."""
+    if alive(lock.grant, live):
+        return Decision(outcome="alive")
+    _, decision = _pass_on(lock, name, live, now, stale=True)
+    return replace(decision, outcome="reclaimed", verb="lock.reclaim")
+
+
+def busy(name: str, lock: Lock, expires_in: float | None = None) -> Busy:
+    """The answer that names the holder."""
+    return Busy(
+        lock=name,
+        holder=lock.grant.agent,
+        since=lock.grant.since,
+        expires_in=expires_in,
+        waiters=len(lock.waiters),
+    )
+
+
+def granted(name: str, grant: Grant, expires_in: float | None = None) -> Acquired | Reclaimed:
+    """The answer for the holder of this grant."""
+    common = {
+        "lock": name,
+        "holder": grant.agent,
+        "token": grant.token,
+        "expires_in": expires_in,
+        "grant": grant.id,
+    }
+    if grant.reclaimed_from:
+        return Reclaimed(reclaimed_from=grant.reclaimed_from, **common)  # type: ignore[arg-type]
+    return Acquired(**common)  # type: ignore[arg-type]
+
+
+def next_alive(lock: Lock, live: AbstractSet[str]) -> Waiter | None:
+    """The first waiter that still lives."""
+    return next((waiter for waiter in lock.waiters if waiter.live in live), None)
+
+
+def _carries(grant: Grant, command: Acquire) -> bool:
+    if command.token is None:
+        return command.whole_session and grant.session == command.session
+    return grant.token == command.token and grant.agent == command.agent
+
+
+def _take(
+    command: Acquire, now: float, waiters: tuple[Waiter, ...], stale: str
+) -> Decision[AcquireOutcome | Waiting]:
+    waiter = _waiter(command, now)
+    grant = _grant(waiter, now, stale)
+    events = (Event("lock:acquired", command.agent),)
+    if stale:
+        events = (Event("lock:reclaimed", stale), *events)
+    return Decision(
+        outcome=granted(command.lock, grant, command.ttl or command.session_ttl),
+        verb="lock.acquire",
+        thing=f"lock/{command.lock}",
+        puts=(Write(keys.lock(command.lock), Lock(grant, waiters)), *_liveness(grant, command.lock)),
+        events=events,
+    )
+
+
+def _reclaim_for(
+    lock: Lock, command: Acquire, live: AbstractSet[str], now: float
+) -> Decision[AcquireOutcome | Waiting]:
+    passed, decision = _pass_on(lock, command.lock, live, now, stale=True)
+    if passed is None:
+        taken = _take(command, now, (), lock.grant.agent)
+        return replace(taken, deletes=_dead_keys(lock.grant))
+    if not command.wait:
+        return replace(decision, outcome=busy(command.lock, passed), verb="lock.reclaim")
+    queued = _queue(passed, command, now, decision.puts[1:])
+    return replace(
+        queued, deletes=decision.deletes, signals=decision.signals, events=decision.events
+    )
+
+
+def _queue(
+    lock: Lock, command: Acquire, now: float, also: tuple[Write, ...]
+) -> Decision[AcquireOutcome | Waiting]:
+    if len(lock.waiters) >= WAITERS:
+        raise NotAllowed(
+            f"{WAITERS} already wait for lock {command.lock!r}; try again later, or without --wait"
+        )
+    queued = Lock(lock.grant, (*lock.waiters, _waiter(command, now)))
+    return Decision(
+        outcome=_waiting(command.lock, queued, command.grant),
+        verb="lock.wait",
+        thing=f"lock/{command.lock}",
+        puts=(Write(keys.lock(command.lock), queued), *also),
+    )
+
+
+def _extend(name: str, lock: Lock, metadata: object, session_ttl: float) -> Decision[Extended]:
+    grant = lock.grant
+    ttl = grant.ttl or session_ttl
+    outcome = Extended(
+        lock=name, holder=grant.agent, token=grant.token, expires_in=ttl, grant=grant.id
+    )
+    renewal = Write(grant.live[0], _tag(grant, name), ttl)
+    if metadata is None or metadata == grant.metadata:
+        return Decision(outcome=outcome, puts=(renewal,), quiet=True)
+    changed = Lock(replace(grant, metadata=metadata), lock.waiters)
+    return Decision(
+        outcome=outcome,
+        verb="lock.extend",
+        thing=f"lock/{name}",
+        puts=(Write(keys.lock(name), changed), renewal),
+    )
+
+
+def _refuse(
+    lock: Lock, caller: Caller, live: AbstractSet[str], verb: str
+) -> Decision[NotOwner | Fenced]:
+    grant = lock.grant
+    older = caller.token is not None and grant.token is not None and caller.token < grant.token
+    outcome: NotOwner | Fenced = NotOwner(lock=caller.lock, holder=grant.agent)
+    if older:
+        outcome = Fenced(lock=caller.lock, holder=grant.agent, token=grant.token)
+    mark = keys.refused(grant.id)
+    if mark in live:
+        return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome,
+        verb=verb,
+        thing=f"lock/{caller.lock}",
+        puts=(Write(mark, {"lock": caller.lock}, REFUSAL_WINDOW),),
+    )
+
+
+def _pass_on(
+    lock: Lock, name: str, live: AbstractSet[str], now: float, *, stale: bool
+) -> tuple[Lock | None, Decision[None]]:
+    """End the grant; the first live waiter gets the next one, and dead ones before it go."""
+    ended = Event("lock:reclaimed" if stale else "lock:released", lock.grant.agent)
+    deletes = _dead_keys(lock.grant)
+    successor = next_alive(lock, live)
+    thing = f"lock/{name}"
+    if successor is None:
+        freed: Decision[None] = Decision(
+            outcome=None, thing=thing, deletes=(keys.lock(name), *deletes), events=(ended,)
+        )
+        return None, freed
+    grant = _grant(successor, now, lock.grant.agent if stale else "")
+    passed = Lock(grant, lock.waiters[lock.waiters.index(successor) + 1 :])
+    return passed, Decision(
+        outcome=None,
+        thing=thing,
+        puts=(Write(keys.lock(name), passed), *_liveness(grant, name, CLAIM_WINDOW)),
+        deletes=deletes,
+        signals=(keys.wake(grant.id),),
+        events=(ended, Event("lock:acquired", grant.agent)),
+    )
+
+
+def _standing(name: str, lock: Lock, grant: str) -> Acquired | Reclaimed | Waiting | Gone:
+    if lock.grant.id == grant:
+        return granted(name, lock.grant)
+    if any(waiter.id == grant for waiter in lock.waiters):
+        return _waiting(name, lock, grant)
+    return Gone(lock=name)
+
+
+def _waiting(name: str, lock: Lock, grant: str) -> Waiting:
+    before = next(index for index, waiter in enumerate(lock.waiters) if waiter.id == grant)
+    return Waiting(lock=name, holder=lock.grant.agent, before=before)
+
+
+def _waiter(command: Acquire, now: float) -> Waiter:
+    return Waiter(
+        id=command.grant,
+        agent=command.agent,
+        session=command.session,
+        live=keys.live(command.session),
+        since=now,
+        ttl=command.ttl,
+        max_hold=command.max_hold,
+        metadata=command.metadata,
+    )
+
+
+def _grant(waiter: Waiter, now: float, stale: str) -> Grant:
+    base = keys.live(waiter.session) if waiter.ttl is None else keys.live(waiter.id)
+    ends = () if waiter.max_hold is None else (keys.limit(waiter.id),)
+    return Grant(
+        id=waiter.id,
+        agent=waiter.agent,
+        session=waiter.session,
+        live=(base, *ends),
+        since=now,
+        ttl=waiter.ttl,
+        max_hold=waiter.max_hold,
+        metadata=waiter.metadata,
+        reclaimed_from=stale,
+    )
+
+
+def _liveness(grant: Grant, name: str, at_most: float | None = None) -> tuple[Write, ...]:
+    """The liveness keys that belong to the grant alone."""
+    puts = ()
+    if grant.ttl is not None:
+        ttl = grant.ttl if at_most is None else min(grant.ttl, at_most)
+        puts = (Write(keys.live(grant.id), _tag(grant, name), ttl),)
+    if grant.max_hold is not None:
+        puts = (*puts, Write(keys.limit(grant.id), _tag(grant, name), grant.max_hold))
+    return puts
+
+
+def _tag(grant: Grant, name: str) -> dict[str, str]:
+    """What a liveness key says to a person who reads the store."""
+    return {"agent": grant.agent} if grant.ttl is None else {"agent": grant.agent, "lock": name}
+
+
+def _dead_keys(grant: Grant) -> tuple[str, ...]:
+    own = () if grant.ttl is None else (keys.live(grant.id),)
+    return own if grant.max_hold is None else (*own, keys.limit(grant.id))

@@ -1,0 +1,117 @@
+"""Sessions: one incarnation of an agent.
+
+The identity of a worker is its session, not its name: two sessions under one name are two
+holders, and that is legal.  A session has two items:
+
+    sessions/{id}   who it is; stays until it leaves or maintenance clears it away
+    live/{id}       that it lives; lapses unless it is renewed, and is never revived
+
+    ──join──> alive ──leave──> gone
+                │
+                └─ live/{id} lapsed ──> lapsed ──maintain──> gone
+
+A lapsed session is over for good: its grants may be reclaimed by anybody, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Outcome, Write
+
+TTL = 30.0
+SHELL_TTL = 900.0
+
+
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who a session is."""
+
+    id: str
+    agent: str
+    host: str
+    pid: int
+    since: float
+    ttl: float
+    metadata: Any = None
+
+
+class Joined(Outcome, frozen=True, kw_only=True, tag="joined"):
+    """The session is alive."""
+
+    agent: str
+    session: str
+    expires_in: float
+
+
+class Left(Outcome, frozen=True, kw_only=True, tag="left"):
+    """The session is over, and what it held was passed on."""
+
+    session: str
+    released: tuple[str, ...] = ()
+
+
+class Renewed(Outcome, frozen=True, kw_only=True, tag="renewed"):
+    """The session lives on."""
+
+    session: str
+    expires_in: float
+
+
+class Lapsed(Outcome, frozen=True, kw_only=True, tag="lapsed"):
+    """The session is over; join again."""
+
+    exit_status = 1
+    session: str
+
+
+class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session as a person sees it."""
+
+    agent: str
+    session: str
+    state: Literal["alive", "lapsed"]
+    host: str
+    pid: int
+    since: float
+    expires_in: float | None = None
+    holds: tuple[str, ...] = ()
+    metadata: Any = None
+
+
+def join(session: Session) -> Decision[Joined]:
+    """Begin: who it is and that it lives, in one commit."""
+    return Decision(
+        outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
+        verb="agent.join",
+        thing=f"agent/{session.agent}",
+        puts=(Write(keys.session(session.id), session), alive(session)),
+        events=(Event("agent:joined", session.agent),),
+    )
+
+
+def alive(session: Session) -> Write:
+    """The write that keeps a session alive."""
+    return Write(keys.live(session.id), {"agent": session.agent}, session.ttl)
+
+
+def beat(session: Session | None, id_: str, live: AbstractSet[str]) -> Decision[Renewed | Lapsed]:
+    """Renew, if there is still something to renew."""
+    if session is None or keys.live(id_) not in live:
+        return Decision(outcome=Lapsed(session=id_))
+    outcome = Renewed(session=id_, expires_in=session.ttl)
+    return Decision(outcome=outcome, puts=(alive(session),), quiet=True)
+
+
+def clear(session: Session) -> Decision[str]:
+    """Clear a lapsed session away: maintenance."""
+    return Decision(
+        outcome="cleared",
+        verb="agent.clear",
+        thing=f"agent/{session.agent}",
+        deletes=(keys.session(session.id), keys.live(session.id)),
+        events=(Event("agent:lapsed", session.agent),),
+    )

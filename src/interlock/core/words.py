@@ -1,0 +1,76 @@
+"""Names, durations and sizes as people write them: checked once, at the edge.
+
+A name is 1 to 200 ASCII letters, digits and ``._:@/-``, so that ``pipeline:7`` and ``worker:3``
+can hold things too.  It has no leading ``-`` (it would read as an option) and no empty, ``.`` or
+``..`` segment (it may become a path in a git store).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from interlock.errors import BadDuration, BadInput, BadName, TooLarge
+
+NAME_LIMIT = 200
+METADATA_LIMIT = 16 * 1024
+PAYLOAD_LIMIT = 1024 * 1024
+LONGEST = 366 * 24 * 3600.0
+
+_NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+def name(text: str, what: str = "name") -> str:
+    """Return the text if it is a legal name, and say what is wrong with it otherwise."""
+    if not text:
+        raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} characters")
+    if len(text) > NAME_LIMIT:
+        raise BadName(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")
+    if text[0] == "-":
+        raise BadName(f"the {what} {text!r} starts with '-'; start it with a letter or a digit")
+    if not _NAME.fullmatch(text):
+        raise BadName(f"the {what} {_shown(text)} may only have letters, digits and ._:@/-")
+    if any(segment in ("", ".", "..") for segment in text.split("/")):
+        raise BadName(f"the {what} {text!r} has an empty, '.' or '..' segment; drop it")
+    return text
+
+
+def duration(text: str | float, what: str = "duration") -> float:
+    """Seconds from ``500ms``, ``30s``, ``5m``, ``2h``, ``1d`` or a plain number of seconds."""
+    if isinstance(text, str):
+        found = _DURATION.fullmatch(text.strip())
+        if not found:
+            raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m or 90")
+        seconds = float(found[1]) * _UNITS[found[2]]
+    else:
+        seconds = float(text)
+    if not 0 <= seconds <= LONGEST:
+        raise BadDuration(f"the {what} {text} is out of bounds; give 0 to 366 days")
+    return seconds
+
+
+def lease(text: str | float, least: float, what: str = "ttl") -> float:
+    """A duration that something may live by: at least what the store can measure."""
+    seconds = duration(text, what)
+    if seconds < least:
+        raise BadDuration(f"the {what} {text} is too short for this store; give {least:g}s or more")
+    return seconds
+
+
+def metadata(value: object) -> Any:
+    """Return the value if it is JSON within the limit."""
+    try:
+        size = len(msgspec.json.encode(value))
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise BadInput(f"the metadata is not JSON ({error}); give an object or a string") from None
+    if size > METADATA_LIMIT:
+        raise TooLarge(f"the metadata has {size} bytes; {METADATA_LIMIT} are allowed")
+    return value
+
+
+def _shown(text: str) -> str:
+    return ascii(text if len(text) <= 40 else text[:40] + "…")

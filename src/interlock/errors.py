@@ -1,0 +1,170 @@
+"""Everything that can go wrong, as one tree.
+
+    InterlockError
+    ├── No                    1  an ordinary no, raised only where no value can be returned
+    │   ├── Unavailable          a `with` block could not get its lock
+    │   ├── Lost                 the grant is no longer ours; somebody else may hold it
+    │   └── Lapsed               the session stopped beating and is over
+    ├── BadInput              2  the request itself is wrong
+    │   ├── BadName
+    │   ├── BadDuration
+    │   └── TooLarge
+    ├── NotAllowed            3  understood, and refused
+    └── StoreTrouble          4  the store cannot answer
+        ├── StoreMissing         there is none here, or none was named
+        ├── StoreUnsuitable      a place or an engine that cannot keep the promises
+        ├── StoreNewer           written by a later version
+        ├── StoreDamaged         not a store, or a broken one
+        ├── StoreFull            no room left
+        ├── StoreReadOnly        no right to write
+        ├── StoreBusy            somebody holds up the queue for too long
+        ├── StoreClosed          used after close, or on the wrong side of a fork
+        └── OutcomeUnknown       sent, no answer: the runner settles it
+
+Contention is a returned value; these are for breakage, and for `with` blocks, which cannot return.
+Each class knows its code (for JSON), its exit status (for shells) and its HTTP status.
+A message is one line: what is wrong, then what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class InterlockError(Exception):
+    """The root of the tree: one clear line that says what to do next."""
+
+    code: ClassVar[str] = "error"
+    exit_status: ClassVar[int] = 4
+    http_status: ClassVar[int] = 500
+
+
+class No(InterlockError):
+    """An ordinary no, where a value could not be returned."""
+
+    code = "no"
+    exit_status = 1
+    http_status = 409
+
+
+class Unavailable(No):
+    """Somebody else has it; `outcome` says who."""
+
+    code = "busy"
+
+    def __init__(self, message: str, outcome: object = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class Lost(No):
+    """A grant that is no longer ours: stop the work that relied on it."""
+
+    code = "fenced"
+
+
+class Lapsed(No):
+    """A session that stopped beating: join again."""
+
+    code = "lapsed"
+
+
+class BadInput(InterlockError):
+    """The request itself is wrong; nothing was sent."""
+
+    code = "bad_input"
+    exit_status = 2
+    http_status = 400
+
+
+class BadName(BadInput):
+    """A name outside of the alphabet, or too long."""
+
+    code = "bad_name"
+
+
+class BadDuration(BadInput):
+    """A duration that cannot be read, or is out of bounds."""
+
+    code = "bad_duration"
+
+
+class TooLarge(BadInput):
+    """A value above its limit."""
+
+    code = "too_large"
+    http_status = 413
+
+
+class NotAllowed(InterlockError):
+    """Understood, and refused."""
+
+    code = "not_allowed"
+    exit_status = 3
+    http_status = 403
+
+
+class StoreTrouble(InterlockError):
+    """The store cannot answer."""
+
+    code = "store"
+    http_status = 503
+
+
+class StoreMissing(StoreTrouble):
+    """No store here, or none was named."""
+
+    code = "store_missing"
+
+
+class StoreUnsuitable(StoreTrouble):
+    """A place or an engine that cannot keep the promises."""
+
+    code = "store_unsuitable"
+
+
+class StoreNewer(StoreTrouble):
+    """Written by a later version of Interlock."""
+
+    code = "store_newer"
+
+
+class StoreDamaged(StoreTrouble):
+    """Not a store of Interlock, or a broken one."""
+
+    code = "store_damaged"
+
+
+class StoreFull(StoreTrouble):
+    """No room left for another commit; nothing was written."""
+
+    code = "store_full"
+    http_status = 507
+
+
+class StoreReadOnly(StoreTrouble):
+    """No right to write here."""
+
+    code = "store_read_only"
+
+
+class StoreBusy(StoreTrouble):
+    """Somebody holds up the queue for longer than we wait."""
+
+    code = "store_busy"
+
+
+class StoreClosed(StoreTrouble):
+    """Used after close, or in the child of a fork."""
+
+    code = "store_closed"
+
+
+class OutcomeUnknown(StoreTrouble):
+    """The request was sent and no answer came: it may have happened, or may happen yet."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, message: str, txn: str) -> None:
+        super().__init__(message)
+        self.txn = txn

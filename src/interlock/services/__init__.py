@@ -1,0 +1,1 @@
+"""Services join the pure core to a store: they choose what to read, and the runner commits."""

@@ -1,0 +1,212 @@
+"""What a client can ask for, once: checked words in, an operation out.
+
+client.py and aio.py give these calls their two shapes; a face never talks to a service directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from interlock.core import keys, words
+from interlock.core import lock as locks
+from interlock.core import session as sessions
+from interlock.core.decision import Write
+from interlock.core.log import Line
+from interlock.errors import BadInput, Lapsed
+from interlock.services.keeper import Keeper, Lease
+from interlock.services.lock import Locks, Seat, Shown
+from interlock.services.maintain import Maintained, Maintenance
+from interlock.services.record import Record
+from interlock.services.runner import Runner, Who
+from interlock.services.session import Sessions
+from interlock.services.steps import Op
+from interlock.services.why import Explain, Why
+from interlock.store import LocalStore, Store
+
+GRANT_TTL = 900.0
+
+
+class Desk:
+    """One client at one store: who it is, and the services it talks to."""
+
+    def __init__(self, store: Store, agent: str | None, trace: str, runner: Runner | None) -> None:
+        self.store = store
+        self.runner = runner or Runner(store)
+        self.locks = Locks(self.runner)
+        self.sessions = Sessions(self.runner)
+        self.keeper = Keeper(self.sessions, self.runner.clock)
+        self.session_lease: Lease | None = None
+        self._agent = None if agent is None else words.name(agent, "agent")
+        self.trace = trace or self.runner.new_id("trc")
+        self.seat = self._seat(self.runner.new_id("ses"))
+
+    def join(self, ttl: float, on_lost: Callable[[], None] = lambda: None) -> Op[None]:
+        """Begin a session of our own, and keep it alive."""
+        who = self.me().who
+        ttl = words.lease(ttl, self.runner.capabilities.min_ttl)
+        sent = self.runner.clock.monotonic()
+        yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
+        self.seat = Seat(who=who, session_ttl=ttl, joined=True)
+        write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
+        self.session_lease = self.keeper.keep(write, sent, on_lost)
+
+    def resume(self, session: str) -> Op[None]:
+        """Speak for a session that somebody else began, and renew it."""
+        words.name(session, "session")
+        found = yield from self.sessions.find(session)
+        beat = yield from self.sessions.beat(session)
+        if found is None or isinstance(beat, sessions.Lapsed):
+            raise Lapsed(f"session {session} is over; run 'interlock agent join' for a new one")
+        if self._agent not in (None, found.agent):
+            raise BadInput(f"session {session} belongs to {found.agent}, not to {self._agent}")
+        self._agent = found.agent
+        who = Who(found.agent, session, self.trace)
+        self.seat = Seat(who=who, session_ttl=found.ttl, joined=True, whole_session=True)
+
+    def me(self) -> Seat:
+        """Who we are; an error that says how to say it, if nobody did."""
+        if self._agent is None:
+            raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+        return self.seat
+
+    def _seat(self, session: str) -> Seat:
+        return Seat(who=Who(self._agent or "", session, self.trace))
+
+
+class LockCalls:
+    """Locks, by name."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: Any = None,
+        token: int | None = None,
+        given: Sequence[locks.Proof] = (),
+    ) -> Op[locks.AcquireOutcome]:
+        """Take a lock, or say who has it.
+
+        With ``wait`` it queues, first come first served, and is woken when its turn comes.
+        With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
+        lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
+        that must still hold in the same commit.
+        """
+        seat = self._desk.me()
+        least = self._desk.runner.capabilities.min_ttl
+        if ttl is None and not seat.joined:
+            ttl = GRANT_TTL
+        return self._desk.locks.acquire(
+            seat,
+            words.name(name, "lock"),
+            ttl=None if ttl is None else words.lease(ttl, least),
+            max_hold=None if max_hold is None else words.lease(max_hold, least, "max_hold"),
+            metadata=words.metadata(metadata),
+            token=token,
+            wait=float("inf") if wait == float("inf") else words.duration(wait, "wait"),
+            given=tuple(given),
+        )
+
+    def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
+        """Give a lock back; whoever waits first has it with the same commit."""
+        who = self._desk.me().who
+        return self._desk.locks.release(who, words.name(name, "lock"), token=token)
+
+    def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
+        """Renew a grant; one that lapsed is not revived."""
+        seat = self._desk.me()
+        return self._desk.locks.heartbeat(
+            seat.who, words.name(name, "lock"), token=token, session_ttl=seat.session_ttl
+        )
+
+    def list(self) -> Op[tuple[Shown, ...]]:
+        """All locks that are held."""
+        return self._desk.locks.list()
+
+    def show(self, name: str) -> Op[Shown]:
+        """One lock: its holder, its token, its queue."""
+        return self._desk.locks.show(words.name(name, "lock"))
+
+    def check(self, proof: locks.Proof) -> Op[bool]:
+        """Whether the grant of a proof still holds."""
+        return self._desk.locks.check(self._desk.seat.who, proof)
+
+
+class AgentCalls:
+    """Agents, which are their sessions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def join(
+        self, *, ttl: float | str = sessions.SHELL_TTL, metadata: Any = None
+    ) -> Op[sessions.Joined]:
+        """Begin a session that outlives this process; every command that carries it renews it."""
+        who = self._desk.me().who
+        return self._desk.sessions.join(
+            who.agent,
+            ttl=words.lease(ttl, self._desk.runner.capabilities.min_ttl),
+            metadata=words.metadata(metadata),
+            trace=who.trace,
+        )
+
+    def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
+        """End this session; what it held goes to whoever waits, with the same commit."""
+        return self._desk.sessions.leave(self._desk.me().who)
+
+    def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
+        """Renew this session."""
+        return self._desk.sessions.beat(self._desk.me().who.session)
+
+    def list(self) -> Op[tuple[sessions.Agent, ...]]:
+        """All sessions with what they hold."""
+        return self._desk.sessions.list()
+
+    def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
+        """The sessions under one name."""
+        words.name(name, "agent")
+        found = yield from self._desk.sessions.list()
+        return tuple(agent for agent in found if name in (agent.agent, agent.session))
+
+
+class RecordCalls:
+    """What happened."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._record = Record()
+        self._desk = desk
+
+    def log(self, *, after: int = 0, limit: int = 100, last: bool = True) -> Op[tuple[Line, ...]]:
+        """Entries in order: the last ones, or (``last=False``) the first after a revision."""
+        if after < 0 or limit < 1:
+            raise BadInput("'after' must not be negative and 'limit' at least 1")
+        return self._record.log(after=after, limit=min(limit, 100_000), last=last)
+
+    def follow(self, after: int, *, timeout: float | None = None) -> Op[tuple[Line, ...]]:
+        """The entries after a revision, as soon as there are any."""
+        return self._record.follow(after, timeout)
+
+
+class FleetCalls:
+    """What concerns the whole store."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def maintain(self) -> Op[Maintained]:
+        """One bounded pass that reclaims what nobody came for."""
+        done = yield from Maintenance(self._desk.runner).run(self._desk.seat.who)
+        if self._desk.runner.capabilities.local:
+            cast("LocalStore", self._desk.store).sweep()
+        return done
+
+    def why(self, thing: str) -> Op[Why]:
+        """What blocks a thing, who can clear it, since when; today a lock: ``lock/NAME``."""
+        name = words.name(thing.removeprefix("lock/"), "thing")
+        return Explain(self._desk.locks, self._desk.sessions).lock(name)

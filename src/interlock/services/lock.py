@@ -1,0 +1,352 @@
+"""Locks on a store: what to read for each decision, and how to wait.
+
+Waiting: the wait is committed first (so that it survives nothing but is seen by everybody), then
+the waiter sleeps on a signal of its own.  Whoever releases hands over in the same commit and
+signals just the successor.  A lapse is no signal, so each waiter also sets a timer for the moment
+when the holder's liveness may lapse, a little later for each place in the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core import lock as core
+from interlock.core.decision import Decision
+from interlock.errors import InterlockError, Lapsed
+from interlock.services import states
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Op, Open, Read, Take
+from interlock.store import Item, Range, Snapshot
+
+_WAITERS_AT_ONCE = 16
+_BEHIND_EACH_OTHER = 0.02
+_ALIVE = Item("", b"", 0, 0)
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """Whose hands a grant goes into: the session, and whether the store knows that it lives."""
+
+    who: Who
+    session_ttl: float = 0.0
+    joined: bool = False
+    whole_session: bool = False
+
+
+class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A lock as a person sees it."""
+
+    lock: str
+    state: str
+    holder: str = ""
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+    waiters: tuple[str, ...] = ()
+
+
+class Locks:
+    """Every operation on locks, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def acquire(
+        self,
+        seat: Seat,
+        name: str,
+        *,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        wait: float | None = None,
+        given: tuple[core.Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take the lock, or queue for it until the wait is over; interrupted, it leaves no trace."""
+        base = yield from self._runner.base()
+        deadline = None if wait is None else self._runner.clock.monotonic() + wait
+        while True:
+            command = core.Acquire(
+                lock=name,
+                grant=self._runner.new_id("grt"),
+                agent=seat.who.agent,
+                session=seat.who.session,
+                ttl=ttl,
+                max_hold=max_hold,
+                metadata=metadata,
+                token=token,
+                whole_session=seat.whole_session,
+                session_ttl=seat.session_ttl,
+                wait=bool(wait),
+            )
+            try:
+                outcome = yield from self._acquire(seat, command, base, deadline, given)
+            except BaseException:
+                with suppress(InterlockError):
+                    yield from self._abandon(seat, command, base)
+                raise
+            if not isinstance(outcome, core.Gone):
+                return outcome
+
+    def release(self, who: Who, name: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
+        """Give it back; the next waiter has it with the same commit."""
+        base = yield from self._runner.base()
+        caller = core.Caller(lock=name, agent=who.agent, session=who.session, token=token)
+
+        def deciding() -> Deciding[core.ReleaseOutcome]:
+            lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
+            live = yield from self._concerns(lock, caller)
+            return core.release(lock, caller, live, self._runner.clock.wall())
+
+        done: Done[core.ReleaseOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def heartbeat(
+        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+    ) -> Op[core.BeatOutcome]:
+        """Renew what keeps the grant alive."""
+        base = yield from self._runner.base()
+        caller = core.Caller(lock=name, agent=who.agent, session=who.session, token=token)
+
+        def deciding() -> Deciding[core.BeatOutcome]:
+            lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
+            live = yield from self._concerns(lock, caller)
+            ttl = session_ttl
+            if lock is not None and lock.grant.ttl is None:
+                ttl = yield from _session_ttl(lock.grant.session, session_ttl)
+            return core.beat(lock, caller, live, ttl)
+
+        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def show(self, name: str) -> Op[Shown]:
+        """The lock, its holder and its queue."""
+        base = yield from self._runner.base()
+        snapshot: Snapshot = yield Read(keys.lock(name))
+        lock = states.lock(snapshot[keys.lock(name)], base)
+        if lock is None:
+            return Shown(lock=name, state="free")
+        live: Snapshot = yield Read(*lock.grant.live)
+        return _shown(name, lock, live)
+
+    def list(self) -> Op[tuple[Shown, ...]]:
+        """All locks that are held, by name."""
+        base = yield from self._runner.base()
+        found: list[Shown] = []
+        for item in (yield from every(keys.LOCKS)):
+            lock = states.lock(item, base)
+            if lock is not None:
+                live: Snapshot = yield Read(*lock.grant.live)
+                found.append(_shown(keys.name(item.key.removeprefix(keys.LOCKS)), lock, live))
+        return tuple(found)
+
+    def check(self, who: Who, proof: core.Proof) -> Op[bool]:
+        """Whether the grant of a proof is still the one that holds."""
+        snapshot: Snapshot = yield Read(keys.lock(proof.lock))
+        lock = states.lock(snapshot[keys.lock(proof.lock)], 0)
+        if lock is None:
+            return False
+        live: Snapshot = yield Read(*lock.grant.live)
+        return core.proves(lock, proof, _present(live.items))
+
+    def lifetimes(self, name: str, grant: str) -> Op[dict[str, float]]:
+        """How long each liveness key of a grant lives from now on; empty if it is not ours."""
+        snapshot: Snapshot = yield Read(keys.lock(name))
+        lock = states.lock(snapshot[keys.lock(name)], 0)
+        if lock is None or lock.grant.id != grant:
+            return {}
+        live: Snapshot = yield Read(*lock.grant.live)
+        return {key: item.expires_in or 0.0 for key, item in live.items.items() if item}
+
+    def _acquire(
+        self,
+        seat: Seat,
+        command: core.Acquire,
+        base: int,
+        deadline: float | None,
+        given: tuple[core.Proof, ...],
+    ) -> Op[core.AcquireOutcome | core.Gone]:
+        runner = self._runner
+
+        def deciding() -> Deciding[core.AcquireOutcome | core.Waiting]:
+            own = (keys.live(seat.who.session),) if seat.joined else ()
+            snapshot = yield (keys.lock(command.lock), *own)
+            if own and snapshot[own[0]] is None:
+                raise Lapsed(f"session {seat.who.session} lapsed; join again")
+            for proof in given:
+                if not (yield from _holds(proof)):
+                    return Decision(outcome=core.Fenced(lock=proof.lock))
+            lock = states.lock(snapshot[keys.lock(command.lock)], base)
+            live = yield from self._concerns(lock, None)
+            return core.acquire(lock, command, live, runner.clock.wall())
+
+        guess: dict[str, Item | None] = {keys.lock(command.lock): None}
+        if seat.joined:
+            guess[keys.live(seat.who.session)] = _ALIVE
+        done = yield from runner.change(deciding, seat.who, guess)
+        outcome = done.outcome
+        if isinstance(outcome, core.Waiting):
+            return (yield from self._wait(seat, command, base, deadline or 0.0, done.revision or 0))
+        if isinstance(outcome, core.Busy):
+            return (yield from self._timed(outcome))
+        return _stamped(outcome, base, done.revision)
+
+    def _wait(
+        self, seat: Seat, command: core.Acquire, base: int, deadline: float, revision: int
+    ) -> Op[core.AcquireOutcome | core.Gone]:
+        """Sleep until our turn comes, the holder may have lapsed, or the deadline."""
+        clock = self._runner.clock
+        watch = yield Open(keys.wake(command.grant), revision)
+        try:
+            while True:
+                lock, lapse = yield from self._look_at(command, base)
+                if lock is None or lock.grant.id == command.grant or lapse is None:
+                    outcome = yield from self._decide(core.look, seat, command, base)
+                    if not isinstance(outcome, core.Waiting):
+                        return (yield from self._confirm(seat, command, outcome))
+                    continue
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    outcome = yield from self._decide(core.withdraw, seat, command, base)
+                    return (yield from self._confirm(seat, command, outcome))
+                yield Take(watch, min(left, lapse))
+        finally:
+            watch.close()
+
+    def _look_at(self, command: core.Acquire, base: int) -> Op[tuple[core.Lock | None, float | None]]:
+        """The lock as it stands, and how long its holder certainly lives; None if it is stale."""
+        snapshot: Snapshot = yield Read(keys.lock(command.lock))
+        lock = states.lock(snapshot[keys.lock(command.lock)], base)
+        if lock is None or lock.grant.id == command.grant:
+            return lock, None
+        live: Snapshot = yield Read(*lock.grant.live)
+        left = _expires_in(live.items)
+        if left is None:
+            return lock, None
+        place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), 0)
+        return lock, left + place * _BEHIND_EACH_OTHER + 0.001
+
+    def _decide(
+        self,
+        decide: Callable[..., Decision[Any]],
+        seat: Seat,
+        command: core.Acquire,
+        base: int,
+    ) -> Op[Any]:
+        def deciding() -> Deciding[Any]:
+            key = keys.lock(command.lock)
+            lock = states.lock((yield (key,))[key], base)
+            live = yield from self._concerns(lock, None)
+            return decide(lock, command.lock, command.grant, live, self._runner.clock.wall())
+
+        done = yield from self._runner.change(deciding, seat.who)
+        return _stamped(done.outcome, base, done.revision)
+
+    def _confirm(self, seat: Seat, command: core.Acquire, outcome: Any) -> Op[Any]:
+        """A grant that came while we slept starts with a short ttl: stretch it to what was asked."""
+        if not isinstance(outcome, core.Acquired | core.Reclaimed) or command.ttl is None:
+            if isinstance(outcome, core.Granted):
+                return replace(outcome, expires_in=command.session_ttl or None)
+            return (yield from self._timed(outcome))
+        beat = yield from self.heartbeat(seat.who, command.lock, token=outcome.token)
+        if isinstance(beat, core.Extended):
+            return replace(outcome, expires_in=beat.expires_in)
+        return core.Gone(lock=command.lock)
+
+    def _timed(self, outcome: Any) -> Op[Any]:
+        """A busy answer also says how long its holder lives at least."""
+        if isinstance(outcome, core.Busy):
+            shown = yield from self.show(outcome.lock)
+            return replace(outcome, expires_in=shown.expires_in)
+        return outcome
+
+    def _abandon(self, seat: Seat, command: core.Acquire, base: int) -> Op[None]:
+        """Interrupted: whatever of this call reached the store, take it back."""
+        outcome = yield from self._decide(core.withdraw, seat, command, base)
+        if isinstance(outcome, core.Granted):
+            yield from self.release(seat.who, command.lock, token=outcome.token)
+
+    def _concerns(self, lock: core.Lock | None, caller: core.Caller | None) -> Any:
+        """The liveness that a decision may depend on: the holder's, and waiters' up to a live one."""
+        if lock is None:
+            return frozenset()
+        refs = lock.grant.live
+        if caller is not None and not core.carried(lock.grant, caller):
+            refs = (*refs, keys.refused(lock.grant.id))
+        live = _present((yield refs).items)
+        ends = caller is not None or not core.alive(lock.grant, live)
+        for start in range(0, len(lock.waiters) if ends else 0, _WAITERS_AT_ONCE):
+            some = lock.waiters[start : start + _WAITERS_AT_ONCE]
+            live |= _present((yield tuple({waiter.live for waiter in some})).items)
+            if core.next_alive(lock, live):
+                break
+        return live
+
+
+def every(prefix: str) -> Op[list[Item]]:
+    """All items under a prefix, in pages."""
+    found: list[Item] = []
+    after = ""
+    while True:
+        page = Range(prefix, after)
+        items = (yield Read(page)).ranges[page]
+        found.extend(items)
+        if len(items) < page.limit:
+            return found
+        after = items[-1].key
+
+
+def _holds(proof: core.Proof) -> Any:
+    key = keys.lock(proof.lock)
+    lock = states.lock((yield (key,))[key], 0)
+    live = frozenset() if lock is None else _present((yield lock.grant.live).items)
+    return core.proves(lock, proof, live)
+
+
+def _session_ttl(session: str, otherwise: float) -> Any:
+    key = keys.session(session)
+    found = states.session((yield (key,))[key])
+    return otherwise if found is None else found.ttl
+
+
+def _stamped(outcome: Any, base: int, revision: int | None) -> Any:
+    """A grant that this very commit wrote has its revision for a token."""
+    if isinstance(outcome, core.Granted) and outcome.token is None and revision is not None:
+        return replace(outcome, token=base + revision)
+    return outcome
+
+
+def _present(items: Any) -> frozenset[str]:
+    return frozenset(key for key, item in items.items() if item is not None)
+
+
+def _expires_in(items: Any) -> float | None:
+    """The least time left; None if one of them is gone."""
+    left: Iterable[float | None] = [item and item.expires_in for item in items.values()]
+    times = [seconds for seconds in left if seconds is not None]
+    return min(times) if len(times) == len(items) else None
+
+
+def _shown(name: str, lock: core.Lock, live: Snapshot) -> Shown:
+    left = _expires_in(live.items)
+    return Shown(
+        lock=name,
+        state="stale" if left is None else "held",
+        holder=lock.grant.agent,
+        token=lock.grant.token,
+        since=lock.grant.since,
+        expires_in=None if left is None else round(left, 3),
+        max_hold=lock.grant.max_hold,
+        session=lock.grant.session,
+        metadata=lock.grant.metadata,
+        waiters=tuple(waiter.agent for waiter in lock.waiters),
+    )

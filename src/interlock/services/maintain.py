@@ -1,0 +1,80 @@
+"""One bounded pass that reclaims what nobody came for; any process may run it, at any time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core import lock as locks
+from interlock.core import session as sessions
+from interlock.services import states
+from interlock.services.lock import Locks, every
+from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.steps import Op, Read
+from interlock.store import Item, Snapshot
+
+BOUND = 1000
+
+
+class Maintained(Struct, frozen=True, kw_only=True):
+    """What a pass did: grants and sessions reclaimed, entries sealed, and what is left to do."""
+
+    reclaimed: int = 0
+    sealed: int = 0
+    left: int = 0
+
+
+class Maintenance:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
+        """Reclaim stale locks and lapsed sessions, at most ``bound`` of them."""
+        base = yield from self._runner.base()
+        reclaimed = left = 0
+        for item in (yield from self._stale(base)):
+            if reclaimed >= bound:
+                left += 1
+                continue
+            done = yield from self._runner.change(self._deciding(item, base), who)
+            reclaimed += done.outcome in ("reclaimed", "cleared")
+        return Maintained(reclaimed=reclaimed, left=left)
+
+    def _stale(self, base: int) -> Op[list[Item]]:
+        """Locks whose grant and sessions whose liveness is gone."""
+        found: list[Item] = []
+        for item in (yield from every(keys.LOCKS)):
+            lock = states.lock(item, base)
+            live: Snapshot = yield Read(*(lock.grant.live if lock else ()))
+            if any(alive is None for alive in live.items.values()):
+                found.append(item)
+        for item in (yield from every(keys.SESSIONS)):
+            key = keys.live(item.key.removeprefix(keys.SESSIONS))
+            if (yield Read(key)).items[key] is None:
+                found.append(item)
+        return found
+
+    def _deciding(self, item: Item, base: int) -> Any:
+        if item.key.startswith(keys.LOCKS):
+            return lambda: self._lock(item.key, base)
+        return lambda: self._session(item.key)
+
+    def _lock(self, key: str, base: int) -> Deciding[str]:
+        lock = states.lock((yield (key,))[key], base)
+        if lock is None:
+            return locks.Decision(outcome="gone")
+        live = yield from Locks(self._runner)._concerns(lock, None)  # noqa: SLF001
+        name = keys.name(key.removeprefix(keys.LOCKS))
+        return locks.reclaim(lock, name, live, self._runner.clock.wall())
+
+    def _session(self, key: str) -> Deciding[str]:
+        live = keys.live(key.removeprefix(keys.SESSIONS))
+        snapshot = yield (key, live)
+        session = states.session(snapshot[key])
+        if session is None or snapshot[live] is not None:
+            return locks.Decision(outcome="gone")
+        return sessions.clear(session)

@@ -1,0 +1,328 @@
+"""The loop: read, decide, commit, and again on conflict.  The only caller of commit.
+
+A deciding is a generator that yields the refs it needs and returns a Decision.  On a local engine
+it runs inside one transaction and cannot conflict.  Elsewhere what it read becomes the checks of
+the commit, and a conflict brings back the fresh items, so that the next attempt needs no further
+read.  With a guess (say, that the lock is free) the first attempt needs no read at all: one round
+trip when uncontended.
+
+Every attempt has a fresh transaction id.  If its outcome is unknown, the runner takes the place of
+the entry in the log with a void: if that succeeds the commit never happened and never can, and
+the loop goes on; if it conflicts, the entry that stands there says what happened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from interlock.clock import Clock, SystemClock
+from interlock.core import codec, keys
+from interlock.core.decision import Decision
+from interlock.core.log import Entry
+from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
+from interlock.services.steps import Commit, Op, Pause, Read, Transact
+from interlock.store import (
+    LIVE,
+    LOG,
+    VOID,
+    Check,
+    Committed,
+    Conflict,
+    Item,
+    Put,
+    Ref,
+    Snapshot,
+    Store,
+    Txn,
+    View,
+    void,
+)
+
+T = TypeVar("T")
+Deciding: TypeAlias = Generator[tuple[Ref, ...], Snapshot, Decision[T]]
+
+ATTEMPTS = 64
+SETTLE_ATTEMPTS = 8
+TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
+"""The trace id that entries of this context carry."""
+
+
+class Who(Struct, frozen=True):
+    """In whose name something is done."""
+
+    agent: str = ""
+    session: str = ""
+    trace: str = ""
+
+
+class Done(Struct, Generic[T], frozen=True):
+    """A decision that stands: its outcome, and the revision if something was committed."""
+
+    outcome: T
+    revision: int | None
+
+
+class Attempt(Struct, frozen=True):
+    """A decision with everything it saw."""
+
+    decision: Decision[Any]
+    seen: Mapping[str, Item | None]
+
+
+class Runner:
+    """Drives decisions to commits on one store, as one writer of the record."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        randomness: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.capabilities = store.capabilities
+        self._randomness = randomness
+        self.chain = Chain(self.new_id("wtr"))
+        self._base: int | None = None
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh id."""
+        moment = int(self.clock.wall() * 1000)
+        return codec.make_id(prefix, moment, self._randomness(10))
+
+    def base(self) -> Op[int]:
+        """What is added to a revision to make a token."""
+        if self._base is None:
+            item = (yield Read(keys.BASE)).items[keys.BASE]
+            self._base = 0 if item is None else int(item.value)
+        return self._base
+
+    def change(
+        self,
+        deciding: Callable[[], Deciding[T]],
+        who: Who,
+        guess: Mapping[str, Item | None] | None = None,
+    ) -> Op[Done[T]]:
+        """Carry a decision through; returns when it stands, durably."""
+        if self.capabilities.local:
+            return (yield from self._inside(deciding, who))
+        return (yield from self._optimistic(deciding, who, dict(guess or {})))
+
+    def _inside(self, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
+        """One transaction of a local engine."""
+        attempt: Attempt | None = None
+        draft: Draft | None = None
+
+        def work(view: View) -> Txn | None:
+            nonlocal attempt, draft
+            self.chain.give_back(draft)
+            attempt, draft = _decide_with(deciding(), view), None
+            if not attempt.decision.changes:
+                return None
+            draft = self._draft(attempt, who, checked=False)
+            return draft.txn
+
+        for _ in range(ATTEMPTS):
+            try:
+                committed = yield Transact(work)
+            except OutcomeUnknown as unknown:
+                committed = yield from self._settle(unknown.txn)
+                if committed is None:
+                    continue
+            except BaseException:
+                self.chain.give_back(draft)
+                raise
+            if draft is not None and committed is not None:
+                self.chain.advance(draft)
+            assert attempt is not None  # noqa: S101 - the work ran
+            return Done(attempt.decision.outcome, committed and committed.revision)
+        raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
+
+    def _optimistic(
+        self, deciding: Callable[[], Deciding[T]], who: Who, known: dict[str, Item | None]
+    ) -> Op[Done[T]]:
+        """Read, decide, commit what was checked; start over with the fresh items on conflict."""
+        for number in range(ATTEMPTS):
+            attempt = yield from _decide(deciding(), known)
+            if not attempt.decision.changes:
+                return Done(attempt.decision.outcome, None)
+            draft = self._draft(attempt, who, checked=True)
+            answer = yield from self._commit(draft)
+            if isinstance(answer, Committed):
+                self.chain.advance(draft)
+                return Done(attempt.decision.outcome, answer.revision)
+            self.chain.give_back(draft)
+            known = {} if answer is None else dict(answer.items)
+            if number:
+                yield Pause(self._jitter(number))
+        raise StoreBusy("too many others change the same thing; try again")
+
+    def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
+        """The answer to a commit; None if it certainly did not happen and nothing else is known."""
+        try:
+            return (yield Commit(draft.txn))
+        except OutcomeUnknown:
+            return (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet))
+        except Exception:
+            self.chain.give_back(draft)
+            raise
+        except BaseException:
+            # Cancelled under way: the request may still arrive, so close the door first.
+            yield from self._settle(draft.txn.id, quiet=draft.txn.quiet)
+            self.chain.give_back(draft)
+            raise
+
+    def _settle(self, txn: str, *, quiet: bool = False) -> Op[Committed | None]:
+        """Find out what became of a transaction, and make sure that it stays that way."""
+        if quiet:
+            return None
+        for number in range(SETTLE_ATTEMPTS):
+            try:
+                answer = yield Commit(void(txn))
+            except OutcomeUnknown:
+                yield Pause(self._jitter(number + 1))
+                continue
+            if isinstance(answer, Committed):
+                return None
+            item = answer.items[LOG + txn]
+            if item is None or item.value == VOID:
+                return None
+            return Committed(item.revision, answer.items)
+        raise OutcomeUnknown("the store stopped answering; look before you repeat this", txn)
+
+    def _draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+        decision = attempt.decision
+        txn = self.new_id("txn")
+        puts = tuple(Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts)
+        for put in puts:
+            if len(put.value) > self.capabilities.max_value:
+                raise TooLarge(
+                    f"{put.key} would have {len(put.value)} bytes;"
+                    f" this store takes {self.capabilities.max_value}"
+                )
+        checks = tuple(_check(key, item) for key, item in attempt.seen.items()) if checked else ()
+        if decision.quiet:
+            return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True), ())
+        after = self.chain.take()
+        entry = codec.encode(
+            Entry(
+                id=txn,
+                at=round(self.clock.wall(), 3),
+                writer=self.chain.writer,
+                agent=who.agent,
+                session=who.session,
+                verb=decision.verb,
+                outcome=_word(decision.outcome),
+                thing=decision.thing,
+                trace=TRACE.get() or who.trace,
+                after=after,
+                saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
+                put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
+                deleted=tuple(k for k in decision.deletes if not k.startswith(LIVE)),
+                events=decision.events,
+            )
+        )
+        return Draft(
+            Txn(
+                id=txn,
+                entry=entry,
+                hash=codec.digest(entry),
+                checks=checks,
+                puts=puts,
+                deletes=decision.deletes,
+                signals=decision.signals,
+            ),
+            after,
+        )
+
+    def _jitter(self, number: int) -> float:
+        """Up to 1, 2, 4 ... 128 ms."""
+        return self._randomness(1)[0] / 255 * min(2**number, 128) / 1000
+
+
+class Draft(Struct, frozen=True):
+    """A transaction that is ready, and the heads of the chain that it links."""
+
+    txn: Txn
+    after: tuple[str, ...]
+
+
+class Chain:
+    """This process as a writer of the record: which of its entries no later one links yet."""
+
+    def __init__(self, writer: str) -> None:
+        self.writer = writer
+        self._guard = threading.Lock()
+        self._heads: list[str] = []
+        self._latest = ""
+
+    def take(self) -> tuple[str, ...]:
+        """The hashes that the next entry links: all unlinked ones, else the latest."""
+        with self._guard:
+            heads, self._heads = self._heads, []
+            return tuple(heads) if heads else ((self._latest,) if self._latest else ())
+
+    def advance(self, draft: Draft) -> None:
+        """An entry is committed."""
+        if not draft.txn.quiet:
+            with self._guard:
+                self._latest = draft.txn.hash
+                self._heads.append(draft.txn.hash)
+
+    def give_back(self, draft: Draft | None) -> None:
+        """An entry was not committed: what it linked is unlinked again."""
+        if draft is not None:
+            with self._guard:
+                self._heads = [*draft.after, *self._heads]
+
+
+def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
+    seen: dict[str, Item | None] = {}
+    try:
+        refs = next(deciding)
+        while True:
+            snapshot = view.read(*refs)
+            seen.update(snapshot.items)
+            refs = deciding.send(snapshot)
+    except StopIteration as done:
+        return Attempt(done.value, seen)
+
+
+def _decide(deciding: Deciding[T], known: Mapping[str, Item | None]) -> Op[Attempt]:
+    seen: dict[str, Item | None] = {}
+    try:
+        refs = next(deciding)
+        while True:
+            if all(isinstance(ref, str) and ref in known for ref in refs):
+                snapshot = Snapshot(0, {str(ref): known[str(ref)] for ref in refs})
+            else:
+                snapshot = yield Read(*refs)
+            seen.update(snapshot.items)
+            refs = deciding.send(snapshot)
+    except StopIteration as done:
+        return Attempt(done.value, seen)
+
+
+def _check(key: str, item: Item | None) -> Check:
+    if item is None:
+        return Check(key, "absent")
+    if key.startswith(LIVE):
+        return Check(key, "exists")
+    return Check(key, "at", revision=item.revision)
+
+
+def _stamp(item: Item | None) -> str | None:
+    if item is None:
+        return None
+    return item.hash or "blind"
+
+
+def _word(outcome: object) -> str:
+    config = getattr(type(outcome), "__struct_config__", None)
+    return str(config.tag) if config is not None and config.tag else str(outcome)

@@ -1,0 +1,39 @@
+"""Items as typed state, shared by the services."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from interlock.core.lock import Lock
+from interlock.core.lock import seen as lock_seen
+from interlock.core.session import Session
+from interlock.errors import StoreDamaged
+from interlock.store import Item
+
+T = TypeVar("T")
+
+_LOCK = msgspec.json.Decoder(Lock)
+_SESSION = msgspec.json.Decoder(Session)
+
+
+def lock(item: Item | None, base: int) -> Lock | None:
+    """The lock that an item is, with the token of its grant."""
+    if item is None:
+        return None
+    return lock_seen(_decode(_LOCK, item), base + item.revision)
+
+
+def session(item: Item | None) -> Session | None:
+    """The session that an item is."""
+    return None if item is None else _decode(_SESSION, item)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+    try:
+        return decoder.decode(item.value)
+    except msgspec.DecodeError as error:
+        raise StoreDamaged(
+            f"{item.key} does not read as what it should be ({error}); run 'interlock doctor'"
+        ) from error

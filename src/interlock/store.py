@@ -1,0 +1,235 @@
+"""The waist: everything above it decides, everything below it commits.
+
+A store keeps items under string keys, and a log with one entry for each recorded commit.
+It knows nothing of locks or agents.
+Adding an engine means writing these few methods and calling the conformance suite.
+
+The contract
+  read      A consistent snapshot at one revision.
+  commit    All or nothing, linearizable, and durable (to the declared grade) when it returns.
+            Every recorded Txn also checks that ``log/{id}`` is absent, and writes it.
+            Both answers bring back the checked and the asked keys.
+  transact  Local engines only: read, decide and commit inside one transaction, so nothing can
+            conflict.  Each has its own revision even if many share one durable commit; an
+            exception ends only its own.  The work may be called again: it must be pure.
+  watch     Every change under a prefix, in order, from a revision on; or Resync when history is
+            gone.  Never a silent gap.  A watch is a wake-up: whoever wakes reads again.
+  close
+
+Revisions are integers that strictly increase with each commit.  Liveness keys are those under
+``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by the engine's own clock, and a
+lapse is no change that a watch would see.  A quiet Txn (renewals, cursors) writes no entry and
+wakes nobody; the stamp of an item names the last *recorded* write.  A signal wakes the watchers
+of a key without storing anything under it.
+
+Unknown outcomes: a commit may raise OutcomeUnknown.  To settle it, commit ``void(id)``: success
+means that it never happened and never can; a conflict brings back what stands in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
+
+LOG = "log/"
+LIVE = "live/"
+VOID = b'{"verb":"void"}'
+
+CheckKind: TypeAlias = Literal["absent", "exists", "at", "has"]
+
+
+class Item(Struct, frozen=True):
+    """What stands under a key: the payload, and beside it the stamp of who wrote it."""
+
+    key: str
+    value: bytes
+    revision: int
+    created: int
+    entry: str = ""
+    hash: str = ""
+    expires_in: float | None = None
+
+
+class Range(Struct, frozen=True):
+    """The keys under a prefix, in order, after a key, up to a limit."""
+
+    prefix: str
+    after: str = ""
+    limit: int = 1000
+
+
+class Log(Struct, frozen=True):
+    """Log entries in the order of their revisions: the first ones after a revision, or the last."""
+
+    after: int = 0
+    limit: int = 1000
+    last: bool = False
+
+
+Ref: TypeAlias = str | Range | Log
+
+
+class Snapshot(Struct, frozen=True):
+    """One moment of the store: what was asked for, as it stood at ``revision``."""
+
+    revision: int
+    items: Mapping[str, Item | None]
+    ranges: Mapping[Range | Log, tuple[Item, ...]] = {}
+
+    def __getitem__(self, key: str) -> Item | None:
+        return self.items[key]
+
+
+class Check(Struct, frozen=True):
+    """A condition of a commit: absent, exists, at this revision, or has this value."""
+
+    key: str
+    kind: CheckKind
+    revision: int = 0
+    value: bytes = b""
+
+    def holds(self, item: Item | None) -> bool:
+        """Whether the item that stands under the key meets the condition."""
+        if item is None:
+            return self.kind == "absent"
+        match self.kind:
+            case "absent":
+                return False
+            case "exists":
+                return True
+            case "at":
+                return item.revision == self.revision
+            case "has":
+                return item.value == self.value
+
+
+class Put(Struct, frozen=True):
+    """A value to write; with a ttl the key is a liveness key and lapses unless it is put again."""
+
+    key: str
+    value: bytes
+    ttl: float | None = None
+
+
+class Txn(Struct, frozen=True, kw_only=True):
+    """One atomic change.  ``id`` is fresh for each attempt; ``entry`` is what goes to log/{id}."""
+
+    id: str
+    entry: bytes = b""
+    hash: str = ""
+    checks: tuple[Check, ...] = ()
+    puts: tuple[Put, ...] = ()
+    deletes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    quiet: bool = False
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The keys that every answer brings back."""
+        own = () if self.quiet else (LOG + self.id,)
+        return (*own, *(check.key for check in self.checks), *self.reads)
+
+
+def void(txn: str) -> Txn:
+    """The transaction that settles an unknown outcome by taking its place in the log."""
+    return Txn(id=txn, entry=VOID)
+
+
+class Committed(Struct, frozen=True):
+    """It happened, at this revision; the asked keys as they stand right after it."""
+
+    revision: int
+    items: Mapping[str, Item | None]
+
+
+class Conflict(Struct, frozen=True):
+    """A check failed and nothing happened; the asked keys as they stand."""
+
+    items: Mapping[str, Item | None]
+
+
+Answer: TypeAlias = Committed | Conflict
+
+
+class Change(Struct, frozen=True):
+    """A key changed.  For log entries ``value`` is the entry; for other keys, read the state."""
+
+    revision: int
+    key: str
+    deleted: bool = False
+    value: bytes = b""
+
+
+class Resync(Struct, frozen=True):
+    """History up to ``revision`` is gone: read the state, then go on from there."""
+
+    revision: int
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What an engine declares; the conformance suite holds it to that."""
+
+    engine: str
+    durability: Literal["none", "process", "power loss"]
+    clock: str
+    push: bool
+    local: bool
+    min_ttl: float
+    max_operations: int
+    max_value: int
+
+
+class View(Protocol):
+    """What the work of a transaction reads through."""
+
+    def read(self, *refs: Ref) -> Snapshot: ...
+
+
+Work: TypeAlias = Callable[[View], Txn | None]
+
+
+class Watch(Protocol):
+    """An ordered feed of changes; whoever opened it closes it."""
+
+    def take(self, timeout: float | None) -> list[Change | Resync]:
+        """Wait for changes, at most so long; an empty list means that the time is up."""
+
+    def take_async(self, timeout: float | None) -> Awaitable[list[Change | Resync]]:
+        """The same for an event loop."""
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """An engine behind the waist, for callers that may block."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def read(self, *refs: Ref) -> Snapshot: ...
+
+    def commit(self, txn: Txn) -> Answer: ...
+
+    def watch(self, prefix: str, after: int) -> Watch: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class LocalStore(Store, Protocol):
+    """An engine in this process or on this machine: synchronous at heart, and without conflicts."""
+
+    def transact(self, work: Work) -> Committed | None:
+        """Run the work inside one transaction and commit what it returns, if anything."""
+
+    def transact_async(self, work: Work) -> Awaitable[Committed | None]:
+        """The same for an event loop: works that wait together share one durable commit."""
+
+    def info(self) -> dict[str, object]:
+        """Facts about this store for a person: place, size, format, versions."""
+
+    def sweep(self) -> int:
+        """Forget liveness keys that lapsed; returns how many."""

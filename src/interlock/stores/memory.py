@@ -1,0 +1,286 @@
+"""The reference store: a dictionary under one mutex.  Read it first.
+
+It keeps every promise of the waist but durability, for the threads and tasks of one process.
+Its clock is given, so that tests decide when something lapses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from interlock.clock import Clock, SystemClock
+from interlock.errors import StoreClosed
+from interlock.store import (
+    LOG,
+    Answer,
+    Capabilities,
+    Change,
+    Check,
+    Committed,
+    Conflict,
+    Item,
+    Log,
+    Range,
+    Ref,
+    Resync,
+    Snapshot,
+    Txn,
+    Work,
+)
+
+
+class _Row(Struct, frozen=True):
+    value: bytes
+    revision: int
+    created: int
+    entry: str
+    hash: str
+    expires: float | None
+
+
+class MemoryStore:
+    """Everything in this process, gone with it."""
+
+    capabilities = Capabilities(
+        engine="memory",
+        durability="none",
+        clock="given",
+        push=True,
+        local=True,
+        min_ttl=0.5,
+        max_operations=10_000,
+        max_value=1024 * 1024,
+    )
+
+    def __init__(self, clock: Clock | None = None, keep: int = 1_000_000) -> None:
+        self._clock = clock or SystemClock()
+        self._keep = keep
+        self._mutex = threading.RLock()
+        self._rows: dict[str, _Row] = {}
+        self._order: list[str] = []
+        self._history: list[Change] = []
+        self._trimmed = 0
+        self._revision = 0
+        self._watches: list[MemoryWatch] = []
+        self._closed = False
+
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs at one revision."""
+        with self._mutex:
+            self._open()
+            items = {ref: self._item(ref) for ref in refs if isinstance(ref, str)}
+            ranges = {ref: self._many(ref) for ref in refs if not isinstance(ref, str)}
+            return Snapshot(self._revision, items, ranges)
+
+    def commit(self, txn: Txn) -> Answer:
+        """Check, then write; nobody sees half of it."""
+        with self._mutex:
+            self._open()
+            if not self._holds(txn):
+                return Conflict({key: self._item(key) for key in txn.asked})
+            self._apply(txn)
+            return Committed(self._revision, {key: self._item(key) for key in txn.asked})
+
+    def transact(self, work: Work) -> Committed | None:
+        """Decide and commit under the mutex."""
+        with self._mutex:
+            self._open()
+            txn = work(self)
+            if txn is None:
+                return None
+            answer = self.commit(txn)
+            if isinstance(answer, Conflict):
+                raise AssertionError(f"a transaction conflicts with itself: {txn}")
+            return answer
+
+    async def transact_async(self, work: Work) -> Committed | None:
+        """The mutex is only ever held for microseconds, so there is nothing to wait for."""
+        return self.transact(work)
+
+    def watch(self, prefix: str, after: int) -> MemoryWatch:
+        """A feed from this revision on."""
+        with self._mutex:
+            self._open()
+            watch = MemoryWatch(self, prefix, after)
+            self._watches.append(watch)
+            return watch
+
+    def info(self) -> dict[str, object]:
+        """A few facts."""
+        return {"engine": "memory", "items": len(self._rows), "revision": self._revision}
+
+    def sweep(self) -> int:
+        """Forget liveness keys that lapsed; they read as absent already."""
+        with self._mutex:
+            gone = [key for key in self._order if self._lapsed(self._rows[key])]
+            for key in gone:
+                self._remove(key)
+            return len(gone)
+
+    def trim(self, revision: int) -> None:
+        """Forget the feed up to this revision, as an engine with bounded history does."""
+        with self._mutex:
+            self._history = [change for change in self._history if change.revision > revision]
+            self._trimmed = max(self._trimmed, revision)
+
+    def close(self) -> None:
+        """Refuse everything from now on and wake whoever waits."""
+        with self._mutex:
+            self._closed = True
+            for watch in self._watches:
+                watch.ring()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise StoreClosed("this store was closed; connect again")
+
+    def _lapsed(self, row: _Row) -> bool:
+        return row.expires is not None and row.expires <= self._clock.monotonic()
+
+    def _item(self, key: str) -> Item | None:
+        row = self._rows.get(key)
+        if row is None or self._lapsed(row):
+            return None
+        left = None if row.expires is None else row.expires - self._clock.monotonic()
+        return Item(key, row.value, row.revision, row.created, row.entry, row.hash, left)
+
+    def _many(self, ref: Range | Log) -> tuple[Item, ...]:
+        if isinstance(ref, Log):
+            return self._entries(ref)
+        start = bisect_left(self._order, max(ref.prefix, ref.after))
+        found: list[Item] = []
+        for key in self._order[start:]:
+            if not key.startswith(ref.prefix) or len(found) == ref.limit:
+                break
+            item = self._item(key)
+            if item is not None and key != ref.after:
+                found.append(item)
+        return tuple(found)
+
+    def _entries(self, ref: Log) -> tuple[Item, ...]:
+        rows = [
+            Item(key, row.value, row.revision, row.created, row.entry, row.hash)
+            for key, row in self._rows.items()
+            if key.startswith(LOG) and row.revision > ref.after
+        ]
+        rows.sort(key=lambda item: item.revision)
+        return tuple(rows[-ref.limit :] if ref.last else rows[: ref.limit])
+
+    def _holds(self, txn: Txn) -> bool:
+        checks: Iterable[Check] = txn.checks
+        if not txn.quiet:
+            checks = (Check(LOG + txn.id, "absent"), *txn.checks)
+        return all(check.holds(self._item(check.key)) for check in checks)
+
+    def _apply(self, txn: Txn) -> None:
+        self._revision += 1
+        changed: list[Change] = []
+        if not txn.quiet:
+            self._write(LOG + txn.id, txn.entry, txn, None)
+            changed.append(Change(self._revision, LOG + txn.id, value=txn.entry))
+        for put in txn.puts:
+            expires = None if put.ttl is None else self._clock.monotonic() + put.ttl
+            self._write(put.key, put.value, txn, expires)
+            changed.append(Change(self._revision, put.key))
+        for key in txn.deletes:
+            if key in self._rows:
+                self._remove(key)
+                changed.append(Change(self._revision, key, deleted=True))
+        changed.extend(Change(self._revision, key) for key in txn.signals)
+        if not txn.quiet:
+            self._publish(changed)
+
+    def _write(self, key: str, value: bytes, txn: Txn, expires: float | None) -> None:
+        old = self._rows.get(key)
+        if old is None:
+            insort(self._order, key)
+        elif self._lapsed(old):
+            old = None
+        created = self._revision if old is None else old.created
+        stamp = (txn.id, txn.hash)
+        if txn.quiet:
+            stamp = ("", "") if old is None else (old.entry, old.hash)
+        self._rows[key] = _Row(value, self._revision, created, *stamp, expires)
+
+    def _remove(self, key: str) -> None:
+        del self._rows[key]
+        del self._order[bisect_left(self._order, key)]
+
+    def _publish(self, changed: list[Change]) -> None:
+        self._history.extend(changed)
+        if len(self._history) > self._keep:
+            self.trim(self._history[-self._keep // 2].revision)
+        for watch in self._watches:
+            if any(change.key.startswith(watch.prefix) for change in changed):
+                watch.ring()
+
+    def _since(self, watch: MemoryWatch) -> list[Change | Resync]:
+        self._open()
+        if watch.after < self._trimmed:
+            watch.after = self._revision
+            return [Resync(self._revision)]
+        fresh = bisect_left(self._history, watch.after + 1, key=lambda change: change.revision)
+        found = [c for c in self._history[fresh:] if c.key.startswith(watch.prefix)]
+        watch.after = self._revision
+        return list(found)
+
+
+class MemoryWatch:
+    """A feed of one prefix for one reader."""
+
+    def __init__(self, store: MemoryStore, prefix: str, after: int) -> None:
+        self.prefix = prefix
+        self.after = after
+        self._store = store
+        self._rung = threading.Condition(store._mutex)  # noqa: SLF001 - one module, one mutex
+        self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def ring(self) -> None:
+        """Wake the reader; called under the mutex."""
+        self._rung.notify_all()
+        if self._sleeper is not None:
+            loop, future = self._sleeper
+            self._sleeper = None
+            loop.call_soon_threadsafe(_finish, future)
+
+    def take(self, timeout: float | None) -> list[Change | Resync]:
+        """What changed since the last call; waits for the first change, at most so long."""
+        with self._rung:
+            found: list[Change | Resync] = []
+
+            def arrived() -> bool:
+                found[:] = self._store._since(self)  # noqa: SLF001
+                return bool(found)
+
+            self._rung.wait_for(arrived, timeout)
+            return found
+
+    async def take_async(self, timeout: float | None) -> list[Change | Resync]:
+        """The same for an event loop."""
+        loop = asyncio.get_running_loop()
+        ends = None if timeout is None else loop.time() + timeout
+        while True:
+            with self._rung:
+                found = self._store._since(self)  # noqa: SLF001
+                if found or (ends is not None and loop.time() >= ends):
+                    return found
+                future: asyncio.Future[None] = loop.create_future()
+                self._sleeper = (loop, future)
+            left = None if ends is None else ends - loop.time()
+            await asyncio.wait((future,), timeout=left)
+
+    def close(self) -> None:
+        """Stop listening."""
+        with self._rung:
+            if self in self._store._watches:  # noqa: SLF001
+                self._store._watches.remove(self)  # noqa: SLF001
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

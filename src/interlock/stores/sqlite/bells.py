@@ -1,0 +1,148 @@
+"""Doorbells: how a commit wakes the processes that watch, and only those.
+
+Beside the file stands a folder.  A process that watches binds one datagram socket in it, and for
+each watch it leaves an empty file named ``{socket}={prefix}``.  Whoever committed lists the folder
+and sends one byte to each socket that has a matching prefix, without ever blocking.
+
+Why no wake-up is lost: the watcher hangs out its bell first and reads afterwards, the committer
+commits first and lists afterwards.  A full queue needs no further byte, since its reader has yet
+to wake and will read everything then.  A committer killed between commit and ring, and a sandbox
+that forbids sockets, are what the slow backstop in watch.py is for.
+
+A socket whose process is dead refuses the byte; whoever notices takes its files away.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable
+from contextlib import suppress
+
+_LONGEST_PATH = 100
+_LONGEST_PREFIX = 180
+
+
+class Bells:
+    """The folder of doorbells of one store, seen from one process."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.trouble = ""
+        self._handle = -1
+        self._sender: socket.socket | None = None
+
+    def ring(self, touched: Iterable[str]) -> None:
+        """Wake every process that watches one of these keys."""
+        names = os.listdir(self.folder)
+        if len(names) <= 2:  # noqa: PLR2004 - the turnstile's two files: nobody watches
+            return
+        keys = sorted(touched)
+        for name in {name.partition("=")[0] for name in names if _matches(name, keys)}:
+            self._send(name, names)
+
+    def hang(self) -> Bell | None:
+        """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
+        name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        try:
+            return Bell(self, name)
+        except OSError as error:
+            self.trouble = f"local sockets do not work here ({error.strerror or error})"
+            return None
+
+    def address(self, name: str) -> str:
+        """A path to a socket that is short enough to bind and to send to."""
+        path = f"{self.folder}/{name}"
+        if len(os.fsencode(path)) <= _LONGEST_PATH or sys.platform != "linux":
+            return path
+        if self._handle < 0:
+            self._handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._handle}/{name}"
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._sender is not None:
+            self._sender.close()
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+    def _send(self, name: str, names: list[str]) -> None:
+        try:
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            self._sender.sendto(b"!", self.address(name))
+        except (ConnectionRefusedError, FileNotFoundError):
+            for mark in names:
+                if mark.partition("=")[0] == name:
+                    self.remove(mark)
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):
+                self.trouble = f"a doorbell could not be rung ({error.strerror or error})"
+
+    def remove(self, name: str) -> None:
+        """Take a file of the folder away, if it is still there."""
+        with suppress(OSError):
+            os.unlink(f"{self.folder}/{name}")
+
+
+class Bell:
+    """One socket for all watches of a store object."""
+
+    def __init__(self, bells: Bells, name: str) -> None:
+        self._bells = bells
+        self._name = name
+        self._marks: dict[str, int] = {}
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self.socket.setblocking(False)
+            self.socket.bind(bells.address(name))
+        except OSError:
+            self.socket.close()
+            raise
+
+    def listen(self, prefix: str) -> None:
+        """Ask to be rung for this prefix."""
+        mark = self._mark(prefix)
+        self._marks[mark] = self._marks.get(mark, 0) + 1
+        if self._marks[mark] == 1:
+            path = f"{self._bells.folder}/{mark}"
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+
+    def forget(self, prefix: str) -> None:
+        """Ask no more."""
+        mark = self._mark(prefix)
+        self._marks[mark] -= 1
+        if not self._marks[mark]:
+            del self._marks[mark]
+            self._bells.remove(mark)
+
+    def drain(self) -> bool:
+        """Whether it rang; afterwards it is silent."""
+        rang = False
+        with suppress(BlockingIOError):
+            while self.socket.recv(16):
+                rang = True
+        return rang
+
+    def close(self) -> None:
+        """Take it down."""
+        self.socket.close()
+        for name in (*self._marks, self._name):
+            self._bells.remove(name)
+
+    def _mark(self, prefix: str) -> str:
+        # A shortened prefix matches more: rung too often is harmless.
+        return f"{self._name}={prefix.replace('/', chr(92))[:_LONGEST_PREFIX]}"
+
+
+def _matches(name: str, keys: list[str]) -> bool:
+    _, mark, prefix = name.partition("=")
+    if not mark:
+        return False
+    prefix = prefix.replace("\\", "/")
+    place = bisect_left(keys, prefix)
+    return place < len(keys) and keys[place].startswith(prefix)

@@ -1,0 +1,240 @@
+"""The two ends of the file: a connection that reads, and one that runs jobs in a transaction."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import apsw
+
+from interlock.errors import InterlockError
+from interlock.store import LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
+from interlock.stores.sqlite import schema
+
+if TYPE_CHECKING:
+    import asyncio
+
+PAGES_TO_CHECKPOINT = 1_000
+PAGES_TO_RESTART = 4_000
+PAGES_TO_TRUNCATE = 16_384  # 64 MB
+
+_COLUMNS = "key, value, revision, created, entry, hash, expires"
+_ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"
+_MANY = f"SELECT {_COLUMNS} FROM item WHERE key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
+_ENTRY = "SELECT id, value, revision, hash FROM log WHERE id = ?"
+_FIRST = "SELECT id, value, revision, hash FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
+_LAST = (
+    "SELECT id, value, revision, hash FROM log WHERE revision > ? ORDER BY revision DESC LIMIT ?"
+)
+_REVISION = """SELECT max(
+  (SELECT coalesce(max(revision), 0) FROM log),
+  (SELECT value FROM meta WHERE name = 'quiet'), (SELECT value FROM meta WHERE name = 'trimmed'))"""
+_PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET
+  value = ?2, created = iif(expires <= ?7, ?3, created), revision = ?3, entry = ?4, hash = ?5,
+  expires = ?6"""
+_PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLICT DO UPDATE SET
+  value = ?2, created = iif(expires <= ?5, ?3, created), revision = ?3, expires = ?4"""
+_LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
+_NANO = 1_000_000_000
+_ROWS_AT_ONCE = 500
+
+Row = tuple[str, bytes, int, int, str, str, int | None]
+
+
+class Job:
+    """One transaction on its way, and where its answer goes."""
+
+    __slots__ = ("answer", "error", "future", "txn", "waiter", "whole", "work")
+
+    def __init__(self, work: Work, *, whole: bool = False) -> None:
+        self.work = work
+        self.whole = whole
+        self.waiter: threading.Lock | None = None
+        self.future: asyncio.Future[None] | None = None
+        self.txn: Txn | None = None
+        self.answer: Committed | None = None
+        self.error: BaseException | None = None
+
+    def result(self) -> Committed | None:
+        """The answer, or the exception that ended it."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class Reader:
+    """Reads through one connection; inside a transaction if the caller began one."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.db = db
+        self._execute = db.execute
+
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs as this transaction sees them."""
+        items: dict[str, Item | None] = {}
+        ranges: dict[Range | Log, tuple[Item, ...]] = {}
+        for ref in refs:
+            if isinstance(ref, str):
+                items[ref] = self.item(ref)
+            else:
+                ranges[ref] = self._many(ref)
+        return Snapshot(self.revision(), items, ranges)
+
+    def item(self, key: str) -> Item | None:
+        """What stands under a key, unless it lapsed."""
+        if key.startswith(LOG):
+            row = self._execute(_ENTRY, (key[len(LOG) :],)).fetchone()
+            return None if row is None else _entry(row)
+        row = self._execute(_ONE, (key,)).fetchone()
+        return None if row is None else _item(row)
+
+    def revision(self) -> int:
+        """The revision of the latest commit."""
+        return int(self._execute(_REVISION).fetchone()[0])
+
+    def later(self, revision: int) -> list[tuple[int, str, bytes, str]]:
+        """The next log rows after a revision."""
+        return self._execute(_LATER, (revision, _ROWS_AT_ONCE)).fetchall()
+
+    def _many(self, ref: Range | Log) -> tuple[Item, ...]:
+        if isinstance(ref, Log):
+            rows = self._execute(_LAST if ref.last else _FIRST, (ref.after, ref.limit)).fetchall()
+            return tuple(_entry(row) for row in (reversed(rows) if ref.last else rows))
+        found: list[Item] = []
+        after = ref.after
+        end = ref.prefix + "\U0010ffff"
+        while len(found) < ref.limit:
+            rows = self._execute(_MANY, (ref.prefix, after, end, ref.limit)).fetchall()
+            found.extend(item for item in map(_item, rows) if item is not None)
+            if len(rows) < ref.limit:
+                break
+            after = rows[-1][0]
+        return tuple(found[: ref.limit])
+
+
+class Engine(Reader):
+    """The connection that writes: whoever has the turn runs jobs in one transaction of it."""
+
+    def __init__(self, db: apsw.Connection, path: str, bell: Callable[[list[str]], None]) -> None:
+        super().__init__(db)
+        self.ring = bell
+        self._path = path
+        self._touched: list[str] = []
+        self._last = 0
+        self._quiet = 0
+        self._pages = 0
+        db.set_wal_hook(self._count_pages)
+
+    def begin(self, *, patient: bool) -> None:
+        """Open the transaction; an impatient caller gets BusyError at once."""
+        self.db.set_busy_timeout(10_000 if patient else 0)
+        self._execute("BEGIN IMMEDIATE")
+        self._last = super().revision()
+        self._quiet = 0
+        self._touched = []
+
+    def revision(self) -> int:
+        """The revision of the latest job in this transaction."""
+        return self._last
+
+    def run(self, job: Job) -> None:
+        """Run one job; what its work raises is its own affair, the engine's errors are not."""
+        job.txn, job.answer, job.error = None, None, None
+        try:
+            txn = job.work(self)
+        except apsw.Error:
+            raise
+        except Exception as error:  # noqa: BLE001 - handed to the caller of this very job
+            job.error = error
+            return
+        if txn is not None:
+            self._apply(txn)
+            job.txn = txn
+            asked = {key: self.item(key) for key in txn.asked} if job.whole else {}
+            job.answer = Committed(self._last, asked)
+
+    def commit(self) -> None:
+        """Make it durable, then keep the write-ahead log in bounds."""
+        if self._quiet:
+            self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
+        self._execute("COMMIT")
+        if self._pages >= PAGES_TO_CHECKPOINT:
+            self._checkpoint()
+
+    def rollback(self) -> None:
+        """Undo everything of this transaction."""
+        self._touched = []
+        if self.db.in_transaction:
+            self._execute("ROLLBACK")
+
+    def take_touched(self) -> list[str]:
+        """The keys that the last transaction changed, for the bells."""
+        touched, self._touched = self._touched, []
+        return touched
+
+    def trouble(self, error: apsw.Error) -> InterlockError:
+        """The engine's complaint in our words."""
+        return schema.trouble(error, self._path)
+
+    def _apply(self, txn: Txn) -> None:
+        self._last = revision = self._last + 1
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        execute = self._execute
+        for put in txn.puts:
+            expires = None if put.ttl is None else now + int(put.ttl * _NANO)
+            if txn.quiet:
+                execute(_PUT_QUIETLY, (put.key, put.value, revision, expires, now))
+            else:
+                row = (put.key, put.value, revision, txn.id, txn.hash, expires, now)
+                execute(_PUT, row)
+        for key in txn.deletes:
+            execute("DELETE FROM item WHERE key = ?", (key,))
+        if txn.quiet:
+            self._quiet = revision
+            return
+        lines = [
+            *("+" + put.key for put in txn.puts),
+            *("-" + key for key in txn.deletes),
+            *("!" + key for key in txn.signals),
+        ]
+        execute(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
+            (revision, txn.id, txn.entry, txn.hash, "\n".join(lines)),
+        )
+        self._touched.append(LOG + txn.id)
+        self._touched.extend(line[1:] for line in lines)
+
+    def _count_pages(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
+        if self._pages >= PAGES_TO_TRUNCATE:
+            mode = apsw.SQLITE_CHECKPOINT_TRUNCATE
+        elif self._pages >= PAGES_TO_RESTART:
+            mode = apsw.SQLITE_CHECKPOINT_RESTART
+        self.db.set_busy_timeout(50)
+        try:
+            self.db.wal_checkpoint(mode=mode)
+        except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.FullError):
+            return  # a reader is in the way, or the disk: the commit stands, the next one tries
+
+
+def _item(row: Row) -> Item | None:
+    key, value, revision, created, entry, hash_, expires = row
+    if expires is None:
+        return Item(key, value, revision, created, entry, hash_)
+    left = expires - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    if left <= 0:
+        return None
+    return Item(key, value, revision, created, entry, hash_, left / _NANO)
+
+
+def _entry(row: tuple[str, bytes, int, str]) -> Item:
+    id_, value, revision, hash_ = row
+    return Item(LOG + id_, value, revision, revision, id_, hash_)
+
+

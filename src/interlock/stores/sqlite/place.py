@@ -1,0 +1,87 @@
+"""Where a store's file may stand, and who may read it.
+
+SQLite in WAL mode needs shared memory and honest file locks, which network and host-shared file
+systems do not give: there a store would be damaged, so it is refused.
+A store is for its owner only: folder 0700, files 0600.
+"""
+
+from __future__ import annotations
+
+import os
+
+from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
+
+REFUSED = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "glusterfs", "gfs2", "gpfs",
+    "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "smb3", "smbfs", "vboxsf",
+    "virtiofs", "vmhgfs",
+}  # fmt: skip
+_FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
+VOLATILE = {"tmpfs", "ramfs"}
+_MOUNTS = "/proc/self/mountinfo"
+
+
+def file_system(path: str, mounts: str | None = None) -> str:
+    """The type of the file system that a path is on; empty where the system cannot tell."""
+    if mounts is None:
+        try:
+            with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+                mounts = file.read()
+        except OSError:
+            return ""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        before, _, after = line.partition(" - ")
+        point = before.split(" ")[4].replace("\\040", " ")
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, after.split(" ")[0]
+    return kind
+
+
+def refuse_shared(path: str, kind: str) -> None:
+    """Raise if a file system of this kind would break a store."""
+    if kind in REFUSED or (kind.startswith("fuse") and kind not in _FUSE_OK):
+        raise StoreUnsuitable(
+            f"{path} is on {kind}, where SQLite cannot lock safely;"
+            " put the store on a local disk, or use a redis:// or etcd:// store"
+        )
+
+
+def prepare(path: str, *, create: bool) -> None:
+    """Make sure that the file is there, is ours alone, and is on a disk that can be trusted."""
+    folder = os.path.dirname(path)
+    exists = os.path.exists(path)
+    if not exists and not create:
+        raise StoreMissing(f"there is no store at {path}; run 'interlock init' or name another")
+    if os.path.isdir(path):
+        raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
+    if not exists:
+        refuse_shared(path, file_system(_nearest(folder)))
+        _create(path, folder)
+    elif not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
+        raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
+    else:
+        refuse_shared(path, file_system(path))
+
+
+def _nearest(folder: str) -> str:
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _create(path: str, folder: str) -> None:
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        # Exclusive: closing a descriptor of an open database would drop SQLite's own locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass
+    except NotADirectoryError:
+        raise StoreMissing(f"{folder} is not a folder; name another place") from None
+    except PermissionError:
+        raise StoreReadOnly(f"{folder} cannot be written by you; name another place") from None
+    except OSError as error:
+        raise StoreReadOnly(f"{path} cannot be created ({error.strerror}); name another") from None

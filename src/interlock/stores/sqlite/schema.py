@@ -1,0 +1,217 @@
+"""Tables, the format number, and how an older file becomes a newer one.
+
+    item   what stands under a key now; a row that has ``expires`` is a liveness key
+    log    one row for each recorded commit, in order; ``touched`` lists its keys for the watchers,
+           one a line, behind + (put), - (deleted) or ! (signal)
+    meta   format facts: the highest quiet revision, how far the log was trimmed, the boot that
+           liveness times belong to, and the version that wrote the format
+
+The format number is SQLite's user_version and the application_id says that the file is ours.
+Liveness times are nanoseconds of CLOCK_MONOTONIC, the same for all processes of one boot; after a
+reboot nobody is left alive, so the first to open the file drops them all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import apsw
+
+from interlock.errors import (
+    InterlockError,
+    StoreBusy,
+    StoreDamaged,
+    StoreFull,
+    StoreMissing,
+    StoreNewer,
+    StoreReadOnly,
+    StoreTrouble,
+    StoreUnsuitable,
+)
+from interlock.version import VERSION
+
+if TYPE_CHECKING:
+    Migration = Callable[[apsw.Connection], None]
+
+APPLICATION = 0x494C434B  # "ILCK"
+FORMAT = 1
+SAFE_SQLITE = 3_051_003
+
+TABLES = """
+CREATE TABLE item (
+  key TEXT NOT NULL PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL,
+  created INTEGER NOT NULL, entry TEXT NOT NULL, hash TEXT NOT NULL, expires INTEGER
+) WITHOUT ROWID;
+CREATE TABLE log (
+  revision INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, value BLOB NOT NULL,
+  hash TEXT NOT NULL, touched TEXT NOT NULL
+);
+CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO meta VALUES ('quiet', 0), ('trimmed', 0);
+"""
+
+MIGRATIONS: Mapping[int, Migration] = {}
+"""From a format to the next one: each runs inside the transaction that also raises the number."""
+
+
+def connect(path: str) -> apsw.Connection:
+    """A connection with the promises switched on: WAL, and durable when COMMIT returns."""
+    if _number(apsw.sqlite_lib_version()) < SAFE_SQLITE:
+        raise StoreUnsuitable(
+            f"SQLite {apsw.sqlite_lib_version()} can damage a store with several writers;"
+            " install apsw 3.51.3 or newer"
+        )
+    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    db.set_busy_timeout(10_000)
+    return db
+
+
+def configure(db: apsw.Connection) -> None:
+    """The settings of a connection that do not depend on what is in the file."""
+    db.execute("PRAGMA synchronous=FULL").fetchall()
+    db.execute("PRAGMA mmap_size=0").fetchall()
+    db.execute("PRAGMA trusted_schema=OFF").fetchall()
+    db.wal_autocheckpoint(0)
+
+
+def establish(
+    db: apsw.Connection,
+    path: str,
+    *,
+    target: int = FORMAT,
+    migrations: Mapping[int, Migration] = MIGRATIONS,
+) -> None:
+    """Create the tables in an empty file, migrate an older one, refuse a newer or foreign one."""
+    found, application = _marks(db)
+    if application == APPLICATION and found == target:
+        return
+    if db.pragma("journal_mode", "wal") != "wal":
+        raise StoreUnsuitable(f"{path} cannot use write-ahead logging here; move it to a local disk")
+    db.execute("BEGIN IMMEDIATE")
+    with _transaction(db):
+        found, application = _marks(db)
+        if application == APPLICATION and found == target:
+            return
+        if application == 0 and found == 0 and not db.pragma("schema_version"):
+            _create(db, target)
+            return
+    if application != APPLICATION:
+        raise StoreDamaged(f"{path} is some other program's database; name another file")
+    if found > target:
+        raise _newer(db, path, found, target)
+    _migrate(db, path, target, migrations)
+
+
+def start_boot(db: apsw.Connection, boot: str) -> None:
+    """Drop the liveness of an earlier boot: its times mean nothing now, and nobody survived."""
+    row = db.execute("SELECT value FROM meta WHERE name='boot'").fetchone()
+    if row is not None and row[0] == boot:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    with _transaction(db):
+        db.execute("DELETE FROM item WHERE expires IS NOT NULL")
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
+
+
+def boot_id() -> str:
+    """What distinguishes this boot of the machine from all others."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return _boot_time()
+
+
+def trouble(error: apsw.Error, path: str) -> InterlockError:
+    """The engine's complaint in words that say what to do."""
+    match error:
+        case apsw.FullError():
+            return StoreFull(f"no room for another commit in {path}; free some space, then go on")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreDamaged(
+                f"{path} is damaged or not a store ({error});"
+                " move it away and restore a copy, or run 'interlock init' for a new one"
+            )
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
+            return StoreReadOnly(f"{path} cannot be written by you; mend its rights")
+        case apsw.CantOpenError():
+            return StoreMissing(f"{path} cannot be opened; check that it exists and is yours")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBusy(f"another program keeps {path} locked; close it and try again")
+        case _:
+            return StoreTrouble(f"the engine failed on {path}: {error}; run 'interlock doctor'")
+
+
+class _transaction:  # noqa: N801 - reads as a statement
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._db.in_transaction:
+            self._db.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _create(db: apsw.Connection, target: int) -> None:
+    db.execute(TABLES)
+    db.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+    db.execute(f"PRAGMA application_id={APPLICATION}")
+    db.execute(f"PRAGMA user_version={target}")
+
+
+def _migrate(
+    db: apsw.Connection, path: str, target: int, migrations: Mapping[int, Migration]
+) -> None:
+    _backup(db, path)
+    db.execute("BEGIN IMMEDIATE")
+    with _transaction(db):
+        found, _ = _marks(db)
+        for step in range(found, target):
+            migrations[step](db)
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (VERSION,))
+        db.execute(f"PRAGMA user_version={target}")
+
+
+def _backup(db: apsw.Connection, path: str) -> None:
+    found, _ = _marks(db)
+    copy = f"{path}.format{found}"
+    if os.path.exists(copy):
+        return
+    os.close(os.open(copy + ".part", os.O_RDWR | os.O_CREAT, 0o600))
+    target = apsw.Connection(copy + ".part")
+    with target.backup("main", db, "main") as backup:
+        backup.step(-1)
+    target.close()
+    os.replace(copy + ".part", copy)
+
+
+def _newer(db: apsw.Connection, path: str, found: int, target: int) -> StoreNewer:
+    row = db.execute("SELECT value FROM meta WHERE name='version'").fetchone()
+    version = row[0] if row else "a later version"
+    return StoreNewer(
+        f"{path} has format {found}, this Interlock knows {target};"
+        f" install interlock {version} or newer"
+    )
+
+
+def _marks(db: apsw.Connection) -> tuple[int, int]:
+    return int(db.pragma("user_version")), int(db.pragma("application_id"))
+
+
+def _number(version: str) -> int:
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+def _boot_time() -> str:
+    if sys.platform == "darwin":
+        import subprocess
+
+        return subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "kern.boottime"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    return "unknown"

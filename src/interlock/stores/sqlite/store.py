@@ -1,0 +1,244 @@
+"""The waist's methods on one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+import apsw
+
+from interlock.errors import StoreClosed, StoreReadOnly
+from interlock.store import (
+    Answer,
+    Capabilities,
+    Committed,
+    Conflict,
+    Ref,
+    Snapshot,
+    Txn,
+    View,
+    Work,
+)
+from interlock.stores.sqlite import place, schema
+from interlock.stores.sqlite.bells import Bells
+from interlock.stores.sqlite.engine import Engine, Reader
+from interlock.stores.sqlite.turnstile import Turnstile
+from interlock.stores.sqlite.watch import Feed, SQLiteWatch
+from interlock.stores.sqlite.writer import PATIENCE, Writer
+
+_open: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
+
+
+class SQLiteStore:
+    """One file, many processes, no server."""
+
+    def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
+        self.path = os.path.abspath(path)
+        place.prepare(self.path, create=create)
+        self.capabilities = Capabilities(
+            engine="sqlite",
+            durability="power loss",
+            clock="machine",
+            push=True,
+            local=True,
+            min_ttl=0.5,
+            max_operations=10_000,
+            max_value=1024 * 1024,
+        )
+        self._pid = os.getpid()
+        self._folder = _side_folder(self.path)
+        self._turnstile = Turnstile(self._folder)
+        self._bells = Bells(self._folder)
+        self._reading = threading.Lock()
+        self._reader: Reader | None = None
+        try:
+            self._engine = Engine(self._connect(), self.path, self._bells.ring)
+        except apsw.Error as error:
+            raise schema.trouble(error, self.path) from error
+        self._writer = Writer(self._engine, self._turnstile, patience)
+        self._feed = Feed(self._bells, self._later, self._data_version)
+        self._closed = False
+        _open.add(self)
+
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs at one revision, beside whoever writes."""
+        self._check()
+        try:
+            with self._reading:
+                reader = self._read_connection()
+                reader.db.execute("BEGIN")
+                try:
+                    return reader.read(*refs)
+                finally:
+                    reader.db.execute("COMMIT")
+        except apsw.Error as error:
+            raise schema.trouble(error, self.path) from error
+
+    def commit(self, txn: Txn) -> Answer:
+        """Check and write in one transaction."""
+        conflict: list[Conflict] = []
+
+        def work(view: View) -> Txn | None:
+            conflict.clear()
+            items = view.read(*txn.asked).items
+            taken = not txn.quiet and items[txn.asked[0]] is not None
+            if taken or not all(check.holds(items[check.key]) for check in txn.checks):
+                conflict.append(Conflict(items))
+                return None
+            return txn
+
+        self._check()
+        committed = self._writer.run(work, whole=True)
+        return conflict[0] if committed is None else committed
+
+    def transact(self, work: Work) -> Committed | None:
+        """Read, decide and commit inside one transaction."""
+        self._check()
+        return self._writer.run(work)
+
+    async def transact_async(self, work: Work) -> Committed | None:
+        """The same for an event loop; what waits together shares one durable commit."""
+        self._check()
+        return await self._writer.run_async(work)
+
+    def watch(self, prefix: str, after: int) -> SQLiteWatch:
+        """A feed from this revision on."""
+        self._check()
+        return self._feed.open(prefix, after, self._trimmed)
+
+    def sweep(self) -> int:
+        """Delete liveness keys that lapsed; they read as absent already."""
+        return self._upkeep(
+            "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?",
+            (_now(),),
+        )
+
+    def trim(self, revision: int) -> None:
+        """Forget the log up to this revision."""
+        self._upkeep("UPDATE meta SET value = max(value, ?) WHERE name = 'trimmed'", (revision,))
+        self._upkeep("DELETE FROM log WHERE revision <= ?", (revision,))
+
+    def info(self) -> dict[str, object]:
+        """Facts about this store for a person."""
+        with self._reading:
+            execute = self._read_connection().db.execute
+            count = "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"
+            items, entries = execute(count).fetchone()
+            revision = self._read_connection().revision()
+        return {
+            "engine": "sqlite",
+            "path": self.path,
+            "format": schema.FORMAT,
+            "sqlite": apsw.sqlite_lib_version(),
+            "file_system": place.file_system(self.path),
+            "durability": self.capabilities.durability,
+            "bytes": _size(self.path),
+            "wal_bytes": _size(self.path + "-wal"),
+            "revision": revision,
+            "items": items,
+            "entries": entries,
+            "doorbells": self._try_bell(),
+        }
+
+    def close(self) -> None:
+        """Let go of the file; what was acknowledged stays."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._writer.close()
+        self._feed.close()
+        self._bells.close()
+        self._turnstile.close()
+        if self._reader is not None:
+            self._reader.db.close()
+        self._engine.db.close()
+        _open.discard(self)
+
+    def _connect(self) -> apsw.Connection:
+        db = schema.connect(self.path)
+        schema.configure(db)
+        schema.establish(db, self.path)
+        schema.start_boot(db, schema.boot_id())
+        return db
+
+    def _read_connection(self) -> Reader:
+        if self._reader is None:
+            self._reader = Reader(schema.connect(self.path))
+        return self._reader
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreClosed("this store was opened before a fork; connect again in the child")
+        if self._closed:
+            raise StoreClosed("this store was closed; connect again")
+
+    def _later(self, revision: int) -> list[tuple[int, str, bytes, str]]:
+        with self._reading:
+            return self._read_connection().later(revision)
+
+    def _data_version(self) -> int:
+        with self._reading:
+            return int(self._read_connection().db.pragma("data_version"))
+
+    def _trimmed(self) -> int:
+        with self._reading:
+            db = self._read_connection().db
+            return int(db.execute("SELECT value FROM meta WHERE name='trimmed'").fetchone()[0])
+
+    def _upkeep(self, sql: str, bindings: tuple[int, ...]) -> int:
+        changed = 0
+
+        def work(_: View) -> None:
+            nonlocal changed
+            self._engine.db.execute(sql, bindings)
+            changed = self._engine.db.changes()
+
+        self.transact(work)
+        return changed
+
+    def _try_bell(self) -> str:
+        bell = self._bells.hang()
+        if bell is None:
+            return self._bells.trouble
+        bell.close()
+        return "ok"
+
+    def _abandon(self) -> None:
+        """After a fork: the child may not touch the parent's connections, not even close them."""
+        import ctypes
+
+        for db in (self._engine.db, self._reader and self._reader.db):
+            if db is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+        self._turnstile.close()
+
+
+def _abandon_all() -> None:
+    for store in list(_open):
+        store._abandon()  # noqa: SLF001 - one module
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _side_folder(path: str) -> str:
+    folder = path + "-bells"
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    except OSError:
+        raise StoreReadOnly(f"{folder} cannot be created; mend the rights of its folder") from None
+    return folder
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _now() -> int:
+    import time
+
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)

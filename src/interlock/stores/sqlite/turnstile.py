@@ -1,0 +1,75 @@
+"""Processes queue for the one write transaction in the kernel, in order, without sleeping.
+
+SQLite's own busy handler sleeps and tries again: up to 100 ms are lost, and whoever comes at the
+right moment overtakes everybody.  So nobody asks SQLite before its turn.  Two file locks make the
+turnstile: you wait at the gate, the one at the gate waits for the turn, and opens the gate only
+when it has the turn.  Whoever just had the turn and wants it again stands at the gate behind the
+others, so nobody can barge in; the kernel keeps waiters of a file lock in order and drops the
+locks of a killed process.
+
+A process stopped inside of its turn holds everybody up: waiting is bounded by the caller, and
+``holder`` names the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+_LOCKS = "/proc/locks"
+
+
+class Turnstile:
+    """The queue for one store, seen from one process."""
+
+    def __init__(self, folder: str) -> None:
+        self._gate = os.open(f"{folder}/gate", os.O_RDWR | os.O_CREAT, 0o600)
+        self._turn = os.open(f"{folder}/turn", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def try_enter(self) -> bool:
+        """Take the turn if nobody has it and nobody waits for it."""
+        try:
+            fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        try:
+            fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+        return True
+
+    def enter(self) -> None:
+        """Wait for the turn, behind everybody who waits already."""
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def leave(self) -> None:
+        """Give the turn to whoever is next."""
+        fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def holder(self) -> int | None:
+        """The process that has the turn (or blocks the gate), where the system can tell."""
+        inodes = {os.fstat(fd).st_ino for fd in (self._turn, self._gate)}
+        try:
+            lines = Path(_LOCKS).read_text("ascii").splitlines()
+        except OSError:
+            return None
+        for fields in map(str.split, lines):
+            if "->" in fields or len(fields) < 6:
+                continue
+            if int(fields[5].rpartition(":")[2]) in inodes and int(fields[4]) != os.getpid():
+                return int(fields[4])
+        return None
+
+    def close(self) -> None:
+        """Leave the queue for good; also drops a turn that a parent of a fork had."""
+        for fd in (self._gate, self._turn):
+            if fd >= 0:
+                os.close(fd)
+        self._gate = self._turn = -1

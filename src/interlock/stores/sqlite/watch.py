@@ -1,0 +1,197 @@
+"""The feed of changes: read from the log table, woken by doorbells.
+
+One Feed serves all watches of a store object.  When the bell rings it reads the new log rows once
+and lays the matching changes into each watch.  In a blocking program one of the waiting threads
+listens for all of them; in an event loop the bell is one more file descriptor.
+
+Every second that somebody waits, ``PRAGMA data_version`` is asked whether the file changed
+without a ring.  That backstop is for a committer killed before it rang and for sandboxes that
+forbid sockets; latency does not depend on it otherwise.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from interlock.store import LOG, Change, Resync
+from interlock.stores.sqlite.bells import Bell, Bells
+
+if TYPE_CHECKING:
+    import asyncio
+
+BACKSTOP = 1.0
+
+Rows = list[tuple[int, str, bytes, str]]
+
+
+class Feed:
+    """New log rows, read once and laid into every watch that they concern."""
+
+    def __init__(
+        self, bells: Bells, rows: Callable[[int], Rows], data_version: Callable[[], int]
+    ) -> None:
+        self._bells = bells
+        self._rows = rows
+        self._data_version = data_version
+        self._guard = threading.Condition()
+        self._watches: list[SQLiteWatch] = []
+        self._bell: Bell | None = None
+        self._deaf = False
+        self._seen = 0
+        self._version = -1
+        self._listening = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def open(self, prefix: str, after: int, trimmed: Callable[[], int]) -> SQLiteWatch:
+        """A watch of this prefix that has seen everything up to ``after``."""
+        with self._guard:
+            if self._bell is None and not self._deaf:
+                self._bell = self._bells.hang()
+                self._deaf = self._bell is None
+            if self._bell is not None:
+                self._bell.listen(prefix)
+            watch = SQLiteWatch(self, prefix)
+            self._catch_up(watch, after, trimmed())
+            self._watches.append(watch)
+            return watch
+
+    def close_watch(self, watch: SQLiteWatch) -> None:
+        """Listen no more for this one."""
+        with self._guard:
+            if watch in self._watches:
+                self._watches.remove(watch)
+                if self._bell is not None:
+                    self._bell.forget(watch.prefix)
+
+    def wait(self, watch: SQLiteWatch, timeout: float | None) -> None:
+        """Block until the watch has something, at most so long."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        with self._guard:
+            while not watch.arrived:
+                left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
+                if left <= 0:
+                    return
+                if self._listening:
+                    self._guard.wait(left)
+                else:
+                    self._listen(left)
+
+    def sleep(self, watch: SQLiteWatch, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the event loop wake this watch; called whenever it starts to wait."""
+        if self._loop is None:
+            self._loop = loop
+            if self._bell is not None:
+                loop.add_reader(self._bell.socket.fileno(), self._on_ring)
+        if self._timer is None:
+            self._timer = loop.call_later(BACKSTOP, self._on_backstop)
+
+    def close(self) -> None:
+        """Take the bell down."""
+        with self._guard:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._bell is not None:
+                if self._loop is not None and not self._loop.is_closed():
+                    self._loop.remove_reader(self._bell.socket.fileno())
+                self._bell.close()
+            self._bell, self._loop, self._timer = None, None, None
+
+    def _listen(self, timeout: float) -> None:
+        """Wait for the bell on behalf of all threads; called and left under the guard."""
+        self._listening = True
+        self._guard.release()
+        try:
+            sockets = [] if self._bell is None else [self._bell.socket]
+            rang = bool(select.select(sockets, [], [], timeout)[0])
+        finally:
+            self._guard.acquire()
+            self._listening = False
+            self._guard.notify_all()
+        self._pump(rang=rang)
+
+    def _on_ring(self) -> None:
+        with self._guard:
+            self._pump(rang=True)
+
+    def _on_backstop(self) -> None:
+        with self._guard:
+            self._timer = None
+            self._pump(rang=False)
+            if self._loop is not None and any(watch.sleeper for watch in self._watches):
+                self._timer = self._loop.call_later(BACKSTOP, self._on_backstop)
+
+    def _pump(self, *, rang: bool) -> None:
+        """Lay what is new into the watches."""
+        if rang and self._bell is not None:
+            self._bell.drain()
+        if not rang:
+            version = self._data_version()
+            if version == self._version:
+                return
+            self._version = version
+        while rows := self._rows(self._seen):
+            self._seen = rows[-1][0]
+            for watch in self._watches:
+                watch.lay(rows)
+
+    def _catch_up(self, watch: SQLiteWatch, after: int, trimmed: int) -> None:
+        self._pump(rang=True)
+        if after < trimmed:
+            watch.arrived.append(Resync(self._seen))
+            return
+        position = after
+        while position < self._seen and (rows := self._rows(position)):
+            position = rows[-1][0]
+            watch.lay(rows)
+
+
+class SQLiteWatch:
+    """The changes of one prefix for one reader."""
+
+    def __init__(self, feed: Feed, prefix: str) -> None:
+        self.prefix = prefix
+        self.arrived: list[Change | Resync] = []
+        self.sleeper: asyncio.Future[None] | None = None
+        self._feed = feed
+
+    def lay(self, rows: Rows) -> None:
+        """Take what concerns us of these log rows."""
+        for revision, id_, value, touched in rows:
+            if (LOG + id_).startswith(self.prefix):
+                self.arrived.append(Change(revision, LOG + id_, value=value))
+            for line in touched.splitlines():
+                if line.startswith(self.prefix, 1):
+                    self.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
+        if self.arrived and self.sleeper is not None and not self.sleeper.done():
+            self.sleeper.set_result(None)
+
+    def take(self, timeout: float | None) -> list[Change | Resync]:
+        """What changed since the last call; waits for the first change, at most so long."""
+        if not self.arrived:
+            self._feed.wait(self, timeout)
+        found, self.arrived = self.arrived, []
+        return found
+
+    async def take_async(self, timeout: float | None) -> list[Change | Resync]:
+        """The same for an event loop."""
+        if not self.arrived:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            self.sleeper = loop.create_future()
+            try:
+                self._feed.sleep(self, loop)
+                await asyncio.wait((self.sleeper,), timeout=timeout)
+            finally:
+                self.sleeper = None
+        found, self.arrived = self.arrived, []
+        return found
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._feed.close_watch(self)

@@ -1,0 +1,262 @@
+"""Grouped commits: many transactions, one durable write.
+
+A job is the work of one transaction.  When nothing else waits and the turn is free, the caller
+runs its job itself, with no hop to another thread: a hop costs more than the commit.  Otherwise
+the job goes to the one writer thread of this process, which waits for the turn in the kernel and
+then runs everything that has gathered meanwhile in one SQLite transaction.  In an event loop,
+jobs that become ready in the same turn of the loop are gathered first.
+
+Inside a group each job has its own revision.  A job that raises has written nothing yet, since
+its work only reads and returns; so the others are not touched.  If the engine fails, the whole
+group is rolled back and each job runs again alone, so that only the guilty one fails.
+
+Answers are given after COMMIT returned, that is, when they are durable.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import apsw
+
+from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from interlock.store import Committed, Work
+from interlock.stores.sqlite.engine import Engine, Job
+from interlock.stores.sqlite.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    import asyncio
+
+BATCH = 128
+PATIENCE = 10.0
+SLOW = 0.005
+
+
+class Writer:
+    """The only way to the write transaction for all threads and tasks of a store object."""
+
+    def __init__(self, engine: Engine, turnstile: Turnstile, patience: float = PATIENCE) -> None:
+        self._engine = engine
+        self._turnstile = turnstile
+        self._patience = patience
+        self._right = threading.Lock()
+        self._arrived = threading.Condition()
+        self._queue: deque[Job] = deque()
+        self._gathered: list[Job] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._slow = False
+
+    def run(self, work: Work, *, whole: bool = False) -> Committed | None:
+        """Commit, and return when it is durable."""
+        job = Job(work, whole=whole)
+        if not self._at_once((job,)):
+            waiter = threading.Lock()
+            waiter.acquire()
+            job.waiter = waiter
+            self._hand_over((job,))
+            try:
+                arrived = waiter.acquire(timeout=self._patience)
+            except BaseException:
+                self._withdraw(job)
+                raise
+            if not arrived:
+                if self._withdraw(job):
+                    raise self._held_up()
+                waiter.acquire()
+        return job.result()
+
+    async def run_async(self, work: Work) -> Committed | None:
+        """The same for an event loop; jobs of one turn of the loop form a group."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        job = Job(work)
+        job.future = loop.create_future()
+        self._gathered.append(job)
+        if len(self._gathered) == 1:
+            loop.call_soon(self._flush, loop)
+        try:
+            await job.future
+        except asyncio.CancelledError:
+            self._withdraw(job)
+            raise
+        return job.result()
+
+    def close(self) -> None:
+        """Finish what is under way and stop the thread."""
+        with self._arrived:
+            self._closed = True
+            left = list(self._queue)
+            self._queue.clear()
+            self._arrived.notify_all()
+        _fail(left, StoreClosed("the store was closed before this commit; connect again"))
+        _answer(left)
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        jobs, self._gathered = self._gathered[:BATCH], self._gathered[BATCH:]
+        if self._gathered:
+            loop.call_soon(self._flush, loop)
+        if not jobs:
+            return
+        # The loop may do a quick commit itself; a slow disk is left to the thread.
+        if self._slow or not self._at_once(jobs):
+            self._hand_over(jobs)
+            loop.call_later(self._patience, self._give_up, jobs)
+        else:
+            _finish([job.future for job in jobs if job.future is not None])
+
+    def _at_once(self, jobs: Sequence[Job]) -> bool:
+        """Run the jobs here and now if nobody else waits, in this process or in another."""
+        if self._queue or not self._right.acquire(blocking=False):
+            return False
+        try:
+            if not self._turnstile.try_enter():
+                return False
+            try:
+                ran = self._group(jobs, patient=False)
+            finally:
+                self._turnstile.leave()
+            touched = self._engine.take_touched()
+        finally:
+            self._right.release()
+        self._engine.ring(touched)
+        return ran
+
+    def _hand_over(self, jobs: Sequence[Job]) -> None:
+        with self._arrived:
+            if self._closed:
+                raise StoreClosed("this store was closed; connect again")
+            self._queue.extend(jobs)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="interlock-writer", daemon=True
+                )
+                self._thread.start()
+            self._arrived.notify()
+
+    def _serve(self) -> None:
+        while self._wait_for_jobs():
+            self._turnstile.enter()
+            with self._right:
+                try:
+                    jobs = self._next_batch()
+                    started = time.monotonic()
+                    self._group(jobs, patient=True)
+                    self._slow = time.monotonic() - started > SLOW + 0.0002 * len(jobs)
+                finally:
+                    self._turnstile.leave()
+                touched = self._engine.take_touched()
+            _answer(jobs)
+            self._engine.ring(touched)
+
+    def _wait_for_jobs(self) -> bool:
+        with self._arrived:
+            while not self._queue and not self._closed:
+                self._arrived.wait()
+            return not self._closed
+
+    def _next_batch(self) -> list[Job]:
+        with self._arrived:
+            return [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+
+    def _withdraw(self, job: Job) -> bool:
+        """Take a job back that has not been begun; its work never runs then."""
+        with self._arrived, suppress(ValueError):
+            self._queue.remove(job)
+            return True
+        with suppress(ValueError):
+            self._gathered.remove(job)
+            return True
+        return False
+
+    def _give_up(self, jobs: Sequence[Job]) -> None:
+        late = [job for job in jobs if self._withdraw(job)]
+        if late:
+            _fail(late, self._held_up())
+            _finish([job.future for job in late if job.future is not None])
+
+    def _held_up(self) -> StoreBusy:
+        pid = self._turnstile.holder()
+        if pid is None:
+            return StoreBusy(f"the store was held up for {self._patience:g} s; try again")
+        return StoreBusy(
+            f"process {pid} has held the store up for {self._patience:g} s (is it stopped?);"
+            f" let it go on with 'kill -CONT {pid}', or end it"
+        )
+
+    def _group(self, jobs: Sequence[Job], *, patient: bool) -> bool:
+        """Run all jobs in one transaction; False if the engine was busy and we may not wait."""
+        engine = self._engine
+        try:
+            engine.begin(patient=patient)
+            for job in jobs:
+                engine.run(job)
+        except apsw.BusyError as error:
+            engine.rollback()
+            if not patient:
+                return False
+            _fail(jobs, engine.trouble(error))
+            return True
+        except apsw.Error as error:
+            engine.rollback()
+            self._alone(jobs, error)
+            return True
+        except BaseException:
+            engine.rollback()
+            raise
+        self._commit(jobs)
+        return True
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        engine = self._engine
+        try:
+            engine.commit()
+        except apsw.IOError as error:
+            engine.rollback()
+            for job in jobs:
+                if job.txn is not None:
+                    job.error = OutcomeUnknown(str(engine.trouble(error)), job.txn.id)
+        except apsw.Error as error:
+            engine.rollback()
+            self._alone(jobs, error)
+
+    def _alone(self, jobs: Sequence[Job], error: apsw.Error) -> None:
+        """After a failed group: each job by itself, so that only the guilty one fails."""
+        if len(jobs) == 1:
+            _fail(jobs, self._engine.trouble(error))
+            return
+        for job in jobs:
+            if job.error is None or isinstance(job.error, apsw.Error):
+                self._group((job,), patient=True)
+
+
+def _fail(jobs: Sequence[Job], error: Exception) -> None:
+    for job in jobs:
+        job.error = error
+
+
+def _answer(jobs: Sequence[Job]) -> None:
+    """Tell the callers, from the writer thread."""
+    futures = []
+    for job in jobs:
+        if job.waiter is not None:
+            job.waiter.release()
+        if job.future is not None:
+            futures.append(job.future)
+    if futures:
+        with suppress(RuntimeError):  # the loop may be closed by now, and nobody waits
+            futures[0].get_loop().call_soon_threadsafe(_finish, futures)
+
+
+def _finish(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
