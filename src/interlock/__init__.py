@@ -8,14 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.version import VERSION as __version__
+from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.client import Fleet, Held, connect
-    from interlock.core.lock import Acquired, AlreadyFree, Busy, Extended, Fenced, NotOwner
-    from interlock.core.lock import Proof, Reclaimed, Released
-    from interlock.errors import BadInput, InterlockError, Lapsed, Lost, NotAllowed, StoreTrouble
-    from interlock.errors import Unavailable
+    from interlock.core.lock import (
+        Acquired,
+        AlreadyFree,
+        Busy,
+        Extended,
+        Fenced,
+        NotOwner,
+        Proof,
+        Reclaimed,
+        Released,
+    )
+    from interlock.errors import (
+        BadInput,
+        InterlockError,
+        Lapsed,
+        Lost,
+        NotAllowed,
+        StoreTrouble,
+        Unavailable,
+    )
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),

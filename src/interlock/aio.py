@@ -12,44 +12,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, Lost
 from interlock.places import find_store
-from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
-from interlock.services.held import Holding, take
+from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
+from interlock.services.held import Holding, Terms, take
 from interlock.services.runner import Runner
 from interlock.services.steps import Op, drive_async
 from interlock.store import Store
 from interlock.stores import open_store
 
+C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class _Noun(Generic[C]):
+    def __init__(self, calls: C) -> None:
+        self.calls = calls
+
+
 def awaited(
-    call: Callable[Concatenate[Any, P], Op[T]],
-) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    call: Callable[Concatenate[C, P], Op[T]],
+) -> Callable[Concatenate[_Noun[C], P], Coroutine[Any, Any, T]]:
     """A call of the services as a method to await."""
 
-    @wraps(call)
-    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        calls = self._calls
-        return drive_async(call(calls, *args, **kwargs), calls._desk.store)  # noqa: SLF001
+    def method(self: _Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return drive_async(call(self.calls, *args, **kwargs), self.calls.desk.store)
 
-    return method
+    return update_wrapper(method, call)
 
 
-class _Noun:
-    def __init__(self, calls: Any) -> None:
-        self._calls = calls
-
-
-class Locks(_Noun):
+class Locks(_Noun[LockCalls]):
     """Locks, by name."""
 
     acquire = awaited(LockCalls.acquire)
@@ -59,7 +58,7 @@ class Locks(_Noun):
     show = awaited(LockCalls.show)
 
 
-class Agents(_Noun):
+class Agents(_Noun[AgentCalls]):
     """Agents, which are their sessions."""
 
     join = awaited(AgentCalls.join)
@@ -69,7 +68,7 @@ class Agents(_Noun):
     show = awaited(AgentCalls.show)
 
 
-class Record(_Noun):
+class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = awaited(RecordCalls.log)
@@ -109,11 +108,15 @@ class Held:
         """Give it back before the block ends."""
         return drive_async(self._holding.release(), self._holding.desk.store)
 
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return self._holding.over()
+
 
 class LockBlock:
     """``async with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, name: str, terms: dict[str, Any]) -> None:
+    def __init__(self, fleet: Fleet, name: str, terms: Terms) -> None:
         self._fleet = fleet
         self._name = name
         self._terms = terms
@@ -122,24 +125,23 @@ class LockBlock:
         self._cancelled = False
 
     async def __aenter__(self) -> Held:
-        desk = self._fleet._desk  # noqa: SLF001 - two classes of one thing
+        desk = self._fleet.calls.desk
         self._task = asyncio.current_task()
-        holding = await drive_async(take(desk, self._name, self._cancel, **self._terms), desk.store)
+        holding = await drive_async(take(desk, self._name, self._cancel, self._terms), desk.store)
         self._held = Held(holding)
-        self._fleet._keep(self._cancel)  # noqa: SLF001
+        self._fleet.keep()
         return self._held
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         held, self._held = self._held, None
         if held is None or self._task is None:
             return
-        self._fleet._forget(self._cancel)  # noqa: SLF001
         ours = self._cancelled and self._task.uncancel() == 0
         lost = held.lost
         with suppress(InterlockError):
             await held.release()
         if (ours and kind is asyncio.CancelledError) or (lost and kind is None):
-            raise held._holding.over() from None  # noqa: SLF001
+            raise held.over() from None
 
     def _cancel(self) -> None:
         if self._held is not None and self._task is not None and not self._cancelled:
@@ -147,19 +149,17 @@ class LockBlock:
             self._task.cancel()
 
 
-class Fleet(_Noun):
+class Fleet(_Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(FleetCalls(desk))
-        self._desk = desk
         self.locks = Locks(LockCalls(desk))
         self.agents = Agents(AgentCalls(desk))
         self.record = Record(RecordCalls(desk))
         self._closed = False
         self._nudge = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._blocks: list[Callable[[], None]] = []
 
     maintain = awaited(FleetCalls.maintain)
     why = awaited(FleetCalls.why)
@@ -167,12 +167,12 @@ class Fleet(_Noun):
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self._desk.seat.who.session
+        return self.calls.desk.seat.who.session
 
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self._desk.store
+        return self.calls.desk.store
 
     def lock(
         self,
@@ -181,7 +181,7 @@ class Fleet(_Noun):
         wait: float | str = float("inf"),
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         given: Sequence[Proof] = (),
     ) -> LockBlock:
         """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
@@ -189,13 +189,7 @@ class Fleet(_Noun):
         If we cannot renew in time, the block is cancelled before anybody else may start, and
         raises Lost.
         """
-        terms = {
-            "wait": wait,
-            "ttl": ttl,
-            "max_hold": max_hold,
-            "metadata": metadata,
-            "given": given,
-        }
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return LockBlock(self, name, terms)
 
     async def close(self) -> None:
@@ -207,34 +201,24 @@ class Fleet(_Noun):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(InterlockError):
-            if self._desk.session_lease is not None:
+            if self.calls.desk.session_lease is not None:
                 await self.agents.leave()
-        self._desk.store.close()
+        self.calls.desk.store.close()
 
-    async def __aenter__(self) -> Fleet:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _keep(self, block: Callable[[], None] | None = None) -> None:
+    def keep(self) -> None:
         """Renew our leases from a task, and watch over them from another."""
-        if block is not None:
-            self._blocks.append(block)
         self._nudge.set()
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
 
-    def _forget(self, block: Callable[[], None]) -> None:
-        self._blocks.remove(block)
-
-    def session_lost(self) -> None:
-        """Our session is over: so is every block that lives by it."""
-        for block in list(self._blocks):
-            block()
-
     async def _beat(self) -> None:
-        keeper = self._desk.keeper
+        keeper = self.calls.desk.keeper
         pause = 0.0
         while True:
             with suppress(TimeoutError):
@@ -243,12 +227,12 @@ class Fleet(_Noun):
             pause = 0.0
             if keeper.wait() <= 0:
                 try:
-                    await drive_async(keeper.beat(), self._desk.store)
+                    await drive_async(keeper.beat(), self.calls.desk.store)
                 except InterlockError:
                     pause = 0.1
 
     async def _watch(self) -> None:
-        keeper = self._desk.keeper
+        keeper = self.calls.desk.keeper
         while True:
             await asyncio.sleep(min(keeper.time_left(), 0.5))
             keeper.expire()
@@ -278,8 +262,8 @@ async def connect(
         if session is not None:
             await drive_async(desk.resume(session), store)
         elif agent is not None and join:
-            await drive_async(desk.join(ttl, fleet.session_lost), store)
-            fleet._keep()  # noqa: SLF001
+            await drive_async(desk.join(ttl), store)
+            fleet.keep()
     except BaseException:
         store.close()
         raise

@@ -13,41 +13,43 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import update_wrapper
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
 from interlock.errors import InterlockError, Lost
 from interlock.places import find_store
-from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
-from interlock.services.held import Holding, take
+from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
+from interlock.services.held import Holding, Terms, take
 from interlock.services.runner import Runner
 from interlock.services.steps import Op, drive
 from interlock.store import Store
 from interlock.stores import open_store
 
+C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def blocking(call: Callable[Concatenate[Any, P], Op[T]]) -> Callable[Concatenate[Any, P], T]:
+class _Noun(Generic[C]):
+    def __init__(self, calls: C) -> None:
+        self.calls = calls
+
+
+def blocking(
+    call: Callable[Concatenate[C, P], Op[T]],
+) -> Callable[Concatenate[_Noun[C], P], T]:
     """A call of the services as a method that returns its outcome."""
 
-    @wraps(call)
-    def method(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(call(self._calls, *args, **kwargs), self._calls._desk.store)  # noqa: SLF001
+    def method(self: _Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(call(self.calls, *args, **kwargs), self.calls.desk.store)
 
-    return method
-
-
-class _Noun:
-    def __init__(self, calls: Any) -> None:
-        self._calls = calls
+    return update_wrapper(method, call)
 
 
-class Locks(_Noun):
+class Locks(_Noun[LockCalls]):
     """Locks, by name."""
 
     acquire = blocking(LockCalls.acquire)
@@ -57,7 +59,7 @@ class Locks(_Noun):
     show = blocking(LockCalls.show)
 
 
-class Agents(_Noun):
+class Agents(_Noun[AgentCalls]):
     """Agents, which are their sessions."""
 
     join = blocking(AgentCalls.join)
@@ -67,7 +69,7 @@ class Agents(_Noun):
     show = blocking(AgentCalls.show)
 
 
-class Record(_Noun):
+class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = blocking(RecordCalls.log)
@@ -107,6 +109,10 @@ class Held:
         """Give it back before the block ends."""
         return self._drive(self._holding.release())
 
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return self._holding.over()
+
     def _drive(self, op: Op[T]) -> T:
         return drive(op, self._holding.desk.store)
 
@@ -114,7 +120,7 @@ class Held:
 class LockBlock:
     """``with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, name: str, *, interrupt: bool, terms: dict[str, Any]) -> None:
+    def __init__(self, fleet: Fleet, name: str, terms: Terms, *, interrupt: bool) -> None:
         self._fleet = fleet
         self._name = name
         self._interrupt = interrupt
@@ -123,12 +129,12 @@ class LockBlock:
         self._thread = 0
 
     def __enter__(self) -> Held:
-        desk = self._fleet._desk  # noqa: SLF001 - two classes of one thing
+        desk = self._fleet.calls.desk
         self._thread = threading.get_ident()
-        on_lost = self._raise_in_thread if self._interrupt else _nothing
-        holding = drive(take(desk, self._name, on_lost, **self._terms), desk.store)
+        on_lost = self._raise_in_thread if self._interrupt else None
+        holding = drive(take(desk, self._name, on_lost, self._terms), desk.store)
         self._held = Held(holding)
-        self._fleet._keep(watch=self._interrupt)  # noqa: SLF001
+        self._fleet.keep(watch=self._interrupt)
         return self._held
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -139,27 +145,26 @@ class LockBlock:
         with suppress(InterlockError):
             held.release()
         if lost and kind is None:
-            raise held._holding.over()  # noqa: SLF001
+            raise held.over()
 
     def _raise_in_thread(self) -> None:
         if self._held is None:
             return
         import ctypes
 
-        thread = ctypes.c_ulong(self._thread)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Lost))
+        thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
 
-class Fleet(_Noun):
+class Fleet(_Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
     def __init__(self, desk: Desk) -> None:
         super().__init__(FleetCalls(desk))
-        self._desk = desk
         self.locks = Locks(LockCalls(desk))
         self.agents = Agents(AgentCalls(desk))
         self.record = Record(RecordCalls(desk))
-        self._stopped = False
+        self._stopped = threading.Event()
         self._nudge = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -169,12 +174,12 @@ class Fleet(_Noun):
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self._desk.seat.who.session
+        return self.calls.desk.seat.who.session
 
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self._desk.store
+        return self.calls.desk.store
 
     def lock(
         self,
@@ -183,7 +188,7 @@ class Fleet(_Noun):
         wait: float | str = float("inf"),
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         given: Sequence[Proof] = (),
         interrupt: bool = False,
     ) -> LockBlock:
@@ -192,35 +197,29 @@ class Fleet(_Noun):
         If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
         with ``interrupt`` the exception strikes inside the block, as soon as possible.
         """
-        terms = {
-            "wait": wait,
-            "ttl": ttl,
-            "max_hold": max_hold,
-            "metadata": metadata,
-            "given": given,
-        }
-        return LockBlock(self, name, interrupt=interrupt, terms=terms)
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return LockBlock(self, name, terms, interrupt=interrupt)
 
     def close(self) -> None:
         """Leave, giving back whatever lives by our session, and let go of the store."""
-        if self._stopped:
+        if self._stopped.is_set():
             return
-        self._stopped = True
+        self._stopped.set()
         self._nudge.set()
         with suppress(InterlockError):
-            if self._desk.session_lease is not None:
+            if self.calls.desk.session_lease is not None:
                 self.agents.leave()
         for thread in self._threads:
             thread.join(timeout=1.0)
-        self._desk.store.close()
+        self.calls.desk.store.close()
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _keep(self, *, watch: bool = False) -> None:
+    def keep(self, *, watch: bool = False) -> None:
         """Renew our leases from a thread of their own, and watch over them if asked to."""
         self._nudge.set()
         names = {thread.name for thread in self._threads}
@@ -231,23 +230,22 @@ class Fleet(_Noun):
                 thread.start()
 
     def _beat(self) -> None:
-        keeper = self._desk.keeper
+        keeper = self.calls.desk.keeper
         pause = 0.0
-        while not self._stopped:
+        while not self._stopped.is_set():
             self._nudge.wait(max(keeper.wait(), pause))
             self._nudge.clear()
             pause = 0.0
-            if not self._stopped and keeper.wait() <= 0:
+            if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.beat(), self._desk.store)
+                    drive(keeper.beat(), self.calls.desk.store)
                 except InterlockError:
                     pause = 0.1
                 keeper.expire()
 
     def _watch(self) -> None:
-        keeper = self._desk.keeper
-        while not self._stopped:
-            threading.Event().wait(min(keeper.time_left(), 0.5))
+        keeper = self.calls.desk.keeper
+        while not self._stopped.wait(min(keeper.time_left(), 0.5)):
             keeper.expire()
 
 
@@ -276,14 +274,11 @@ def connect(
             drive(desk.resume(session), store)
         elif agent is not None and join:
             drive(desk.join(ttl), store)
-            fleet._keep()  # noqa: SLF001
+            fleet.keep()
     except BaseException:
         store.close()
         raise
     return fleet
-
-
-def _nothing() -> None: ...
 
 
 __all__ = ["Agents", "Fleet", "Held", "LockBlock", "Locks", "Record", "connect"]

@@ -17,8 +17,8 @@ The contract
   close
 
 Revisions are integers that strictly increase with each commit.  Liveness keys are those under
-``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by the engine's own clock, and a
-lapse is no change that a watch would see.  A quiet Txn (renewals, cursors) writes no entry and
+``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
+the engine's own clock, and a lapse is no change that a watch would see.  A quiet Txn (renewals, cursors) writes no entry and
 wakes nobody; the stamp of an item names the last *recorded* write.  A signal wakes the watchers
 of a key without storing anything under it.
 
@@ -185,7 +185,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 class View(Protocol):
     """What the work of a transaction reads through."""
 
-    def read(self, *refs: Ref) -> Snapshot: ...
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs as the transaction sees them."""
 
 
 Work: TypeAlias = Callable[[View], Txn | None]
@@ -200,22 +201,28 @@ class Watch(Protocol):
     def take_async(self, timeout: float | None) -> Awaitable[list[Change | Resync]]:
         """The same for an event loop."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop listening."""
 
 
 class Store(Protocol):
     """An engine behind the waist, for callers that may block."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What it declares of itself."""
 
-    def read(self, *refs: Ref) -> Snapshot: ...
+    def read(self, *refs: Ref) -> Snapshot:
+        """All the refs at one revision."""
 
-    def commit(self, txn: Txn) -> Answer: ...
+    def commit(self, txn: Txn) -> Answer:
+        """Check and write, all or nothing."""
 
-    def watch(self, prefix: str, after: int) -> Watch: ...
+    def watch(self, prefix: str, after: int) -> Watch:
+        """Every change under a prefix after a revision."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go; what was acknowledged stays."""
 
 
 @runtime_checkable

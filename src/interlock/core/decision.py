@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome"):
@@ -33,10 +33,10 @@ class Write(Struct, frozen=True):
     ttl: float | None = None
 
 
-class Decision(Struct, Generic[T], frozen=True, kw_only=True):
+class Decision(Struct, Generic[T_co], frozen=True, kw_only=True):
     """An outcome with the writes that make it true, committed together or not at all."""
 
-    outcome: T
+    outcome: T_co
     verb: str = ""
     thing: str = ""
     puts: tuple[Write, ...] = ()

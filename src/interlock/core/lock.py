@@ -31,7 +31,7 @@ the first one for each grant and minute.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,8 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.errors import NotAllowed
+
+T = TypeVar("T")
 
 CLAIM_WINDOW = 30.0
 WAITERS = 1000
@@ -228,56 +230,37 @@ def acquire(
 ) -> Decision[AcquireOutcome | Waiting]:
     """Free: take it.  Carried: extend it.  Stale: pass it on.  Otherwise busy, or queue."""
     if lock is None:
-        return _take(command, now, (), "")
-    if not alive(lock.grant, live):
-        return _reclaim_for(lock, command, live, now)
-    if _carries(lock.grant, command):
-        return _extend(command.lock, lock, command.metadata, command.session_ttl)
-    if not command.wait:
-        return Decision(outcome=busy(command.lock, lock))
-    return _queue(lock, command, now, ())
+        return _take(command, now)
+    if alive(lock.grant, live):
+        if _carries(lock.grant, command):
+            return _extend(command.lock, lock, command.metadata, command.session_ttl)
+        return _queue(_Passed(lock), command, now)
+    passed = _pass_on(lock, command.lock, live, now, stale=True)
+    if passed.lock is None:
+        return _take(command, now, passed, lock.grant.agent)
+    return _queue(passed, command, now)
 
 
 def look(
     lock: Lock | None, name: str, grant: str, live: AbstractSet[str], now: float
 ) -> Decision[Acquired | Reclaimed | Waiting | Gone]:
     """What a waiter does when it wakes: take what it was given, or pass a stale grant on."""
-    if lock is None:
-        return Decision(outcome=Gone(lock=name))
-    if lock.grant.id == grant:
-        outcome = granted(name, lock.grant) if alive(lock.grant, live) else Gone(lock=name)
-        return Decision(outcome=outcome)
-    if not any(waiter.id == grant for waiter in lock.waiters):
-        return Decision(outcome=Gone(lock=name))
-    if alive(lock.grant, live):
-        return Decision(outcome=_waiting(name, lock, grant))
-    passed, decision = _pass_on(lock, name, live, now, stale=True)
-    if passed is None:
-        return Decision(outcome=Gone(lock=name))
-    return replace(decision, outcome=_standing(name, passed, grant), verb="lock.reclaim")
+    passed = _settle(lock, name, grant, live, now)
+    return passed.decision(_standing(name, passed.lock, grant), "lock.reclaim", name)
 
 
 def withdraw(
     lock: Lock | None, name: str, grant: str, live: AbstractSet[str], now: float
 ) -> Decision[Acquired | Reclaimed | Busy | Gone]:
     """Leave the queue, unless the lock came to us at the last moment."""
-    decision = look(lock, name, grant, live, now)
-    if not isinstance(decision.outcome, Waiting):
-        return decision  # type: ignore[return-value]  # narrowed: the outcome is no Waiting
-    assert lock is not None  # noqa: S101 - Waiting means that there is a lock
-    if decision.changes:
-        lock = decision.puts[0].value  # type: ignore[assignment]  # the passed-on lock
-    assert lock is not None  # noqa: S101
-    left = Lock(lock.grant, tuple(waiter for waiter in lock.waiters if waiter.id != grant))
-    return Decision(
-        outcome=busy(name, left),
-        verb="lock.withdraw",
-        thing=f"lock/{name}",
-        puts=(Write(keys.lock(name), left), *decision.puts[1:]),
-        deletes=decision.deletes,
-        signals=decision.signals,
-        events=decision.events,
-    )
+    passed = _settle(lock, name, grant, live, now)
+    outcome = _standing(name, passed.lock, grant)
+    if passed.lock is None or not isinstance(outcome, Waiting):
+        return passed.decision(cast("Acquired | Reclaimed | Gone", outcome), "lock.reclaim", name)
+    rest = tuple(waiter for waiter in passed.lock.waiters if waiter.id != grant)
+    left = Lock(passed.lock.grant, rest)
+    passed = replace(passed, lock=left, puts=(Write(keys.lock(name), left), *passed.puts[1:]))
+    return passed.decision(busy(name, left), "lock.withdraw", name)
 
 
 def release(
@@ -288,12 +271,9 @@ def release(
         return Decision(outcome=AlreadyFree(lock=caller.lock))
     if not carried(lock.grant, caller):
         return _refuse(lock, caller, live, "lock.release")
-    passed, decision = _pass_on(lock, caller.lock, live, now, stale=False)
-    return replace(
-        decision,
-        outcome=Released(lock=caller.lock, next=passed.grant.agent if passed else ""),
-        verb="lock.release",
-    )
+    passed = _pass_on(lock, caller.lock, live, now, stale=False)
+    successor = passed.lock.grant.agent if passed.lock else ""
+    return passed.decision(Released(lock=caller.lock, next=successor), "lock.release", caller.lock)
 
 
 def beat(
@@ -313,8 +293,8 @@ def reclaim(lock: Lock, name: str, live: AbstractSet[str], now: float) -> Decisi
     """Free a stale lock for nobody in particular: maintenance.  The outcome says what happened."""
     if alive(lock.grant, live):
         return Decision(outcome="alive")
-    _, decision = _pass_on(lock, name, live, now, stale=True)
-    return replace(decision, outcome="reclaimed", verb="lock.reclaim")
+    passed = _pass_on(lock, name, live, now, stale=True)
+    return passed.decision("reclaimed", "lock.reclaim", name)
 
 
 def busy(name: str, lock: Lock, expires_in: float | None = None) -> Busy:
@@ -353,52 +333,57 @@ def _carries(grant: Grant, command: Acquire) -> bool:
     return grant.token == command.token and grant.agent == command.agent
 
 
+class _Passed(Struct, frozen=True):
+    """A lock after its grant was passed on (or not), and what that takes."""
+
+    lock: Lock | None
+    puts: tuple[Write, ...] = ()
+    deletes: tuple[str, ...] = ()
+    signals: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    def decision(self, outcome: T, verb: str, name: str) -> Decision[T]:
+        """The decision that carries it out; none of it if nothing was passed on."""
+        if not self.puts and not self.deletes:
+            return Decision(outcome=outcome)
+        return Decision(
+            outcome=outcome,
+            verb=verb,
+            thing=f"lock/{name}",
+            puts=self.puts,
+            deletes=self.deletes,
+            signals=self.signals,
+            events=self.events,
+        )
+
+
 def _take(
-    command: Acquire, now: float, waiters: tuple[Waiter, ...], stale: str
-) -> Decision[AcquireOutcome | Waiting]:
-    waiter = _waiter(command, now)
-    grant = _grant(waiter, now, stale)
-    events = (Event("lock:acquired", command.agent),)
-    if stale:
-        events = (Event("lock:reclaimed", stale), *events)
-    return Decision(
-        outcome=granted(command.lock, grant, command.ttl or command.session_ttl),
-        verb="lock.acquire",
-        thing=f"lock/{command.lock}",
-        puts=(Write(keys.lock(command.lock), Lock(grant, waiters)), *_liveness(grant, command.lock)),
-        events=events,
+    command: Acquire, now: float, passed: _Passed | None = None, stale: str = ""
+) -> Decision[AcquireOutcome]:
+    grant = _grant(_waiter(command, now), now, stale)
+    taken = _Passed(
+        Lock(grant),
+        puts=(Write(keys.lock(command.lock), Lock(grant)), *_liveness(grant, command.lock)),
+        deletes=() if passed is None else passed.deletes[1:],
+        events=(*(() if passed is None else passed.events), Event("lock:acquired", command.agent)),
     )
+    outcome = granted(command.lock, grant, command.ttl or command.session_ttl)
+    return taken.decision(outcome, "lock.acquire", command.lock)
 
 
-def _reclaim_for(
-    lock: Lock, command: Acquire, live: AbstractSet[str], now: float
-) -> Decision[AcquireOutcome | Waiting]:
-    passed, decision = _pass_on(lock, command.lock, live, now, stale=True)
-    if passed is None:
-        taken = _take(command, now, (), lock.grant.agent)
-        return replace(taken, deletes=_dead_keys(lock.grant))
+def _queue(passed: _Passed, command: Acquire, now: float) -> Decision[AcquireOutcome | Waiting]:
+    """Busy, or behind everybody who waits; ``passed`` may have just changed hands."""
+    lock = cast("Lock", passed.lock)
     if not command.wait:
-        return replace(decision, outcome=busy(command.lock, passed), verb="lock.reclaim")
-    queued = _queue(passed, command, now, decision.puts[1:])
-    return replace(
-        queued, deletes=decision.deletes, signals=decision.signals, events=decision.events
-    )
-
-
-def _queue(
-    lock: Lock, command: Acquire, now: float, also: tuple[Write, ...]
-) -> Decision[AcquireOutcome | Waiting]:
+        return passed.decision(busy(command.lock, lock), "lock.reclaim", command.lock)
     if len(lock.waiters) >= WAITERS:
         raise NotAllowed(
             f"{WAITERS} already wait for lock {command.lock!r}; try again later, or without --wait"
         )
     queued = Lock(lock.grant, (*lock.waiters, _waiter(command, now)))
-    return Decision(
-        outcome=_waiting(command.lock, queued, command.grant),
-        verb="lock.wait",
-        thing=f"lock/{command.lock}",
-        puts=(Write(keys.lock(command.lock), queued), *also),
-    )
+    puts = (Write(keys.lock(command.lock), queued), *passed.puts[1:])
+    outcome = _waiting(command.lock, queued, command.grant)
+    return replace(passed, puts=puts).decision(outcome, "lock.wait", command.lock)
 
 
 def _extend(name: str, lock: Lock, metadata: object, session_ttl: float) -> Decision[Extended]:
@@ -438,24 +423,28 @@ def _refuse(
     )
 
 
-def _pass_on(
-    lock: Lock, name: str, live: AbstractSet[str], now: float, *, stale: bool
-) -> tuple[Lock | None, Decision[None]]:
+def _settle(
+    lock: Lock | None, name: str, grant: str, live: AbstractSet[str], now: float
+) -> _Passed:
+    """The lock as a waiter may rely on it: a stale grant is passed on, unless it is our own."""
+    if lock is None or alive(lock.grant, live):
+        return _Passed(lock)
+    if lock.grant.id == grant:
+        return _Passed(None)
+    return _pass_on(lock, name, live, now, stale=True)
+
+
+def _pass_on(lock: Lock, name: str, live: AbstractSet[str], now: float, *, stale: bool) -> _Passed:
     """End the grant; the first live waiter gets the next one, and dead ones before it go."""
     ended = Event("lock:reclaimed" if stale else "lock:released", lock.grant.agent)
-    deletes = _dead_keys(lock.grant)
+    deletes = _own_keys(lock.grant)
     successor = next_alive(lock, live)
-    thing = f"lock/{name}"
     if successor is None:
-        freed: Decision[None] = Decision(
-            outcome=None, thing=thing, deletes=(keys.lock(name), *deletes), events=(ended,)
-        )
-        return None, freed
+        return _Passed(None, deletes=(keys.lock(name), *deletes), events=(ended,))
     grant = _grant(successor, now, lock.grant.agent if stale else "")
     passed = Lock(grant, lock.waiters[lock.waiters.index(successor) + 1 :])
-    return passed, Decision(
-        outcome=None,
-        thing=thing,
+    return _Passed(
+        passed,
         puts=(Write(keys.lock(name), passed), *_liveness(grant, name, CLAIM_WINDOW)),
         deletes=deletes,
         signals=(keys.wake(grant.id),),
@@ -463,10 +452,10 @@ def _pass_on(
     )
 
 
-def _standing(name: str, lock: Lock, grant: str) -> Acquired | Reclaimed | Waiting | Gone:
-    if lock.grant.id == grant:
+def _standing(name: str, lock: Lock | None, grant: str) -> Acquired | Reclaimed | Waiting | Gone:
+    if lock is not None and lock.grant.id == grant:
         return granted(name, lock.grant)
-    if any(waiter.id == grant for waiter in lock.waiters):
+    if lock is not None and any(waiter.id == grant for waiter in lock.waiters):
         return _waiting(name, lock, grant)
     return Gone(lock=name)
 
@@ -507,20 +496,16 @@ def _grant(waiter: Waiter, now: float, stale: str) -> Grant:
 
 def _liveness(grant: Grant, name: str, at_most: float | None = None) -> tuple[Write, ...]:
     """The liveness keys that belong to the grant alone."""
-    puts = ()
-    if grant.ttl is not None:
-        ttl = grant.ttl if at_most is None else min(grant.ttl, at_most)
-        puts = (Write(keys.live(grant.id), _tag(grant, name), ttl),)
-    if grant.max_hold is not None:
-        puts = (*puts, Write(keys.limit(grant.id), _tag(grant, name), grant.max_hold))
-    return puts
+    ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
+    terms = ((keys.live(grant.id), ttl), (keys.limit(grant.id), grant.max_hold))
+    tag = _tag(grant, name)
+    return tuple(Write(key, tag, seconds) for key, seconds in terms if seconds is not None)
+
+
+def _own_keys(grant: Grant) -> tuple[str, ...]:
+    return tuple(key for key in grant.live if key != keys.live(grant.session))
 
 
 def _tag(grant: Grant, name: str) -> dict[str, str]:
     """What a liveness key says to a person who reads the store."""
     return {"agent": grant.agent} if grant.ttl is None else {"agent": grant.agent, "lock": name}
-
-
-def _dead_keys(grant: Grant) -> tuple[str, ...]:
-    own = () if grant.ttl is None else (keys.live(grant.id),)
-    return own if grant.max_hold is None else (*own, keys.limit(grant.id))

@@ -8,7 +8,7 @@ can hold things too.  It has no leading ``-`` (it would read as an option) and n
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ METADATA_LIMIT = 16 * 1024
 PAYLOAD_LIMIT = 1024 * 1024
 LONGEST = 366 * 24 * 3600.0
 
+T = TypeVar("T")
+
+_SHOWN = 40
 _NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
@@ -61,7 +64,7 @@ def lease(text: str | float, least: float, what: str = "ttl") -> float:
     return seconds
 
 
-def metadata(value: object) -> Any:
+def metadata(value: T) -> T:
     """Return the value if it is JSON within the limit."""
     try:
         size = len(msgspec.json.encode(value))
@@ -73,4 +76,4 @@ def metadata(value: object) -> Any:
 
 
 def _shown(text: str) -> str:
-    return ascii(text if len(text) <= 40 else text[:40] + "…")
+    return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

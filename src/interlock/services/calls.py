@@ -5,8 +5,8 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 from interlock.core import keys, words
 from interlock.core import lock as locks
@@ -35,13 +35,14 @@ class Desk:
         self.runner = runner or Runner(store)
         self.locks = Locks(self.runner)
         self.sessions = Sessions(self.runner)
+        self.record = Record()
         self.keeper = Keeper(self.sessions, self.runner.clock)
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent")
         self.trace = trace or self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 
-    def join(self, ttl: float, on_lost: Callable[[], None] = lambda: None) -> Op[None]:
+    def join(self, ttl: float) -> Op[None]:
         """Begin a session of our own, and keep it alive."""
         who = self.me().who
         ttl = words.lease(ttl, self.runner.capabilities.min_ttl)
@@ -49,7 +50,7 @@ class Desk:
         yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
         self.seat = Seat(who=who, session_ttl=ttl, joined=True)
         write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
-        self.session_lease = self.keeper.keep(write, sent, on_lost)
+        self.session_lease = self.keeper.keep(write, sent)
 
     def resume(self, session: str) -> Op[None]:
         """Speak for a session that somebody else began, and renew it."""
@@ -74,11 +75,15 @@ class Desk:
         return Seat(who=Who(self._agent or "", session, self.trace))
 
 
-class LockCalls:
-    """Locks, by name."""
+class Calls:
+    """The calls of one noun, on behalf of one client."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        self.desk = desk
+
+
+class LockCalls(Calls):
+    """Locks, by name."""
 
     def acquire(
         self,
@@ -87,7 +92,7 @@ class LockCalls:
         ttl: float | str | None = None,
         wait: float | str = 0,
         max_hold: float | str | None = None,
-        metadata: Any = None,
+        metadata: object = None,
         token: int | None = None,
         given: Sequence[locks.Proof] = (),
     ) -> Op[locks.AcquireOutcome]:
@@ -98,11 +103,11 @@ class LockCalls:
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
         """
-        seat = self._desk.me()
-        least = self._desk.runner.capabilities.min_ttl
+        seat = self.desk.me()
+        least = self.desk.runner.capabilities.min_ttl
         if ttl is None and not seat.joined:
             ttl = GRANT_TTL
-        return self._desk.locks.acquire(
+        return self.desk.locks.acquire(
             seat,
             words.name(name, "lock"),
             ttl=None if ttl is None else words.lease(ttl, least),
@@ -115,98 +120,88 @@ class LockCalls:
 
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
-        who = self._desk.me().who
-        return self._desk.locks.release(who, words.name(name, "lock"), token=token)
+        who = self.desk.me().who
+        return self.desk.locks.release(who, words.name(name, "lock"), token=token)
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
-        seat = self._desk.me()
-        return self._desk.locks.heartbeat(
+        seat = self.desk.me()
+        return self.desk.locks.heartbeat(
             seat.who, words.name(name, "lock"), token=token, session_ttl=seat.session_ttl
         )
 
     def list(self) -> Op[tuple[Shown, ...]]:
         """All locks that are held."""
-        return self._desk.locks.list()
+        return self.desk.locks.list()
 
     def show(self, name: str) -> Op[Shown]:
         """One lock: its holder, its token, its queue."""
-        return self._desk.locks.show(words.name(name, "lock"))
+        return self.desk.locks.show(words.name(name, "lock"))
 
     def check(self, proof: locks.Proof) -> Op[bool]:
         """Whether the grant of a proof still holds."""
-        return self._desk.locks.check(self._desk.seat.who, proof)
+        return self.desk.locks.check(proof)
 
 
-class AgentCalls:
+class AgentCalls(Calls):
     """Agents, which are their sessions."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-
     def join(
-        self, *, ttl: float | str = sessions.SHELL_TTL, metadata: Any = None
+        self, *, ttl: float | str = sessions.SHELL_TTL, metadata: object = None
     ) -> Op[sessions.Joined]:
         """Begin a session that outlives this process; every command that carries it renews it."""
-        who = self._desk.me().who
-        return self._desk.sessions.join(
+        who = self.desk.me().who
+        return self.desk.sessions.join(
             who.agent,
-            ttl=words.lease(ttl, self._desk.runner.capabilities.min_ttl),
+            ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
             metadata=words.metadata(metadata),
             trace=who.trace,
         )
 
     def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
         """End this session; what it held goes to whoever waits, with the same commit."""
-        return self._desk.sessions.leave(self._desk.me().who)
+        return self.desk.sessions.leave(self.desk.me().who)
 
     def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
         """Renew this session."""
-        return self._desk.sessions.beat(self._desk.me().who.session)
+        return self.desk.sessions.beat(self.desk.me().who.session)
 
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
-        return self._desk.sessions.list()
+        return self.desk.sessions.list()
 
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
         words.name(name, "agent")
-        found = yield from self._desk.sessions.list()
+        found = yield from self.desk.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))
 
 
-class RecordCalls:
+class RecordCalls(Calls):
     """What happened."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._record = Record()
-        self._desk = desk
 
     def log(self, *, after: int = 0, limit: int = 100, last: bool = True) -> Op[tuple[Line, ...]]:
         """Entries in order: the last ones, or (``last=False``) the first after a revision."""
         if after < 0 or limit < 1:
             raise BadInput("'after' must not be negative and 'limit' at least 1")
-        return self._record.log(after=after, limit=min(limit, 100_000), last=last)
+        return self.desk.record.log(after=after, limit=min(limit, 100_000), last=last)
 
     def follow(self, after: int, *, timeout: float | None = None) -> Op[tuple[Line, ...]]:
         """The entries after a revision, as soon as there are any."""
-        return self._record.follow(after, timeout)
+        return self.desk.record.follow(after, timeout)
 
 
-class FleetCalls:
+class FleetCalls(Calls):
     """What concerns the whole store."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
-        done = yield from Maintenance(self._desk.runner).run(self._desk.seat.who)
-        if self._desk.runner.capabilities.local:
-            cast("LocalStore", self._desk.store).sweep()
+        done = yield from Maintenance(self.desk.runner).run(self.desk.seat.who)
+        if self.desk.runner.capabilities.local:
+            cast("LocalStore", self.desk.store).sweep()
         return done
 
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when; today a lock: ``lock/NAME``."""
         name = words.name(thing.removeprefix("lock/"), "thing")
-        return Explain(self._desk.locks, self._desk.sessions).lock(name)
+        return Explain(self.desk.locks, self.desk.sessions).lock(name)

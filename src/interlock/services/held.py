@@ -5,10 +5,11 @@ Shared by the blocking and the async ``with`` blocks, which differ only in how t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from interlock.core import keys
+from msgspec import Struct
+
+from interlock.core import keys, words
 from interlock.core import lock as core
 from interlock.core.decision import Write
 from interlock.errors import Lost, Unavailable
@@ -16,14 +17,37 @@ from interlock.services.calls import Desk, LockCalls
 from interlock.services.keeper import Lease
 from interlock.services.steps import Op
 
+WAITED = 0.05
+"""An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """On what terms a block wants its lock."""
+
+    wait: float | str
+    ttl: float | str | None
+    max_hold: float | str | None
+    metadata: object
+    given: Sequence[core.Proof]
+
 
 class Holding:
     """A grant in our hands."""
 
-    def __init__(self, desk: Desk, grant: core.Granted, leases: tuple[Lease, ...]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        grant: core.Granted,
+        leases: Sequence[Lease],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
         self.desk = desk
         self.grant = grant
-        self.leases = leases
+        self._leases = leases
+        self._on_lost = on_lost
+        for lease in leases:
+            if on_lost is not None:
+                lease.listeners.append(on_lost)
 
     @property
     def proof(self) -> core.Proof:
@@ -33,17 +57,19 @@ class Holding:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        return not all(lease.alive() for lease in self.leases)
+        return not all(lease.alive() for lease in self._leases)
 
     def check(self) -> Op[core.Proof]:
         """The proof, if the store agrees that we still hold."""
-        if self.lost() or not (yield from self.desk.locks.check(self.desk.seat.who, self.proof)):
+        if self.lost() or not (yield from self.desk.locks.check(self.proof)):
             raise self.over()
         return self.proof
 
     def release(self) -> Op[core.ReleaseOutcome]:
         """Give it back and stop relying on it."""
-        for lease in self.leases:
+        for lease in self._leases:
+            if self._on_lost in lease.listeners:
+                lease.listeners.remove(self._on_lost)
             if lease is not self.desk.session_lease:
                 self.desk.keeper.drop(lease)
         calls = LockCalls(self.desk)
@@ -57,42 +83,42 @@ class Holding:
         )
 
 
-def take(desk: Desk, name: str, on_lost: Callable[[], None], **terms: Any) -> Op[Holding]:
+def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
     """Acquire for a ``with`` block, which cannot return a no: it raises."""
     clock = desk.runner.clock
     sent = clock.monotonic()
-    outcome = yield from LockCalls(desk).acquire(name, **terms)
+    outcome = yield from LockCalls(desk).acquire(
+        name,
+        ttl=terms.ttl,
+        wait=terms.wait,
+        max_hold=terms.max_hold,
+        metadata=terms.metadata,
+        given=terms.given,
+    )
     if not isinstance(outcome, core.Granted):
         raise Unavailable(_no(outcome), outcome)
-    times = {}
-    if clock.monotonic() - sent > 0.05:  # noqa: PLR2004 - we waited: it began at some later time
+    times: dict[str, float] = {}
+    if clock.monotonic() - sent > WAITED:
         sent = clock.monotonic()
         times = yield from desk.locks.lifetimes(name, outcome.grant)
-    leases = tuple(_leases(desk, outcome, terms, sent, times, on_lost))
-    return Holding(desk, outcome, leases)
+    return Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
 
 
 def _leases(
-    desk: Desk,
-    grant: core.Granted,
-    terms: dict[str, Any],
-    sent: float,
-    times: dict[str, float],
-    on_lost: Callable[[], None],
-) -> Any:
-    from interlock.core import words
-
-    tag = {"agent": grant.holder, "lock": grant.lock}
-    if terms.get("ttl") is None:
+    desk: Desk, grant: core.Granted, terms: Terms, sent: float, times: Mapping[str, float]
+) -> Iterator[Lease]:
+    """What the holder relies on: its session or a lease of its own, and the maximum hold."""
+    if terms.ttl is None and desk.session_lease is not None:
         yield desk.session_lease
+    tag = {"agent": grant.holder, "lock": grant.lock}
     for key, term, renewable in (
-        (keys.live(grant.grant), "ttl", True),
-        (keys.limit(grant.grant), "max_hold", False),
+        (keys.live(grant.grant), terms.ttl, True),
+        (keys.limit(grant.grant), terms.max_hold, False),
     ):
-        if terms.get(term) is not None:
-            ttl = words.duration(terms[term])
+        if term is not None:
+            ttl = words.duration(term)
             began = sent + times.get(key, ttl) - ttl
-            yield desk.keeper.keep(Write(key, tag, ttl), began, on_lost, renewable=renewable)
+            yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
 def _no(outcome: core.Busy | core.Fenced) -> str:

@@ -12,7 +12,7 @@ drives it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from interlock.clock import Clock
 from interlock.core.decision import Write
@@ -31,14 +31,13 @@ def margin(ttl: float) -> float:
 class Lease:
     """Something that must not lapse while we rely on it."""
 
-    def __init__(
-        self, keeper: Keeper, write: Write, sent: float, *, renewable: bool, seconds: float
-    ) -> None:
+    def __init__(self, clock: Clock, write: Write, sent: float, *, renewable: bool) -> None:
         self.write = write
         self.renewable = renewable
-        self.lost = threading.Event()
-        self._keeper = keeper
-        self._seconds = seconds
+        self.lost = False
+        self.listeners: list[Callable[[], None]] = []
+        self._clock = clock
+        self._seconds = write.ttl or 0.0
         self._sent = sent
 
     @property
@@ -57,74 +56,67 @@ class Lease:
 
     def alive(self) -> bool:
         """Whether we may still rely on it."""
-        return not self.lost.is_set() and self._keeper.clock.monotonic() < self.ends
+        return not self.lost and self._clock.monotonic() < self.ends
+
+    def lose(self) -> None:
+        """It is over: tell everybody who relies on it, once."""
+        if not self.lost:
+            self.lost = True
+            for listener in tuple(self.listeners):
+                listener()
 
 
 class Keeper:
     """All leases of one client."""
 
     def __init__(self, sessions: Sessions, clock: Clock) -> None:
-        self.clock = clock
+        self._clock = clock
         self._sessions = sessions
         self._guard = threading.Lock()
-        self._leases: list[tuple[Lease, Callable[[], None]]] = []
+        self._leases: tuple[Lease, ...] = ()
 
-    def keep(
-        self,
-        write: Write,
-        sent: float,
-        on_lost: Callable[[], None] = lambda: None,
-        *,
-        renewable: bool = True,
-    ) -> Lease:
+    def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
-        lease = Lease(self, write, sent, renewable=renewable, seconds=write.ttl or 0.0)
+        lease = Lease(self._clock, write, sent, renewable=renewable)
         with self._guard:
-            self._leases.append((lease, on_lost))
+            self._leases = (*self._leases, lease)
         return lease
 
     def drop(self, lease: Lease) -> None:
         """Rely on it no more."""
         with self._guard:
-            self._leases = [pair for pair in self._leases if pair[0] is not lease]
+            self._leases = tuple(kept for kept in self._leases if kept is not lease)
 
     def wait(self) -> float:
         """Seconds until the next renewal is due."""
-        with self._guard:
-            dues = [lease.due for lease, _ in self._leases if lease.renewable]
-        return max(0.0, min(dues) - self.clock.monotonic()) if dues else IDLE
+        return self._until(
+            lease.due for lease in self._leases if lease.renewable and not lease.lost
+        )
 
     def time_left(self) -> float:
         """Seconds until the first lease must be given up."""
-        with self._guard:
-            ends = [lease.ends for lease, _ in self._leases if not lease.lost.is_set()]
-        return max(0.0, min(ends) - self.clock.monotonic()) if ends else IDLE
+        return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
         """Renew everything; what the store no longer knows is lost."""
-        with self._guard:
-            leases = [pair for pair in self._leases if pair[0].renewable and pair[0].alive()]
+        leases = [lease for lease in self._leases if lease.renewable and lease.alive()]
         if not leases:
             return
-        sent = self.clock.monotonic()
-        alive = yield from self._sessions.renew(tuple(lease.write for lease, _ in leases))
-        for lease, on_lost in leases:
+        sent = self._clock.monotonic()
+        alive = yield from self._sessions.renew(tuple(lease.write for lease in leases))
+        for lease in leases:
             if lease.write.key in alive:
                 lease.renewed(sent)
-            else:
-                self._lose(lease, on_lost)
+            elif any(kept is lease for kept in self._leases):
+                lease.lose()
 
     def expire(self) -> None:
         """Give up every lease whose time is over."""
-        now = self.clock.monotonic()
-        with self._guard:
-            over = [pair for pair in self._leases if pair[0].ends <= now]
-        for lease, on_lost in over:
-            self._lose(lease, on_lost)
+        now = self._clock.monotonic()
+        for lease in self._leases:
+            if lease.ends <= now:
+                lease.lose()
 
-    def _lose(self, lease: Lease, on_lost: Callable[[], None]) -> None:
-        with self._guard:
-            if lease.lost.is_set() or all(kept is not lease for kept, _ in self._leases):
-                return
-            lease.lost.set()
-        on_lost()
+    def _until(self, moments: Iterable[float]) -> float:
+        first = min(moments, default=None)
+        return IDLE if first is None else max(0.0, first - self._clock.monotonic())

@@ -8,9 +8,9 @@ when the holder's liveness may lapse, a little later for each place in the queue
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,9 +20,12 @@ from interlock.core import lock as core
 from interlock.core.decision import Decision
 from interlock.errors import InterlockError, Lapsed
 from interlock.services import states
-from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Op, Open, Read, Take
 from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
+Settled: TypeAlias = core.Acquired | core.Reclaimed | core.Busy | core.Gone
 
 _WAITERS_AT_ONCE = 16
 _BEHIND_EACH_OTHER = 0.02
@@ -71,7 +74,7 @@ class Locks:
         wait: float | None = None,
         given: tuple[core.Proof, ...] = (),
     ) -> Op[core.AcquireOutcome]:
-        """Take the lock, or queue for it until the wait is over; interrupted, it leaves no trace."""
+        """Take the lock, or queue for it until the wait is over; interrupted, leave no trace."""
         base = yield from self._runner.base()
         deadline = None if wait is None else self._runner.clock.monotonic() + wait
         while True:
@@ -104,7 +107,7 @@ class Locks:
 
         def deciding() -> Deciding[core.ReleaseOutcome]:
             lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
-            live = yield from self._concerns(lock, caller)
+            live = yield from self.liveness(lock, caller)
             return core.release(lock, caller, live, self._runner.clock.wall())
 
         done: Done[core.ReleaseOutcome] = yield from self._runner.change(deciding, who)
@@ -119,7 +122,7 @@ class Locks:
 
         def deciding() -> Deciding[core.BeatOutcome]:
             lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
-            live = yield from self._concerns(lock, caller)
+            live = yield from self.liveness(lock, caller)
             ttl = session_ttl
             if lock is not None and lock.grant.ttl is None:
                 ttl = yield from _session_ttl(lock.grant.session, session_ttl)
@@ -149,7 +152,7 @@ class Locks:
                 found.append(_shown(keys.name(item.key.removeprefix(keys.LOCKS)), lock, live))
         return tuple(found)
 
-    def check(self, who: Who, proof: core.Proof) -> Op[bool]:
+    def check(self, proof: core.Proof) -> Op[bool]:
         """Whether the grant of a proof is still the one that holds."""
         snapshot: Snapshot = yield Read(keys.lock(proof.lock))
         lock = states.lock(snapshot[keys.lock(proof.lock)], 0)
@@ -186,7 +189,7 @@ class Locks:
                 if not (yield from _holds(proof)):
                     return Decision(outcome=core.Fenced(lock=proof.lock))
             lock = states.lock(snapshot[keys.lock(command.lock)], base)
-            live = yield from self._concerns(lock, None)
+            live = yield from self.liveness(lock)
             return core.acquire(lock, command, live, runner.clock.wall())
 
         guess: dict[str, Item | None] = {keys.lock(command.lock): None}
@@ -195,7 +198,8 @@ class Locks:
         done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):
-            return (yield from self._wait(seat, command, base, deadline or 0.0, done.revision or 0))
+            ends = deadline or 0.0
+            return (yield from self._wait(seat, command, base, ends, done.revision or 0))
         if isinstance(outcome, core.Busy):
             return (yield from self._timed(outcome))
         return _stamped(outcome, base, done.revision)
@@ -210,19 +214,21 @@ class Locks:
             while True:
                 lock, lapse = yield from self._look_at(command, base)
                 if lock is None or lock.grant.id == command.grant or lapse is None:
-                    outcome = yield from self._decide(core.look, seat, command, base)
-                    if not isinstance(outcome, core.Waiting):
-                        return (yield from self._confirm(seat, command, outcome))
+                    found = yield from self._decide(core.look, seat, command, base)
+                    if not isinstance(found, core.Waiting):
+                        return (yield from self._confirm(seat, command, found))
                     continue
                 left = deadline - clock.monotonic()
                 if left <= 0:
-                    outcome = yield from self._decide(core.withdraw, seat, command, base)
-                    return (yield from self._confirm(seat, command, outcome))
+                    final = yield from self._decide(core.withdraw, seat, command, base)
+                    return (yield from self._confirm(seat, command, final))
                 yield Take(watch, min(left, lapse))
         finally:
             watch.close()
 
-    def _look_at(self, command: core.Acquire, base: int) -> Op[tuple[core.Lock | None, float | None]]:
+    def _look_at(
+        self, command: core.Acquire, base: int
+    ) -> Op[tuple[core.Lock | None, float | None]]:
         """The lock as it stands, and how long its holder certainly lives; None if it is stale."""
         snapshot: Snapshot = yield Read(keys.lock(command.lock))
         lock = states.lock(snapshot[keys.lock(command.lock)], base)
@@ -236,38 +242,36 @@ class Locks:
         return lock, left + place * _BEHIND_EACH_OTHER + 0.001
 
     def _decide(
-        self,
-        decide: Callable[..., Decision[Any]],
-        seat: Seat,
-        command: core.Acquire,
-        base: int,
-    ) -> Op[Any]:
-        def deciding() -> Deciding[Any]:
+        self, decide: Callable[..., Decision[T]], seat: Seat, command: core.Acquire, base: int
+    ) -> Op[T]:
+        def deciding() -> Deciding[T]:
             key = keys.lock(command.lock)
             lock = states.lock((yield (key,))[key], base)
-            live = yield from self._concerns(lock, None)
+            live = yield from self.liveness(lock)
             return decide(lock, command.lock, command.grant, live, self._runner.clock.wall())
 
         done = yield from self._runner.change(deciding, seat.who)
         return _stamped(done.outcome, base, done.revision)
 
-    def _confirm(self, seat: Seat, command: core.Acquire, outcome: Any) -> Op[Any]:
-        """A grant that came while we slept starts with a short ttl: stretch it to what was asked."""
-        if not isinstance(outcome, core.Acquired | core.Reclaimed) or command.ttl is None:
-            if isinstance(outcome, core.Granted):
-                return replace(outcome, expires_in=command.session_ttl or None)
+    def _confirm(
+        self, seat: Seat, command: core.Acquire, outcome: Settled
+    ) -> Op[core.AcquireOutcome | core.Gone]:
+        """A grant that came while we slept starts with a short ttl: stretch it as asked."""
+        if isinstance(outcome, core.Busy):
             return (yield from self._timed(outcome))
+        if isinstance(outcome, core.Gone):
+            return outcome
+        if command.ttl is None:
+            return replace(outcome, expires_in=command.session_ttl or None)
         beat = yield from self.heartbeat(seat.who, command.lock, token=outcome.token)
         if isinstance(beat, core.Extended):
             return replace(outcome, expires_in=beat.expires_in)
         return core.Gone(lock=command.lock)
 
-    def _timed(self, outcome: Any) -> Op[Any]:
+    def _timed(self, outcome: core.Busy) -> Op[core.Busy]:
         """A busy answer also says how long its holder lives at least."""
-        if isinstance(outcome, core.Busy):
-            shown = yield from self.show(outcome.lock)
-            return replace(outcome, expires_in=shown.expires_in)
-        return outcome
+        shown = yield from self.show(outcome.lock)
+        return replace(outcome, expires_in=shown.expires_in)
 
     def _abandon(self, seat: Seat, command: core.Acquire, base: int) -> Op[None]:
         """Interrupted: whatever of this call reached the store, take it back."""
@@ -275,8 +279,10 @@ class Locks:
         if isinstance(outcome, core.Granted):
             yield from self.release(seat.who, command.lock, token=outcome.token)
 
-    def _concerns(self, lock: core.Lock | None, caller: core.Caller | None) -> Any:
-        """The liveness that a decision may depend on: the holder's, and waiters' up to a live one."""
+    def liveness(
+        self, lock: core.Lock | None, caller: core.Caller | None = None
+    ) -> Reading[frozenset[str]]:
+        """What a decision may depend on: the holder's liveness, and waiters' up to a live one."""
         if lock is None:
             return frozenset()
         refs = lock.grant.live
@@ -305,35 +311,36 @@ def every(prefix: str) -> Op[list[Item]]:
         after = items[-1].key
 
 
-def _holds(proof: core.Proof) -> Any:
+def _holds(proof: core.Proof) -> Reading[bool]:
     key = keys.lock(proof.lock)
     lock = states.lock((yield (key,))[key], 0)
-    live = frozenset() if lock is None else _present((yield lock.grant.live).items)
+    live: frozenset[str] = frozenset()
+    if lock is not None:
+        live = _present((yield lock.grant.live).items)
     return core.proves(lock, proof, live)
 
 
-def _session_ttl(session: str, otherwise: float) -> Any:
+def _session_ttl(session: str, otherwise: float) -> Reading[float]:
     key = keys.session(session)
     found = states.session((yield (key,))[key])
     return otherwise if found is None else found.ttl
 
 
-def _stamped(outcome: Any, base: int, revision: int | None) -> Any:
+def _stamped(outcome: T, base: int, revision: int | None) -> T:
     """A grant that this very commit wrote has its revision for a token."""
     if isinstance(outcome, core.Granted) and outcome.token is None and revision is not None:
         return replace(outcome, token=base + revision)
     return outcome
 
 
-def _present(items: Any) -> frozenset[str]:
+def _present(items: Mapping[str, Item | None]) -> frozenset[str]:
     return frozenset(key for key, item in items.items() if item is not None)
 
 
-def _expires_in(items: Any) -> float | None:
+def _expires_in(items: Mapping[str, Item | None]) -> float | None:
     """The least time left; None if one of them is gone."""
-    left: Iterable[float | None] = [item and item.expires_in for item in items.values()]
-    times = [seconds for seconds in left if seconds is not None]
-    return min(times) if len(times) == len(items) else None
+    times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
+    return min(times) or None
 
 
 def _shown(name: str, lock: core.Lock, live: Snapshot) -> Shown:

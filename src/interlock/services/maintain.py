@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core import lock as locks
 from interlock.core import session as sessions
+from interlock.core.decision import Decision
 from interlock.services import states
 from interlock.services.lock import Locks, every
 from interlock.services.runner import Deciding, Runner, Who
@@ -58,7 +59,7 @@ class Maintenance:
                 found.append(item)
         return found
 
-    def _deciding(self, item: Item, base: int) -> Any:
+    def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
         if item.key.startswith(keys.LOCKS):
             return lambda: self._lock(item.key, base)
         return lambda: self._session(item.key)
@@ -66,8 +67,8 @@ class Maintenance:
     def _lock(self, key: str, base: int) -> Deciding[str]:
         lock = states.lock((yield (key,))[key], base)
         if lock is None:
-            return locks.Decision(outcome="gone")
-        live = yield from Locks(self._runner)._concerns(lock, None)  # noqa: SLF001
+            return Decision(outcome="gone")
+        live = yield from Locks(self._runner).liveness(lock)
         name = keys.name(key.removeprefix(keys.LOCKS))
         return locks.reclaim(lock, name, live, self._runner.clock.wall())
 
@@ -76,5 +77,5 @@ class Maintenance:
         snapshot = yield (key, live)
         session = states.session(snapshot[key])
         if session is None or snapshot[live] is not None:
-            return locks.Decision(outcome="gone")
+            return Decision(outcome="gone")
         return sessions.clear(session)

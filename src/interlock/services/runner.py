@@ -45,7 +45,9 @@ from interlock.store import (
 )
 
 T = TypeVar("T")
-Deciding: TypeAlias = Generator[tuple[Ref, ...], Snapshot, Decision[T]]
+Reading: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
+"""Yields the refs that it needs, gets them as one snapshot, and returns what it made of them."""
+Deciding: TypeAlias = Reading[Decision[T]]
 
 ATTEMPTS = 64
 SETTLE_ATTEMPTS = 8
@@ -166,7 +168,7 @@ class Runner:
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
         """The answer to a commit; None if it certainly did not happen and nothing else is known."""
         try:
-            return (yield Commit(draft.txn))
+            answer: Committed | Conflict = yield Commit(draft.txn)
         except OutcomeUnknown:
             return (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet))
         except Exception:
@@ -177,6 +179,7 @@ class Runner:
             yield from self._settle(draft.txn.id, quiet=draft.txn.quiet)
             self.chain.give_back(draft)
             raise
+        return answer
 
     def _settle(self, txn: str, *, quiet: bool = False) -> Op[Committed | None]:
         """Find out what became of a transaction, and make sure that it stays that way."""
@@ -243,7 +246,7 @@ class Runner:
 
     def _jitter(self, number: int) -> float:
         """Up to 1, 2, 4 ... 128 ms."""
-        return self._randomness(1)[0] / 255 * min(2**number, 128) / 1000
+        return self._randomness(1)[0] / 255 * min(1 << number, 128) / 1000
 
 
 class Draft(Struct, frozen=True):

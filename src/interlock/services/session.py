@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable
-from typing import Any
-
 
 from interlock.core import keys
 from interlock.core import lock as locks
@@ -14,7 +12,7 @@ from interlock.core import session as core
 from interlock.core.decision import Decision, Event, Write
 from interlock.services import states
 from interlock.services.lock import every
-from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Op, Read
 from interlock.store import Range, Snapshot
 
@@ -119,13 +117,14 @@ class Sessions:
             if session is not None:
                 live: Snapshot = yield Read(keys.live(session.id))
                 left = live[keys.live(session.id)]
-                found.append(_agent(session, left and left.expires_in, holds.get(session.id, ())))
+                ends = None if left is None else left.expires_in
+                found.append(_agent(session, ends, holds.get(session.id, ())))
         return tuple(sorted(found, key=lambda agent: (agent.agent, agent.since)))
 
 
-def _releases(who: Who, base: int, now: float) -> Any:
+def _releases(who: Who, base: int, now: float) -> Reading[list[Decision[locks.ReleaseOutcome]]]:
     """What releasing every lock of this session takes."""
-    found = []
+    found: list[Decision[locks.ReleaseOutcome]] = []
     after = ""
     while True:
         page = Range(keys.LOCKS, after)

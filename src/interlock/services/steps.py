@@ -12,8 +12,19 @@ import time
 from collections.abc import Generator
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from interlock.store import Answer, Change, Committed, LocalStore, Ref, Resync, Snapshot, Store
-from interlock.store import Txn, Watch, Work
+from interlock.store import (
+    Answer,
+    Change,
+    Committed,
+    LocalStore,
+    Ref,
+    Resync,
+    Snapshot,
+    Store,
+    Txn,
+    Watch,
+    Work,
+)
 
 T = TypeVar("T")
 
@@ -21,9 +32,11 @@ T = TypeVar("T")
 class Step(Protocol):
     """One thing to do with a store."""
 
-    def perform(self, store: Any) -> Any: ...
+    def perform(self, store: Any) -> Any:  # noqa: ANN401 - each step knows its own answer
+        """Do it, blocking."""
 
-    async def perform_async(self, store: Any) -> Any: ...
+    async def perform_async(self, store: Any) -> Any:  # noqa: ANN401
+        """Do it in an event loop."""
 
 
 Op: TypeAlias = Generator[Step, Any, T]

@@ -60,5 +60,3 @@ def _held(shown: Shown, session: Session | None) -> tuple[str, str]:
     queue = f", {len(shown.waiters)} wait" if shown.waiters else ""
     because = f"held by {shown.holder}{where} with token {shown.token}{queue}"
     return because, f"{shown.holder} releases it, or stops beating for {shown.expires_in:.0f} s"
-
-

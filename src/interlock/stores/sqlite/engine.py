@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
@@ -21,8 +21,9 @@ PAGES_TO_RESTART = 4_000
 PAGES_TO_TRUNCATE = 16_384  # 64 MB
 
 _COLUMNS = "key, value, revision, created, entry, hash, expires"
-_ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"
-_MANY = f"SELECT {_COLUMNS} FROM item WHERE key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?"
+_ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
+_MANY = f"""SELECT {_COLUMNS} FROM item
+  WHERE key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
 _ENTRY = "SELECT id, value, revision, hash FROM log WHERE id = ?"
 _FIRST = "SELECT id, value, revision, hash FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _LAST = (
@@ -41,6 +42,8 @@ _NANO = 1_000_000_000
 _ROWS_AT_ONCE = 500
 
 Row = tuple[str, bytes, int, int, str, str, int | None]
+EntryRow = tuple[str, bytes, int, str]
+Later = list[tuple[int, str, bytes, str]]
 
 
 class Job:
@@ -92,26 +95,35 @@ class Reader:
 
     def revision(self) -> int:
         """The revision of the latest commit."""
-        return int(self._execute(_REVISION).fetchone()[0])
+        return int(self.one(_REVISION)[0])
 
-    def later(self, revision: int) -> list[tuple[int, str, bytes, str]]:
+    def later(self, revision: int) -> Later:
         """The next log rows after a revision."""
-        return self._execute(_LATER, (revision, _ROWS_AT_ONCE)).fetchall()
+        return cast("Later", self._execute(_LATER, (revision, _ROWS_AT_ONCE)).fetchall())
+
+    def one(self, sql: str, bindings: tuple[object, ...] = ()) -> tuple[Any, ...]:
+        """The one row that a question must have."""
+        return cast("tuple[Any, ...]", self._execute(sql, bindings).fetchone())
 
     def _many(self, ref: Range | Log) -> tuple[Item, ...]:
         if isinstance(ref, Log):
-            rows = self._execute(_LAST if ref.last else _FIRST, (ref.after, ref.limit)).fetchall()
-            return tuple(_entry(row) for row in (reversed(rows) if ref.last else rows))
+            return self._entries(ref)
         found: list[Item] = []
         after = ref.after
         end = ref.prefix + "\U0010ffff"
         while len(found) < ref.limit:
-            rows = self._execute(_MANY, (ref.prefix, after, end, ref.limit)).fetchall()
+            bounds = (ref.prefix, after, end, ref.limit)
+            rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
             found.extend(item for item in map(_item, rows) if item is not None)
             if len(rows) < ref.limit:
                 break
             after = rows[-1][0]
         return tuple(found[: ref.limit])
+
+    def _entries(self, ref: Log) -> tuple[Item, ...]:
+        order = _LAST if ref.last else _FIRST
+        rows = cast("list[EntryRow]", self._execute(order, (ref.after, ref.limit)).fetchall())
+        return tuple(_entry(row) for row in (reversed(rows) if ref.last else rows))
 
 
 class Engine(Reader):
@@ -233,8 +245,6 @@ def _item(row: Row) -> Item | None:
     return Item(key, value, revision, created, entry, hash_, left / _NANO)
 
 
-def _entry(row: tuple[str, bytes, int, str]) -> Item:
+def _entry(row: EntryRow) -> Item:
     id_, value, revision, hash_ = row
     return Item(LOG + id_, value, revision, revision, id_, hash_)
-
-

@@ -31,7 +31,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.version import VERSION
+from interlock.version import __version__
 
 if TYPE_CHECKING:
     Migration = Callable[[apsw.Connection], None]
@@ -89,7 +89,9 @@ def establish(
     if application == APPLICATION and found == target:
         return
     if db.pragma("journal_mode", "wal") != "wal":
-        raise StoreUnsuitable(f"{path} cannot use write-ahead logging here; move it to a local disk")
+        raise StoreUnsuitable(
+            f"{path} cannot use write-ahead logging here; move it to a local disk"
+        )
     db.execute("BEGIN IMMEDIATE")
     with _transaction(db):
         found, application = _marks(db)
@@ -158,7 +160,7 @@ class _transaction:  # noqa: N801 - reads as a statement
 
 def _create(db: apsw.Connection, target: int) -> None:
     db.execute(TABLES)
-    db.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+    db.execute("INSERT INTO meta VALUES ('version', ?)", (__version__,))
     db.execute(f"PRAGMA application_id={APPLICATION}")
     db.execute(f"PRAGMA user_version={target}")
 
@@ -172,7 +174,7 @@ def _migrate(
         found, _ = _marks(db)
         for step in range(found, target):
             migrations[step](db)
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (VERSION,))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (__version__,))
         db.execute(f"PRAGMA user_version={target}")
 
 

@@ -122,10 +122,11 @@ class SQLiteStore:
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
         with self._reading:
-            execute = self._read_connection().db.execute
-            count = "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"
-            items, entries = execute(count).fetchone()
-            revision = self._read_connection().revision()
+            reader = self._read_connection()
+            items, entries = reader.one(
+                "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"
+            )
+            revision = reader.revision()
         return {
             "engine": "sqlite",
             "path": self.path,
@@ -183,8 +184,8 @@ class SQLiteStore:
 
     def _trimmed(self) -> int:
         with self._reading:
-            db = self._read_connection().db
-            return int(db.execute("SELECT value FROM meta WHERE name='trimmed'").fetchone()[0])
+            reader = self._read_connection()
+            return int(reader.one("SELECT value FROM meta WHERE name='trimmed'")[0])
 
     def _upkeep(self, sql: str, bindings: tuple[int, ...]) -> int:
         changed = 0

@@ -61,7 +61,7 @@ class Turnstile:
         except OSError:
             return None
         for fields in map(str.split, lines):
-            if "->" in fields or len(fields) < 6:
+            if "->" in fields:
                 continue
             if int(fields[5].rpartition(":")[2]) in inodes and int(fields[4]) != os.getpid():
                 return int(fields[4])

@@ -81,8 +81,8 @@ class Feed:
                 else:
                     self._listen(left)
 
-    def sleep(self, watch: SQLiteWatch, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the event loop wake this watch; called whenever it starts to wait."""
+    def sleep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the event loop wake the watches; called whenever one starts to wait."""
         if self._loop is None:
             self._loop = loop
             if self._bell is not None:
@@ -185,7 +185,7 @@ class SQLiteWatch:
             loop = asyncio.get_running_loop()
             self.sleeper = loop.create_future()
             try:
-                self._feed.sleep(self, loop)
+                self._feed.sleep(loop)
                 await asyncio.wait((self.sleeper,), timeout=timeout)
             finally:
                 self.sleeper = None
