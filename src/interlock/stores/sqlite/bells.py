@@ -36,17 +36,27 @@ class Bells:
 
     def ring(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
-        names = os.listdir(self.folder)
-        if len(names) <= 2:  # noqa: PLR2004 - the turnstile's two files: nobody watches
+        try:
+            names = os.listdir(self.folder)
+        except OSError as error:
+            # The commit stands whatever became of the folder; the backstop wakes the watchers.
+            self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
+            return
+        marks = [name for name in names if "=" in name]
+        if not marks:
             return
         keys = sorted(touched)
-        for name in {name.partition("=")[0] for name in names if _matches(name, keys)}:
-            self._send(name, names)
+        for name in {mark.partition("=")[0] for mark in marks if _matches(mark, keys)}:
+            if not self._send(name):
+                self._forget_folder()  # if it was made anew, our handle leads nowhere
+                if not self._send(name):
+                    self._clear(name, names)
 
     def hang(self) -> Bell | None:
         """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)  # somebody may have tidied up
             return Bell(self, name)
         except OSError as error:
             self.trouble = f"local sockets do not work here ({error.strerror or error})"
@@ -65,23 +75,34 @@ class Bells:
         """Let go of the folder."""
         if self._sender is not None:
             self._sender.close()
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
+        self._sender = None
+        self._forget_folder()
 
-    def _send(self, name: str, names: list[str]) -> None:
+    def _send(self, name: str) -> bool:
+        """Ring one bell; False if nobody is behind it any more."""
         try:
             if self._sender is None:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             self._sender.sendto(b"!", self.address(name))
         except (ConnectionRefusedError, FileNotFoundError):
-            for mark in names:
-                if mark.partition("=")[0] == name:
-                    self.remove(mark)
+            return False
+        except BlockingIOError:
+            return True
         except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                self.trouble = f"a doorbell could not be rung ({error.strerror or error})"
+            self.trouble = f"a doorbell could not be rung ({error.strerror or error})"
+        return True
+
+    def _clear(self, name: str, names: list[str]) -> None:
+        """Take the files of a dead process away."""
+        for mark in names:
+            if mark.partition("=")[0] == name:
+                self.remove(mark)
+
+    def _forget_folder(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
 
     def remove(self, name: str) -> None:
         """Take a file of the folder away, if it is still there."""
@@ -99,6 +120,7 @@ class Bell:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self.socket.setblocking(False)
+            os.fchmod(self.socket.fileno(), 0o600)
             self.socket.bind(bells.address(name))
         except OSError:
             self.socket.close()
@@ -110,7 +132,8 @@ class Bell:
         self._marks[mark] = self._marks.get(mark, 0) + 1
         if self._marks[mark] == 1:
             path = f"{self._bells.folder}/{mark}"
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            with suppress(OSError):  # no folder any more: the backstop serves
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
     def forget(self, prefix: str) -> None:
         """Ask no more."""
@@ -136,13 +159,11 @@ class Bell:
 
     def _mark(self, prefix: str) -> str:
         # A shortened prefix matches more: rung too often is harmless.
-        return f"{self._name}={prefix.replace('/', chr(92))[:_LONGEST_PREFIX]}"
+        start = prefix.partition("\\")[0].encode()[:_LONGEST_PREFIX].decode(errors="ignore")
+        return f"{self._name}={start.replace('/', chr(92))}"
 
 
 def _matches(name: str, keys: list[str]) -> bool:
-    _, mark, prefix = name.partition("=")
-    if not mark:
-        return False
-    prefix = prefix.replace("\\", "/")
+    prefix = name.partition("=")[2].replace("\\", "/")
     place = bisect_left(keys, prefix)
     return place < len(keys) and keys[place].startswith(prefix)
