@@ -1,0 +1,86 @@
+"""Handing a contended lock from one process to the next: eight processes, no think time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+import interlock
+from interlock.bench.floor import SQLiteFloor
+from interlock.bench.table import Row, percentile
+
+PROCESSES = 8
+
+
+class Turn(msgspec.Struct, frozen=True, array_like=True):
+    """One turn with the lock: when the call returned with it, and when its release was called."""
+
+    token: int
+    acquired: float
+    released: float
+
+
+def measure(folder: str, quick: bool) -> Iterator[Row]:
+    """How many handoffs per second, how soon the next holder returns, and how even the shares."""
+    floor = SQLiteFloor(folder)
+    bare: list[float] = []
+    for _ in range(200):
+        began = time.perf_counter()
+        floor.commit()
+        bare.append(time.perf_counter() - began)
+    floor.close()
+    seconds = 1.0 if quick else 5.0
+    shares = compete(os.path.join(folder, "handoff.db"), PROCESSES, seconds)
+    turns = sorted((turn for share in shares for turn in share), key=lambda turn: turn.token)
+    spans = [after.acquired - before.released for before, after in pairwise(turns)]
+    counts = [len(share) for share in shares]
+    mean = sum(counts) / len(counts)
+    yield Row(
+        name=f"handoff, {PROCESSES} processes",
+        floor=percentile(bare, 0.5) * 1000,
+        p50=percentile(spans, 0.5) * 1000,
+        p95=percentile(spans, 0.95) * 1000,
+        p99=percentile(spans, 0.99) * 1000,
+        rate=len(spans) / (turns[-1].acquired - turns[0].acquired),
+        ratio=percentile(spans, 0.5) / percentile(bare, 0.5),
+        target=f"500 /s, p95 3 ms; least share {min(counts) / mean:.2f} of the mean",
+    )
+
+
+def compete(path: str, processes: int, seconds: float) -> list[list[Turn]]:
+    """Real processes that take one lock in turns; returns the turns of each."""
+    interlock.connect(path).close()
+    begin = time.monotonic() + 0.5 + 0.1 * processes
+    command = [sys.executable, "-m", "interlock.bench.handoff", path, str(begin), str(seconds)]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]  # noqa: S603
+    try:
+        outputs = [worker.communicate(timeout=seconds + 120)[0] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    return [msgspec.json.decode(output, type=list[Turn]) for output in outputs]
+
+
+def work(path: str, begin: float, seconds: float) -> None:
+    """A worker: join, wait for the others, then take turns until the time is over."""
+    turns: list[Turn] = []
+    with interlock.connect(path, agent=f"bench:{os.getpid()}") as fleet:
+        time.sleep(max(0.0, begin - time.monotonic()))
+        while time.monotonic() < begin + seconds:
+            with fleet.lock("bench") as held:
+                acquired = time.monotonic()
+                token = held.token
+                released = time.monotonic()
+            turns.append(Turn(token, acquired, released))
+    sys.stdout.buffer.write(msgspec.json.encode(turns))
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,103 @@
+"""Locks in one process: one at a time, and many in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+
+import interlock
+from interlock import aio
+from interlock.bench.floor import SQLiteFloor
+from interlock.bench.table import Row, timed
+
+IN_FLIGHT = 64
+TURN = 50
+
+
+def one_at_a_time(folder: str, quick: bool) -> Iterator[Row]:
+    """An uncontended acquire through the blocking client."""
+    floor = SQLiteFloor(folder)
+    ours: list[float] = []
+    bare: list[float] = []
+    with interlock.connect(_fresh(folder), agent="bench") as fleet:
+        for turn in range(_turns(quick)):
+            for number in range(TURN):
+                began = time.perf_counter()
+                fleet.locks.acquire(f"bench.{turn}.{number}")
+                ours.append(time.perf_counter() - began)
+            _floor_turn(floor, bare)
+    floor.close()
+    yield timed("acquire, blocking", ours, bare, "at most 1.6")
+
+
+def one_at_a_time_async(folder: str, quick: bool) -> Iterator[Row]:
+    """An uncontended acquire through the async client."""
+    floor = SQLiteFloor(folder)
+    ours: list[float] = []
+    bare: list[float] = []
+
+    async def measure() -> None:
+        async with await aio.connect(_fresh(folder), agent="bench") as fleet:
+            for turn in range(_turns(quick)):
+                for number in range(TURN):
+                    began = time.perf_counter()
+                    await fleet.locks.acquire(f"bench.{turn}.{number}")
+                    ours.append(time.perf_counter() - began)
+                _floor_turn(floor, bare)
+
+    asyncio.run(measure())
+    floor.close()
+    yield timed("acquire, async", ours, bare, "at most 2.5")
+
+
+def in_flight(folder: str, quick: bool) -> Iterator[Row]:
+    """64 acquires of distinct names under way at once, beside 64 bare ones per durable commit."""
+    floor = SQLiteFloor(folder)
+    rounds, each = (3, 20) if quick else (10, 60)
+    ours = bare = 0.0
+
+    async def measure() -> None:
+        nonlocal ours, bare
+        async with await aio.connect(_fresh(folder), agent="bench") as fleet:
+
+            async def worker(turn: int, number: int) -> None:
+                for count in range(each):
+                    await fleet.locks.acquire(f"bench.{turn}.{number}.{count}")
+
+            for turn in range(rounds):
+                began = time.perf_counter()
+                await asyncio.gather(*(worker(turn, number) for number in range(IN_FLIGHT)))
+                ours += time.perf_counter() - began
+                began = time.perf_counter()
+                for _ in range(each):
+                    floor.commit(IN_FLIGHT)
+                bare += time.perf_counter() - began
+
+    asyncio.run(measure())
+    floor.close()
+    done = rounds * each * IN_FLIGHT
+    yield Row(
+        name=f"acquire, {IN_FLIGHT} in flight",
+        floor=done / bare,
+        rate=done / ours,
+        ratio=bare / ours,
+        target="at least 0.25",
+        unit="/s",
+    )
+
+
+def _floor_turn(floor: SQLiteFloor, into: list[float]) -> None:
+    for _ in range(TURN):
+        began = time.perf_counter()
+        floor.commit()
+        into.append(time.perf_counter() - began)
+
+
+def _turns(quick: bool) -> int:
+    return 6 if quick else 60
+
+
+def _fresh(folder: str) -> str:
+    return os.path.join(folder, f"bench-{os.urandom(4).hex()}.db")
