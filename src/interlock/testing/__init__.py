@@ -1,0 +1,6 @@
+"""What proves Interlock, shipped so that others can prove theirs with it.
+
+clock.py         FakeClock: time moved by hand
+faults.py        FaultyStore: conflicts, lost replies, late arrivals and crashes, by seed or script
+conformance/     what every store must do; a store's own test file calls it in about 20 lines
+"""

@@ -1,0 +1,107 @@
+"""Keys that lapse: judged by the engine's clock, absent to everybody, seen by no watch."""
+
+# ruff: noqa: D102 - the name of a test says what should be true
+
+from __future__ import annotations
+
+from interlock.store import Check, Conflict, Put, Range, Store
+from interlock.testing.conformance.place import Place, Suite, gather, txn, write
+
+KEY = "live/ses_1"
+LONG = 600.0
+
+
+class Liveness(Suite):
+    """What a ``ttl`` promises."""
+
+    def test_a_liveness_key_tells_how_long_it_lives(self, place: Place, store: Store) -> None:
+        write(store, Put(KEY, b"", ttl=LONG))
+        first = _left(store)
+        assert first is not None
+        assert 0 < first <= LONG
+        place.until(lambda: (_left(store) or LONG) < first)
+
+    def test_a_renewal_starts_the_ttl_again(self, place: Place, store: Store) -> None:
+        created = write(store, Put(KEY, b"", ttl=LONG))
+        first = _left(store)
+        assert first is not None
+        place.until(lambda: (_left(store) or LONG) < first)
+        worn = _left(store)
+        assert worn is not None
+        write(store, Put(KEY, b"", ttl=LONG), quiet=True)
+        renewed = store.read(KEY)[KEY]
+        assert renewed is not None
+        assert renewed.expires_in is not None
+        assert renewed.expires_in > worn
+        assert renewed.created == created
+
+    def test_a_liveness_key_lapses_and_never_early(self, place: Place, store: Store) -> None:
+        ttl = store.capabilities.min_ttl
+        sent = place.monotonic()
+        write(store, Put(KEY, b"", ttl=ttl))
+        place.until(lambda: _left(store) is None)
+        assert place.monotonic() - sent >= ttl
+
+    def test_a_lapsed_key_is_absent_to_reads_ranges_and_checks(
+        self, place: Place, store: Store
+    ) -> None:
+        revision = self._lapsed(place, store)
+        everything = Range("live/")
+        snapshot = store.read(KEY, everything)
+        assert snapshot[KEY] is None
+        assert [item.key for item in snapshot.ranges[everything]] == ["live/other"]
+        assert not _holds(store, Check(KEY, "exists"))
+        assert not _holds(store, Check(KEY, "at", revision=revision))
+        assert not _holds(store, Check(KEY, "has", value=b"old"))
+        assert _holds(store, Check(KEY, "absent"))
+
+    def test_lapsed_keys_take_no_room_in_a_page(self, place: Place, store: Store) -> None:
+        self._lapsed(place, store)
+        page = Range("live/", limit=1)
+        assert [item.key for item in store.read(page).ranges[page]] == ["live/other"]
+
+    def test_a_key_put_after_it_lapsed_is_created_anew(self, place: Place, store: Store) -> None:
+        self._lapsed(place, store)
+        revision = write(store, Put(KEY, b"new", ttl=LONG), quiet=True)
+        item = store.read(KEY)[KEY]
+        assert item is not None
+        assert (item.created, item.value) == (revision, b"new")
+        assert (item.entry, item.hash) == ("", "")
+
+    def test_a_lapse_is_no_change_that_a_watch_sees(self, place: Place, store: Store) -> None:
+        watch = store.watch("live/", store.read().revision)
+        self._lapsed(place, store)
+        last = write(store, Put("live/last", b"", ttl=LONG))
+        changes = gather(watch, lambda found: bool(found) and found[-1].revision == last)
+        assert [(change.key, change.deleted) for change in changes] == [
+            ("live/other", False),
+            (KEY, False),
+            ("live/last", False),
+        ]
+        watch.close()
+
+    def test_a_lapse_moves_no_revision(self, place: Place, store: Store) -> None:
+        self._lapsed(place, store)
+        revision = write(store)
+        assert store.read(KEY).revision == revision
+
+    def test_deleting_a_liveness_key_ends_it_at_once(self, store: Store) -> None:
+        write(store, Put(KEY, b"", ttl=LONG))
+        write(store, deletes=(KEY,))
+        assert store.read(KEY)[KEY] is None
+
+    def _lapsed(self, place: Place, store: Store) -> int:
+        """Put a key beside one that stays, and let it lapse; returns the revision that put it."""
+        write(store, Put("live/other", b"", ttl=LONG))
+        revision = write(store, Put(KEY, b"old", ttl=store.capabilities.min_ttl))
+        place.until(lambda: store.read(KEY)[KEY] is None)
+        return revision
+
+
+def _left(store: Store) -> float | None:
+    item = store.read(KEY)[KEY]
+    return None if item is None else item.expires_in
+
+
+def _holds(store: Store, check: Check) -> bool:
+    return not isinstance(store.commit(txn(checks=(check,))), Conflict)

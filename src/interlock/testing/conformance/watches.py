@@ -1,0 +1,277 @@
+"""The feed: every change, in order, from a revision on, or an explicit Resync."""
+
+# ruff: noqa: D102 - the name of a test says what should be true
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from interlock.errors import StoreClosed
+from interlock.store import LOG, Change, Check, Put, Resync, Store, Watch
+from interlock.testing.conformance.place import (
+    PATIENCE,
+    Place,
+    Suite,
+    at_once,
+    committed,
+    gather,
+    txn,
+    write,
+)
+
+
+class Watches(Suite):
+    """What ``watch`` promises."""
+
+    def test_changes_come_in_order_and_only_under_the_prefix(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        first = write(store, Put("p/b", b""), Put("q/b", b""))
+        second = write(store, Put("p/a", b""), deletes=("p/b",))
+        write(store, Put("q/a", b""))
+        third = write(store, Put("p/b", b""))
+        changes = gather(watch, lambda found: bool(found) and found[-1].revision == third)
+        assert changes == [
+            Change(first, "p/b"),
+            Change(second, "p/a"),
+            Change(second, "p/b", deleted=True),
+            Change(third, "p/b"),
+        ]
+
+    def test_entries_come_with_their_value(self, store: Store) -> None:
+        watch = store.watch(LOG, store.read().revision)
+        change = txn(Put("a", b"1"))
+        revision = committed(store.commit(change)).revision
+        found = gather(watch, bool)
+        assert found == [Change(revision, LOG + change.id, value=change.entry)]
+
+    def test_an_empty_prefix_brings_everything(self, store: Store) -> None:
+        watch = store.watch("", store.read().revision)
+        change = txn(Put("a", b""), Put("z", b""), signals=("m",))
+        store.commit(change)
+        found = gather(watch, lambda found: len(found) >= 4)
+        assert sorted(each.key for each in found) == ["a", LOG + change.id, "m", "z"]
+
+    def test_a_watch_resumes_after_any_revision(self, store: Store) -> None:
+        revisions = [0, *(write(store, Put(f"p/{number}", b"")) for number in range(6))]
+        for position, after in enumerate(revisions[:-1]):
+            watch = store.watch("p/", after)
+            changes = gather(watch, lambda found: bool(found) and found[-1].key == "p/5")
+            assert [change.revision for change in changes] == revisions[position + 1 :]
+            watch.close()
+        assert store.watch("p/", revisions[-1]).take(0) == []
+
+    def test_a_watch_from_an_old_revision_goes_on_with_what_comes(self, store: Store) -> None:
+        write(store, Put("p/1", b""))
+        watch = store.watch("p/", 0)
+        write(store, Put("p/2", b""))
+        assert [change.key for change in gather(watch, _count(2))] == ["p/1", "p/2"]
+        write(store, Put("p/3", b""))
+        assert [change.key for change in gather(watch, _count(1))] == ["p/3"]
+
+    def test_forgotten_history_is_a_resync_never_a_gap(self, place: Place, store: Store) -> None:
+        old = write(store, Put("p/1", b""))
+        last = write(store, Put("p/2", b""))
+        place.trim(store, last)
+        for after in (0, old):
+            watch = store.watch("p/", after)
+            told = _first(watch)
+            assert isinstance(told, Resync)
+            assert told.revision >= last
+            write(store, Put("p/3", b""))
+            assert [change.key for change in gather(watch, _count(1))] == ["p/3"]
+            watch.close()
+
+    def test_history_forgotten_under_an_open_watch_is_no_gap_either(
+        self, place: Place, store: Store
+    ) -> None:
+        watch = store.watch("p/", store.read().revision)
+        other = place.open()
+        missed = write(other, Put("p/1", b""))
+        place.trim(other, missed)
+        told = _first(watch)
+        assert told == Change(missed, "p/1") or isinstance(told, Resync)
+        assert told.revision >= missed
+
+    def test_a_watch_that_missed_nothing_needs_no_resync(self, place: Place, store: Store) -> None:
+        last = write(store, Put("p/1", b""))
+        place.trim(store, last)
+        watch = store.watch("p/", last)
+        write(store, Put("p/2", b""))
+        assert [change.key for change in gather(watch, _count(1))] == ["p/2"]
+
+    def test_revisions_go_on_after_history_was_forgotten(self, place: Place, store: Store) -> None:
+        last = write(store, Put("p/1", b""))
+        place.trim(store, last)
+        assert store.read("p/1").revision == last
+        assert store.read("p/1")["p/1"] is not None
+        assert write(store) > last
+
+    def test_no_change_is_missed_or_doubled_while_many_write(
+        self, place: Place, store: Store
+    ) -> None:
+        writers, each = 4, 25
+        start = store.read().revision
+
+        def writes(name: int, other: Store) -> list[tuple[int, str]]:
+            keys = [f"p/{name}/{number}" for number in range(each)]
+            return [(write(other, Put(key, b""), Put("q", b"")), key) for key in keys]
+
+        def reads(other: Store) -> list[tuple[int, str]]:
+            found: list[Change] = []
+            while len(found) < writers * each:  # closes and resumes every few changes
+                watch = other.watch("p/", found[-1].revision if found else start)
+                found += gather(watch, _count(7 if len(found) + 7 < writers * each else 1))
+                watch.close()
+            return [(change.revision, change.key) for change in found]
+
+        def follows(other: Store) -> list[tuple[int, str]]:
+            watch = other.watch("p/", start)
+            return [(each.revision, each.key) for each in gather(watch, _count(writers * each))]
+
+        works = [partial(writes, name, place.open()) for name in range(writers)]
+        works += [partial(reads, store), partial(follows, store), partial(follows, place.open())]
+        *written, one, two, three = at_once(*works)
+        expected = sorted(pair for pairs in written for pair in pairs)
+        assert one == expected
+        assert two == expected
+        assert three == expected
+
+    def test_watches_of_different_prefixes_each_get_their_own(self, store: Store) -> None:
+        start = store.read().revision
+        watches = {prefix: store.watch(prefix, start) for prefix in ("p/", "p/a", "q/", "r/")}
+        write(store, Put("p/a", b""), Put("p/b", b""), Put("q/a", b""))
+        found = {
+            prefix: watch.take(1.0 if prefix != "r/" else 0) for prefix, watch in watches.items()
+        }
+        keys = {prefix: [_key(change) for change in changes] for prefix, changes in found.items()}
+        assert keys == {"p/": ["p/a", "p/b"], "p/a": ["p/a"], "q/": ["q/a"], "r/": []}
+
+    def test_a_signal_wakes_and_stores_nothing(self, store: Store) -> None:
+        watch = store.watch("wake/a", store.read().revision)
+        revision = write(store, Put("p", b""), signals=("wake/a", "wake/b"))
+        assert gather(watch, bool) == [Change(revision, "wake/a")]
+        assert store.read("wake/a")["wake/a"] is None
+
+    def test_a_quiet_commit_wakes_nobody(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        write(store, Put("p/1", b""), quiet=True)
+        loud = write(store, Put("p/2", b""))
+        assert gather(watch, bool) == [Change(loud, "p/2")]
+
+    def test_a_refused_commit_wakes_nobody(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        store.commit(txn(Put("p/1", b""), checks=(Check("p/0", "exists"),), signals=("p/s",)))
+        loud = write(store, Put("p/2", b""))
+        assert gather(watch, bool) == [Change(loud, "p/2")]
+
+    def test_take_is_empty_when_the_time_is_up(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        assert watch.take(0) == []
+        started = time.monotonic()
+        assert watch.take(0.05) == []
+        assert 0.04 <= time.monotonic() - started < PATIENCE
+
+    def test_take_sleeps_until_a_commit_wakes_it(self, place: Place, store: Store) -> None:
+        for writer in (store, place.open()):
+            watch = store.watch("p/", store.read().revision)
+            found, _ = at_once(
+                partial(gather, watch, bool), partial(write, writer, Put("p/1", b""))
+            )
+            assert found == [Change(writer.read().revision, "p/1")]
+            watch.close()
+
+    def test_take_async_sleeps_until_a_commit_wakes_it(self, place: Place, store: Store) -> None:
+        other = place.open()
+
+        async def main() -> None:
+            start = store.read().revision
+            one, two = store.watch("p/1", start), store.watch("p/2", start)
+            takes = [asyncio.create_task(_take(watch, PATIENCE)) for watch in (one, two)]
+            await asyncio.sleep(0)
+            await asyncio.to_thread(write, other, Put("p/1", b""))
+            assert [_key(change) for change in await takes[0]] == ["p/1"]
+            write(store, Put("p/2", b""))
+            assert [_key(change) for change in await takes[1]] == ["p/2"]
+            write(store, Put("p/1", b""))
+            assert [_key(change) for change in await _take(one, PATIENCE)] == ["p/1"]
+            assert await _take(two, 0.02) == []
+            assert await _take(two, 0) == []
+            one.close()
+            two.close()
+
+        asyncio.run(main())
+
+    def test_a_cancelled_take_async_loses_nothing(self, store: Store) -> None:
+        async def main() -> None:
+            watch = store.watch("p/", store.read().revision)
+            task = asyncio.create_task(_take(watch, None))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait((task,))
+            assert task.cancelled()
+            write(store, Put("p/1", b""))
+            assert [_key(change) for change in await _take(watch, PATIENCE)] == ["p/1"]
+
+        asyncio.run(main())
+        write(store, Put("p/2", b""))  # the watch outlived its event loop, which harms nobody
+
+    def test_a_closed_watch_leaves_the_others_alone(self, store: Store) -> None:
+        start = store.read().revision
+        one, two = store.watch("p/", start), store.watch("p/", start)
+        one.close()
+        one.close()
+        write(store, Put("p/1", b""))
+        assert [change.key for change in gather(two, bool)] == ["p/1"]
+
+    def test_close_ends_whoever_waits(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        waiting = threading.Event()
+        ended: list[BaseException] = []
+
+        def waits() -> None:
+            waiting.set()
+            try:
+                while True:
+                    watch.take(0.2)
+            except BaseException as error:  # noqa: BLE001 - which one is the question
+                ended.append(error)
+
+        thread = threading.Thread(target=waits, daemon=True)
+        thread.start()
+        assert waiting.wait(PATIENCE)
+        store.close()
+        thread.join(PATIENCE)
+        assert [type(error) for error in ended] == [StoreClosed]
+
+    def test_after_close_a_watch_is_refused_too(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        store.close()
+        with pytest.raises(StoreClosed):
+            watch.take(0)
+        with pytest.raises(StoreClosed):
+            asyncio.run(_take(watch, 0))
+        watch.close()
+
+
+def _count(least: int) -> Callable[[list[Change]], bool]:
+    return lambda found: len(found) >= least
+
+
+def _first(watch: Watch) -> Change | Resync:
+    (first,) = watch.take(PATIENCE)
+    return first
+
+
+def _key(change: Change | Resync) -> str:
+    assert isinstance(change, Change)
+    return change.key
+
+
+async def _take(watch: Watch, timeout: float | None) -> list[Change | Resync]:
+    return await watch.take_async(timeout)
