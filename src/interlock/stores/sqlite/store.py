@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from typing import TypeVar
 
 import apsw
 
@@ -22,10 +24,12 @@ from interlock.store import (
 )
 from interlock.stores.sqlite import place, schema
 from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.engine import Engine, Reader
+from interlock.stores.sqlite.engine import Engine, Later, Reader
 from interlock.stores.sqlite.turnstile import Turnstile
 from interlock.stores.sqlite.watch import Feed, SQLiteWatch
 from interlock.stores.sqlite.writer import PATIENCE, Writer
+
+T = TypeVar("T")
 
 _open: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 
@@ -47,17 +51,19 @@ class SQLiteStore:
             max_value=1024 * 1024,
         )
         self._pid = os.getpid()
-        self._folder = _side_folder(self.path)
-        self._turnstile = Turnstile(self._folder)
-        self._bells = Bells(self._folder)
         self._reading = threading.Lock()
         self._reader: Reader | None = None
+        db = self._connect()
         try:
-            self._engine = Engine(self._connect(), self.path, self._bells.ring)
-        except apsw.Error as error:
-            raise schema.trouble(error, self.path) from error
+            folder = _side_folder(self.path)
+            self._bells = Bells(folder)
+            self._turnstile = Turnstile(folder)
+        except BaseException:
+            db.close()
+            raise
+        self._engine = Engine(db, self.path, self._bells.ring)
         self._writer = Writer(self._engine, self._turnstile, patience)
-        self._feed = Feed(self._bells, self._later, self._data_version)
+        self._feed = Feed(self._bells, self._later, self._data_version, self._check)
         self._closed = False
         _open.add(self)
 
@@ -105,7 +111,7 @@ class SQLiteStore:
     def watch(self, prefix: str, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
         self._check()
-        return self._feed.open(prefix, after, self._trimmed)
+        return self._feed.open(prefix, after)
 
     def sweep(self) -> int:
         """Delete liveness keys that lapsed; they read as absent already."""
@@ -121,12 +127,12 @@ class SQLiteStore:
 
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
-        with self._reading:
-            reader = self._read_connection()
-            items, entries = reader.one(
-                "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"
+        items, entries, revision = self._ask(
+            lambda reader: (
+                *reader.one("SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"),
+                reader.revision(),
             )
-            revision = reader.revision()
+        )
         return {
             "engine": "sqlite",
             "path": self.path,
@@ -147,20 +153,28 @@ class SQLiteStore:
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
-        self._writer.close()
+        idle = self._writer.close()
         self._feed.close()
         self._bells.close()
-        self._turnstile.close()
-        if self._reader is not None:
-            self._reader.db.close()
-        self._engine.db.close()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.db.close()
+        if idle:
+            self._engine.db.close()
         _open.discard(self)
 
     def _connect(self) -> apsw.Connection:
-        db = schema.connect(self.path)
-        schema.configure(db)
-        schema.establish(db, self.path)
-        schema.start_boot(db, schema.boot_id())
+        try:
+            db = schema.connect(self.path)
+            try:
+                schema.configure(db)
+                schema.establish(db, self.path)
+                schema.start_boot(db, schema.boot_id())
+            except BaseException:
+                db.close()
+                raise
+        except apsw.Error as error:
+            raise schema.trouble(error, self.path) from error
         return db
 
     def _read_connection(self) -> Reader:
@@ -174,18 +188,25 @@ class SQLiteStore:
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
 
-    def _later(self, revision: int) -> list[tuple[int, str, bytes, str]]:
-        with self._reading:
-            return self._read_connection().later(revision)
+    def _later(self, revision: int) -> tuple[Later, int]:
+        """The next log rows, and how far the log was trimmed: asked last, so no gap is missed."""
+        return self._ask(
+            lambda reader: (
+                reader.later(revision),
+                int(reader.one("SELECT value FROM meta WHERE name='trimmed'")[0]),
+            )
+        )
 
     def _data_version(self) -> int:
-        with self._reading:
-            return int(self._read_connection().db.pragma("data_version"))
+        return self._ask(lambda reader: int(str(reader.db.pragma("data_version"))))
 
-    def _trimmed(self) -> int:
-        with self._reading:
-            reader = self._read_connection()
-            return int(reader.one("SELECT value FROM meta WHERE name='trimmed'")[0])
+    def _ask(self, question: Callable[[Reader], T]) -> T:
+        self._check()
+        try:
+            with self._reading:
+                return question(self._read_connection())
+        except apsw.Error as error:
+            raise schema.trouble(error, self.path) from error
 
     def _upkeep(self, sql: str, bindings: tuple[int, ...]) -> int:
         changed = 0
@@ -213,6 +234,7 @@ class SQLiteStore:
             if db is not None:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
         self._turnstile.close()
+        self._feed.abandon()
 
 
 def _abandon_all() -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from pathlib import Path
 
 _LOCKS = "/proc/locks"
 
@@ -24,8 +23,8 @@ class Turnstile:
     """The queue for one store, seen from one process."""
 
     def __init__(self, folder: str) -> None:
-        self._gate = os.open(f"{folder}/gate", os.O_RDWR | os.O_CREAT, 0o600)
-        self._turn = os.open(f"{folder}/turn", os.O_RDWR | os.O_CREAT, 0o600)
+        self._folder = folder
+        self._gate, self._turn = self._open("gate"), self._open("turn")
 
     def try_enter(self) -> bool:
         """Take the turn if nobody has it and nobody waits for it."""
@@ -54,18 +53,27 @@ class Turnstile:
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def holder(self) -> int | None:
-        """The process that has the turn (or blocks the gate), where the system can tell."""
-        inodes = {os.fstat(fd).st_ino for fd in (self._turn, self._gate)}
+        """The process that has the turn, else the one at the gate, where the system can tell."""
         try:
-            lines = Path(_LOCKS).read_text("ascii").splitlines()
+            with open(_LOCKS, encoding="ascii") as file:
+                rows = [line.split() for line in file if "->" not in line]
+            inodes = [os.fstat(fd).st_ino for fd in (self._turn, self._gate)]
         except OSError:
             return None
-        for fields in map(str.split, lines):
-            if "->" in fields:
-                continue
-            if int(fields[5].rpartition(":")[2]) in inodes and int(fields[4]) != os.getpid():
-                return int(fields[4])
-        return None
+        pids = {int(row[5].rpartition(":")[2]): int(row[4]) for row in rows}
+        found = (pids.get(inode, 0) for inode in inodes)
+        return next((pid for pid in found if pid > 0 and pid != os.getpid()), None)
+
+    def mend(self) -> None:
+        """If our files were removed, queue at those that everybody else sees by now."""
+        if os.fstat(self._turn).st_nlink and os.fstat(self._gate).st_nlink:
+            return
+        os.makedirs(self._folder, 0o700, exist_ok=True)
+        # In place: a thread that waits at the old files must not meet a stranger's descriptor.
+        for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
+            fresh = self._open(name)
+            os.dup2(fresh, fd, inheritable=False)
+            os.close(fresh)
 
     def close(self) -> None:
         """Leave the queue for good; also drops a turn that a parent of a fork had."""
@@ -73,3 +81,6 @@ class Turnstile:
             if fd >= 0:
                 os.close(fd)
         self._gate = self._turn = -1
+
+    def _open(self, name: str) -> int:
+        return os.open(f"{self._folder}/{name}", os.O_RDWR | os.O_CREAT, 0o600)

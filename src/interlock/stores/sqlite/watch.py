@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync
 from interlock.stores.sqlite.bells import Bell, Bells
 
@@ -32,10 +33,15 @@ class Feed:
     """New log rows, read once and laid into every watch that they concern."""
 
     def __init__(
-        self, bells: Bells, rows: Callable[[int], Rows], data_version: Callable[[], int]
+        self,
+        bells: Bells,
+        later: Callable[[int], tuple[Rows, int]],
+        data_version: Callable[[], int],
+        check: Callable[[], None],
     ) -> None:
+        self.check = check
         self._bells = bells
-        self._rows = rows
+        self._later = later
         self._data_version = data_version
         self._guard = threading.Condition()
         self._watches: list[SQLiteWatch] = []
@@ -47,7 +53,7 @@ class Feed:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def open(self, prefix: str, after: int, trimmed: Callable[[], int]) -> SQLiteWatch:
+    def open(self, prefix: str, after: int) -> SQLiteWatch:
         """A watch of this prefix that has seen everything up to ``after``."""
         with self._guard:
             if self._bell is None and not self._deaf:
@@ -56,7 +62,7 @@ class Feed:
             if self._bell is not None:
                 self._bell.listen(prefix)
             watch = SQLiteWatch(self, prefix)
-            self._catch_up(watch, after, trimmed())
+            self._catch_up(watch, after)
             self._watches.append(watch)
             return watch
 
@@ -68,11 +74,18 @@ class Feed:
                 if self._bell is not None:
                     self._bell.forget(watch.prefix)
 
+    def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
+        """Hand out what has arrived."""
+        with self._guard:
+            found, watch.arrived = watch.arrived, []
+            return found
+
     def wait(self, watch: SQLiteWatch, timeout: float | None) -> None:
         """Block until the watch has something, at most so long."""
         ends = None if timeout is None else time.monotonic() + timeout
         with self._guard:
             while not watch.arrived:
+                self.check()
                 left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
                 if left <= 0:
                     return
@@ -83,31 +96,44 @@ class Feed:
 
     def sleep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the event loop wake the watches; called whenever one starts to wait."""
-        if self._loop is None:
-            self._loop = loop
-            if self._bell is not None:
-                loop.add_reader(self._bell.socket.fileno(), self._on_ring)
-        if self._timer is None:
-            self._timer = loop.call_later(BACKSTOP, self._on_backstop)
+        with self._guard:
+            if self._loop is not loop:  # the first one, or a program that runs several in turn
+                self._loop, self._timer = loop, None
+                if self._bell is not None:
+                    loop.add_reader(self._bell.socket.fileno(), self._on_ring)
+            if self._timer is None:
+                self._timer = loop.call_later(BACKSTOP, self._on_backstop)
 
     def close(self) -> None:
-        """Take the bell down."""
+        """Take the bell down; whoever still waits is woken, to find the store closed."""
         with self._guard:
             if self._timer is not None:
                 self._timer.cancel()
-            if self._bell is not None:
-                if self._loop is not None and not self._loop.is_closed():
+            if self._loop is not None and not self._loop.is_closed():
+                if self._bell is not None:
                     self._loop.remove_reader(self._bell.socket.fileno())
+                self._loop.call_soon_threadsafe(self._wake_all)
+            if self._bell is not None:
                 self._bell.close()
             self._bell, self._loop, self._timer = None, None, None
+            self._guard.notify_all()
+
+    def abandon(self) -> None:
+        """In the child of a fork: let go of the parent's socket, and leave its files alone."""
+        if self._bell is not None:
+            self._bell.socket.close()
+        self._bell, self._loop, self._timer, self._watches = None, None, None, []
+        self._guard = threading.Condition()
 
     def _listen(self, timeout: float) -> None:
         """Wait for the bell on behalf of all threads; called and left under the guard."""
         self._listening = True
         self._guard.release()
         try:
-            sockets = [] if self._bell is None else [self._bell.socket]
-            rang = bool(select.select(sockets, [], [], timeout)[0])
+            poll = select.poll()
+            if self._bell is not None:
+                poll.register(self._bell.socket, select.POLLIN)
+            rang = bool(poll.poll(max(1, int(timeout * 1000))))
         finally:
             self._guard.acquire()
             self._listening = False
@@ -116,14 +142,25 @@ class Feed:
 
     def _on_ring(self) -> None:
         with self._guard:
-            self._pump(rang=True)
+            self._pump_or_wake(rang=True)
 
     def _on_backstop(self) -> None:
         with self._guard:
             self._timer = None
-            self._pump(rang=False)
+            self._pump_or_wake(rang=False)
             if self._loop is not None and any(watch.sleeper for watch in self._watches):
                 self._timer = self._loop.call_later(BACKSTOP, self._on_backstop)
+
+    def _pump_or_wake(self, *, rang: bool) -> None:
+        """In a callback of the loop nobody hears an error: wake all, so that they meet it."""
+        try:
+            self._pump(rang=rang)
+        except StoreTrouble:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for watch in self._watches:
+            watch.wake()
 
     def _pump(self, *, rang: bool) -> None:
         """Lay what is new into the watches."""
@@ -134,20 +171,31 @@ class Feed:
             if version == self._version:
                 return
             self._version = version
-        while rows := self._rows(self._seen):
-            self._seen = rows[-1][0]
-            for watch in self._watches:
-                watch.lay(rows)
+        self._seen = self._advance(self._watches, self._seen)
 
-    def _catch_up(self, watch: SQLiteWatch, after: int, trimmed: int) -> None:
+    def _catch_up(self, watch: SQLiteWatch, after: int) -> None:
+        if not self._watches:
+            self._seen = after  # nobody else relies on it: a long log need not be read
         self._pump(rang=True)
-        if after < trimmed:
-            watch.arrived.append(Resync(self._seen))
-            return
-        position = after
-        while position < self._seen and (rows := self._rows(position)):
+        self._advance([watch], after, self._seen)
+
+    def _advance(self, watches: list[SQLiteWatch], position: int, end: int | None = None) -> int:
+        """Lay what came after a position into these watches; returns the new position."""
+        gap = False
+        while end is None or position < end:
+            rows, trimmed = self._later(position)
+            gap = gap or trimmed > position
+            if end is not None:
+                rows = [row for row in rows if row[0] <= end]
+            if not rows:
+                position = max(position, trimmed)
+                break
             position = rows[-1][0]
-            watch.lay(rows)
+            for watch in () if gap else watches:
+                watch.lay(rows)
+        for watch in watches if gap else ():
+            watch.resync(position)
+        return position
 
 
 class SQLiteWatch:
@@ -164,21 +212,31 @@ class SQLiteWatch:
         for revision, id_, value, touched in rows:
             if (LOG + id_).startswith(self.prefix):
                 self.arrived.append(Change(revision, LOG + id_, value=value))
-            for line in touched.splitlines():
+            for line in touched.split("\n") if touched else ():
                 if line.startswith(self.prefix, 1):
                     self.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
-        if self.arrived and self.sleeper is not None and not self.sleeper.done():
+        if self.arrived:
+            self.wake()
+
+    def resync(self, revision: int) -> None:
+        """What came up to this revision is not known: the reader has to look for itself."""
+        self.arrived = [Resync(revision)]
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the task that waits for this watch."""
+        if self.sleeper is not None and not self.sleeper.done():
             self.sleeper.set_result(None)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
-        if not self.arrived:
-            self._feed.wait(self, timeout)
-        found, self.arrived = self.arrived, []
-        return found
+        self._feed.check()
+        self._feed.wait(self, timeout)
+        return self._feed.take(self)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
         """The same for an event loop."""
+        self._feed.check()
         if not self.arrived:
             import asyncio
 
@@ -189,8 +247,8 @@ class SQLiteWatch:
                 await asyncio.wait((self.sleeper,), timeout=timeout)
             finally:
                 self.sleeper = None
-        found, self.arrived = self.arrived, []
-        return found
+            self._feed.check()
+        return self._feed.take(self)
 
     def close(self) -> None:
         """Stop listening."""

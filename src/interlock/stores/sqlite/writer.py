@@ -50,6 +50,7 @@ class Writer:
         self._gathered: list[Job] = []
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._entering = False
         self._slow = False
 
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
@@ -88,17 +89,21 @@ class Writer:
             raise
         return job.result()
 
-    def close(self) -> None:
-        """Finish what is under way and stop the thread."""
+    def close(self) -> bool:
+        """Finish what is under way and stop the thread; False if it is stuck in the kernel."""
         with self._arrived:
             self._closed = True
-            left = list(self._queue)
+            left = [*self._queue, *self._gathered]
             self._queue.clear()
+            self._gathered.clear()
             self._arrived.notify_all()
         _fail(left, StoreClosed("the store was closed before this commit; connect again"))
         _answer(left)
         if self._thread is not None:
             self._thread.join(timeout=1.0)
+        if self._thread is None or not self._thread.is_alive():
+            self._turnstile.close()
+        return self._right.acquire(timeout=1.0)  # for good: no commit may begin any more
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs, self._gathered = self._gathered[:BATCH], self._gathered[BATCH:]
@@ -106,16 +111,19 @@ class Writer:
             loop.call_soon(self._flush, loop)
         if not jobs:
             return
-        # The loop may do a quick commit itself; a slow disk is left to the thread.
-        if self._slow or not self._at_once(jobs):
-            self._hand_over(jobs)
-            loop.call_later(self._patience, self._give_up, jobs)
-        else:
-            _finish([job.future for job in jobs if job.future is not None])
+        try:
+            # The loop may do a quick commit itself; a slow disk is left to the thread.
+            if self._slow or not self._at_once(jobs):
+                self._hand_over(jobs)
+                loop.call_later(self._patience, self._give_up, jobs)
+                return
+        except Exception as error:  # noqa: BLE001 - nobody hears it here: it goes to the callers
+            _fail(jobs, error)
+        _finish([job.future for job in jobs if job.future is not None])
 
     def _at_once(self, jobs: Sequence[Job]) -> bool:
         """Run the jobs here and now if nobody else waits, in this process or in another."""
-        if self._queue or not self._right.acquire(blocking=False):
+        if self._queue or self._entering or not self._right.acquire(blocking=False):
             return False
         try:
             if not self._turnstile.try_enter():
@@ -144,18 +152,25 @@ class Writer:
 
     def _serve(self) -> None:
         while self._wait_for_jobs():
+            self._entering = True
             self._turnstile.enter()
+            if self._closed:
+                break
             with self._right:
+                jobs = self._next_batch()
+                started = time.monotonic()
                 try:
-                    jobs = self._next_batch()
-                    started = time.monotonic()
                     self._group(jobs, patient=True)
-                    self._slow = time.monotonic() - started > SLOW + 0.0002 * len(jobs)
+                except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+                    _fail(jobs, error)
                 finally:
                     self._turnstile.leave()
+                    self._entering = False
+                self._slow = time.monotonic() - started > SLOW + 0.0002 * len(jobs)
                 touched = self._engine.take_touched()
             _answer(jobs)
             self._engine.ring(touched)
+        self._turnstile.close()
 
     def _wait_for_jobs(self) -> bool:
         with self._arrived:
@@ -201,11 +216,12 @@ class Writer:
                 engine.run(job)
         except apsw.BusyError as error:
             engine.rollback()
+            self._turnstile.mend()  # in our turn nobody else writes, unless our files are gone
             if not patient:
                 return False
             _fail(jobs, engine.trouble(error))
             return True
-        except apsw.Error as error:
+        except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
             engine.rollback()
             self._alone(jobs, error)
             return True
@@ -228,13 +244,13 @@ class Writer:
             engine.rollback()
             self._alone(jobs, error)
 
-    def _alone(self, jobs: Sequence[Job], error: apsw.Error) -> None:
+    def _alone(self, jobs: Sequence[Job], error: Exception) -> None:
         """After a failed group: each job by itself, so that only the guilty one fails."""
         if len(jobs) == 1:
-            _fail(jobs, self._engine.trouble(error))
+            _fail(jobs, self._engine.trouble(error) if isinstance(error, apsw.Error) else error)
             return
         for job in jobs:
-            if job.error is None or isinstance(job.error, apsw.Error):
+            if job.error is None:
                 self._group((job,), patient=True)
 
 
