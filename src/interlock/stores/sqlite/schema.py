@@ -109,13 +109,13 @@ def establish(
 
 def start_boot(db: apsw.Connection, boot: str) -> None:
     """Drop the liveness of an earlier boot: its times mean nothing now, and nobody survived."""
-    row = db.execute("SELECT value FROM meta WHERE name='boot'").fetchone()
-    if row is not None and row[0] == boot:
+    if _boot(db) == boot:
         return
     db.execute("BEGIN IMMEDIATE")
     with _transaction(db):
-        db.execute("DELETE FROM item WHERE expires IS NOT NULL")
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
+        if _boot(db) != boot:  # Asked again: whoever was faster may have live sessions by now.
+            db.execute("DELETE FROM item WHERE expires IS NOT NULL")
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
 
 
 def boot_id() -> str:
@@ -198,6 +198,11 @@ def _newer(db: apsw.Connection, path: str, found: int, target: int) -> StoreNewe
         f"{path} has format {found}, this Interlock knows {target};"
         f" install interlock {version} or newer"
     )
+
+
+def _boot(db: apsw.Connection) -> str | None:
+    row = db.execute("SELECT value FROM meta WHERE name='boot'").fetchone()
+    return None if row is None else str(row[0])
 
 
 def _marks(db: apsw.Connection) -> tuple[int, int]:
