@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import apsw
@@ -86,8 +87,11 @@ def establish(
 ) -> None:
     """Create the tables in an empty file, migrate an older one, refuse a newer or foreign one."""
     found, application = _marks(db)
-    if application == APPLICATION and found == target:
+    if application == APPLICATION and found == target and db.pragma("journal_mode") == "wal":
         return
+    db.execute("BEGIN")
+    with _transaction(db):  # one moment of a file that somebody may be creating
+        _refuse(db, path, target)
     if db.pragma("journal_mode", "wal") != "wal":
         raise StoreUnsuitable(
             f"{path} cannot use write-ahead logging here; move it to a local disk"
@@ -100,11 +104,12 @@ def establish(
         if application == 0 and found == 0 and not db.pragma("schema_version"):
             _create(db, target)
             return
-    if application != APPLICATION:
-        raise StoreDamaged(f"{path} is some other program's database; name another file")
-    if found > target:
-        raise _newer(db, path, found, target)
-    _migrate(db, path, target, migrations)
+        _refuse(db, path, target)
+        _backup(path, found)
+        for step in range(found, target):
+            migrations[step](db)
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (__version__,))
+        db.execute(f"PRAGMA user_version={target}")
 
 
 def start_boot(db: apsw.Connection, boot: str) -> None:
@@ -165,30 +170,30 @@ def _create(db: apsw.Connection, target: int) -> None:
     db.execute(f"PRAGMA user_version={target}")
 
 
-def _migrate(
-    db: apsw.Connection, path: str, target: int, migrations: Mapping[int, Migration]
-) -> None:
-    _backup(db, path)
-    db.execute("BEGIN IMMEDIATE")
-    with _transaction(db):
-        found, _ = _marks(db)
-        for step in range(found, target):
-            migrations[step](db)
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (__version__,))
-        db.execute(f"PRAGMA user_version={target}")
+def _refuse(db: apsw.Connection, path: str, target: int) -> None:
+    """Raise if the file is not ours, or not ours yet."""
+    found, application = _marks(db)
+    if application != APPLICATION and (application or found or db.pragma("schema_version")):
+        raise StoreDamaged(f"{path} is some other program's database; name another file")
+    if application == APPLICATION and found > target:
+        raise _newer(db, path, found, target)
 
 
-def _backup(db: apsw.Connection, path: str) -> None:
-    found, _ = _marks(db)
-    copy = f"{path}.format{found}"
-    if os.path.exists(copy):
-        return
-    os.close(os.open(copy + ".part", os.O_RDWR | os.O_CREAT, 0o600))
-    target = apsw.Connection(copy + ".part")
-    with target.backup("main", db, "main") as backup:
+def _backup(path: str, found: int) -> None:
+    """A copy of the file as it is, made by the one process that holds the write lock."""
+    part = f"{path}.format{found}.part"
+    for left in (part, part + "-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(left)  # of a process that was killed here
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    # A connection of its own: SQLite does not copy from one that is about to write.
+    with (
+        closing(connect(path)) as source,
+        closing(apsw.Connection(part)) as copy,
+        copy.backup("main", source, "main") as backup,
+    ):
         backup.step(-1)
-    target.close()
-    os.replace(copy + ".part", copy)
+    os.replace(part, part.removesuffix(".part"))
 
 
 def _newer(db: apsw.Connection, path: str, found: int, target: int) -> StoreNewer:
