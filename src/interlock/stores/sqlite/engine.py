@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
@@ -78,11 +79,14 @@ class Reader:
         """All the refs as this transaction sees them."""
         items: dict[str, Item | None] = {}
         ranges: dict[Range | Log, tuple[Item, ...]] = {}
-        for ref in refs:
-            if isinstance(ref, str):
-                items[ref] = self.item(ref)
-            else:
-                ranges[ref] = self._many(ref)
+        try:
+            for ref in refs:
+                if isinstance(ref, str):
+                    items[ref] = self.item(ref)
+                else:
+                    ranges[ref] = self._many(ref)
+        except UnicodeDecodeError as error:
+            raise apsw.CorruptError(f"text that is no text: {error.reason}") from error
         return Snapshot(self.revision(), items, ranges)
 
     def item(self, key: str) -> Item | None:
@@ -134,18 +138,20 @@ class Engine(Reader):
         self.ring = bell
         self._path = path
         self._touched: list[str] = []
+        self._kept = 0
         self._last = 0
         self._quiet = 0
         self._pages = 0
+        self._checkpoint_at = PAGES_TO_CHECKPOINT
         db.set_wal_hook(self._count_pages)
 
     def begin(self, *, patient: bool) -> None:
         """Open the transaction; an impatient caller gets BusyError at once."""
         self.db.set_busy_timeout(10_000 if patient else 0)
+        self._kept = len(self._touched)
         self._execute("BEGIN IMMEDIATE")
         self._last = super().revision()
         self._quiet = 0
-        self._touched = []
 
     def revision(self) -> int:
         """The revision of the latest job in this transaction."""
@@ -172,17 +178,18 @@ class Engine(Reader):
         if self._quiet:
             self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
         self._execute("COMMIT")
-        if self._pages >= PAGES_TO_CHECKPOINT:
+        if self._pages >= self._checkpoint_at:
             self._checkpoint()
 
     def rollback(self) -> None:
         """Undo everything of this transaction."""
-        self._touched = []
-        if self.db.in_transaction:
-            self._execute("ROLLBACK")
+        del self._touched[self._kept :]
+        with suppress(apsw.Error):  # what failed before is the error that counts
+            if self.db.in_transaction:
+                self._execute("ROLLBACK")
 
     def take_touched(self) -> list[str]:
-        """The keys that the last transaction changed, for the bells."""
+        """The keys that were changed since this was last asked, for the bells."""
         touched, self._touched = self._touched, []
         return touched
 
@@ -219,10 +226,14 @@ class Engine(Reader):
         self._touched.extend(line[1:] for line in lines)
 
     def _count_pages(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        if pages < self._pages:  # it began anew
+            self._checkpoint_at = PAGES_TO_CHECKPOINT
         self._pages = pages
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
+        # Not at every commit: behind a reader that stays, each would wait for nothing.
+        self._checkpoint_at = self._pages + PAGES_TO_CHECKPOINT
         mode = apsw.SQLITE_CHECKPOINT_PASSIVE
         if self._pages >= PAGES_TO_TRUNCATE:
             mode = apsw.SQLITE_CHECKPOINT_TRUNCATE
@@ -231,8 +242,8 @@ class Engine(Reader):
         self.db.set_busy_timeout(50)
         try:
             self.db.wal_checkpoint(mode=mode)
-        except (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.FullError):
-            return  # a reader is in the way, or the disk: the commit stands, the next one tries
+        except apsw.Error:
+            pass  # a reader is in the way, or the disk: the commit stands, a later one tries
 
 
 def _item(row: Row) -> Item | None:
