@@ -97,7 +97,7 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
     )
     if not isinstance(outcome, core.Granted):
         raise Unavailable(_no(outcome), outcome)
-    times: dict[str, float] = {}
+    times: dict[str, float] | None = None
     if clock.monotonic() - sent > WAITED:
         sent = clock.monotonic()
         times = yield from desk.locks.lifetimes(name, outcome.grant)
@@ -105,7 +105,7 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
 
 
 def _leases(
-    desk: Desk, grant: core.Granted, terms: Terms, sent: float, times: Mapping[str, float]
+    desk: Desk, grant: core.Granted, terms: Terms, sent: float, times: Mapping[str, float] | None
 ) -> Iterator[Lease]:
     """What the holder relies on: its session or a lease of its own, and the maximum hold."""
     if terms.ttl is None and desk.session_lease is not None:
@@ -117,7 +117,8 @@ def _leases(
     ):
         if term is not None:
             ttl = words.duration(term)
-            began = sent + times.get(key, ttl) - ttl
+            left = ttl if times is None else times.get(key, 0.0)
+            began = sent + left - ttl
             yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 

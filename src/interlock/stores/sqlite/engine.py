@@ -240,10 +240,9 @@ class Engine(Reader):
         elif self._pages >= PAGES_TO_RESTART:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
         self.db.set_busy_timeout(50)
-        try:
+        # A reader may be in the way, or the disk: the commit stands, and a later one tries.
+        with suppress(apsw.Error):
             self.db.wal_checkpoint(mode=mode)
-        except apsw.Error:
-            pass  # a reader is in the way, or the disk: the commit stands, a later one tries
 
 
 def _item(row: Row) -> Item | None:

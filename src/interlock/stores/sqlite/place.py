@@ -8,6 +8,7 @@ A store is for its owner only: folder 0700, files 0600.
 from __future__ import annotations
 
 import os
+import re
 
 from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
 
@@ -19,6 +20,7 @@ REFUSED = {
 _FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
 VOLATILE = {"tmpfs", "ramfs"}
 _MOUNTS = "/proc/self/mountinfo"
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def file_system(path: str, mounts: str | None = None) -> str:
@@ -33,7 +35,7 @@ def file_system(path: str, mounts: str | None = None) -> str:
     best, kind = "", ""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].replace("\\040", " ")
+        point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), before.split(" ")[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, after.split(" ")[0]
