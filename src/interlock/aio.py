@@ -22,6 +22,7 @@ from interlock.errors import InterlockError, Lost
 from interlock.places import find_store
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import Holding, Terms, take
+from interlock.services.keeper import LOOK
 from interlock.services.runner import Runner
 from interlock.services.steps import Op, drive_async
 from interlock.store import Store
@@ -234,7 +235,7 @@ class Fleet(_Noun[FleetCalls]):
     async def _watch(self) -> None:
         keeper = self.calls.desk.keeper
         while True:
-            await asyncio.sleep(min(keeper.time_left(), 0.5))
+            await asyncio.sleep(min(keeper.time_left(), LOOK))
             keeper.expire()
 
 

@@ -23,6 +23,7 @@ from interlock.errors import InterlockError, Lost
 from interlock.places import find_store
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import Holding, Terms, take
+from interlock.services.keeper import LOOK
 from interlock.services.runner import Runner
 from interlock.services.steps import Op, drive
 from interlock.store import Store
@@ -245,7 +246,7 @@ class Fleet(_Noun[FleetCalls]):
 
     def _watch(self) -> None:
         keeper = self.calls.desk.keeper
-        while not self._stopped.wait(min(keeper.time_left(), 0.5)):
+        while not self._stopped.wait(min(keeper.time_left(), LOOK)):
             keeper.expire()
 
 

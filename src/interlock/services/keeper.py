@@ -21,6 +21,8 @@ from interlock.services.steps import Op
 
 BEATS_PER_TTL = 3
 IDLE = 3600.0
+LOOK = 0.4
+"""How often to look for a lease that ends: sooner than the shortest one can, margin included."""
 
 
 def margin(ttl: float) -> float:
