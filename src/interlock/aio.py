@@ -19,7 +19,7 @@ from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
 from interlock.errors import InterlockError, Lost
-from interlock.places import find_store
+from interlock.places import find_store, settings
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import Holding, Terms, take
 from interlock.services.keeper import LOOK
@@ -247,6 +247,7 @@ async def connect(
     ttl: float = TTL,
     trace: str = "",
     join: bool = True,
+    grant_ttl: float | None = None,
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -254,11 +255,13 @@ async def connect(
 
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
+    With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     """
     if store is None:
         store = open_store(url) if url else open_store(find_store(), create=False)
     try:
-        desk = Desk(store, agent, trace, Runner(store, clock=clock))
+        runner = Runner(store, clock=clock)
+        desk = Desk(store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl)
         fleet = Fleet(desk)
         if session is not None:
             await drive_async(desk.resume(session), store)

@@ -7,30 +7,66 @@ beyond the repository), else that of the main worktree: agents in sibling worktr
 from __future__ import annotations
 
 import os
+from typing import Literal
+
+from msgspec import Struct
 
 from interlock.errors import StoreMissing, StoreUnsuitable
+from interlock.settings import Settings
 
 FOLDER = ".interlock"
 FILE = "store.db"
 
 
+class Found(Struct, frozen=True):
+    """A store, and what led there."""
+
+    url: str
+    how: Literal["INTERLOCK_STORE", "folder", "main worktree", "config.toml"]
+
+
 def find_store(start: str | None = None) -> str:
     """The URL or path of the store for a working directory."""
+    return locate(start).url
+
+
+def locate(start: str | None = None) -> Found:
+    """The store for a working directory, and how it was found."""
     if url := os.environ.get("INTERLOCK_STORE"):
-        return url
-    here = os.path.realpath(start or os.getcwd())
-    for folder in _upward(here):
-        if os.path.isdir(os.path.join(folder, FOLDER)):
-            return _inside(folder)
-    main = main_worktree(here)
-    if main is not None and os.path.isdir(os.path.join(main, FOLDER)):
-        return _inside(main)
-    raise StoreMissing("there is no store here; run 'interlock init', or name one with --store")
+        return Found(url, "INTERLOCK_STORE")
+    here = _here(start)
+    place = folder(here)
+    if place is None:
+        raise StoreMissing("there is no store here; run 'interlock init', or name one with --store")
+    if not _trusted(place):
+        raise StoreUnsuitable(f"{place} belongs to another user; run 'interlock init' or --store")
+    if url := Settings(place).store:
+        return Found(url, "config.toml")
+    near = os.path.dirname(place) in _upward(here)
+    return Found(os.path.join(place, FILE), "folder" if near else "main worktree")
+
+
+def folder(start: str | None = None) -> str | None:
+    """The ``.interlock`` folder that a working directory belongs to."""
+    here = _here(start)
+    for parent in (*_upward(here), main_worktree(here)):
+        if parent is not None and os.path.isdir(os.path.join(parent, FOLDER)):
+            return os.path.join(parent, FOLDER)
+    return None
+
+
+def settings(start: str | None = None) -> Settings:
+    """The settings for a working directory, however its store was named."""
+    try:
+        place = folder(start)
+    except StoreMissing:
+        place = None
+    return Settings(place if place is not None and _trusted(place) else None)
 
 
 def home(start: str | None = None) -> str:
     """Where ``init`` puts the folder: the main worktree, or here if this is no repository."""
-    here = os.path.realpath(start or os.getcwd())
+    here = _here(start)
     return main_worktree(here) or here
 
 
@@ -78,24 +114,13 @@ def _upward(folder: str) -> list[str]:
     return found
 
 
-def _inside(folder: str) -> str:
-    place = os.path.join(folder, FOLDER)
-    owner = os.stat(place).st_uid
-    if os.getuid() not in (0, owner):
-        raise StoreUnsuitable(f"{place} belongs to another user; run 'interlock init' or --store")
-    return _configured(place) or os.path.join(place, FILE)
-
-
-def _configured(place: str) -> str | None:
-    """The store that ``config.toml`` names, if there is one."""
-    path = os.path.join(place, "config.toml")
-    if not os.path.exists(path):
-        return None
-    import tomllib
-
+def _here(start: str | None) -> str:
     try:
-        with open(path, "rb") as file:
-            store = tomllib.load(file).get("store")
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise StoreMissing(f"{path} cannot be read ({error}); mend or remove it") from None
-    return store if isinstance(store, str) else None
+        return os.path.realpath(start or os.getcwd())
+    except OSError:
+        raise StoreMissing("the working directory is gone; go somewhere else first") from None
+
+
+def _trusted(place: str) -> bool:
+    """Whether the folder is ours: whoever owns it decides where our locks are."""
+    return os.getuid() in (0, os.stat(place).st_uid)

@@ -22,6 +22,7 @@ from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Op
 from interlock.services.why import Explain, Why
+from interlock.settings import Settings
 from interlock.store import LocalStore, Store
 
 GRANT_TTL = 900.0
@@ -30,8 +31,19 @@ GRANT_TTL = 900.0
 class Desk:
     """One client at one store: who it is, and the services it talks to."""
 
-    def __init__(self, store: Store, agent: str | None, trace: str, runner: Runner | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        agent: str | None,
+        trace: str,
+        runner: Runner | None,
+        *,
+        settings: Settings | None = None,
+        grant_ttl: float | None = None,
+    ) -> None:
         self.store = store
+        self._settings = settings or Settings()
+        self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
         self.locks = Locks(self.runner)
         self.sessions = Sessions(self.runner)
@@ -60,10 +72,31 @@ class Desk:
         if found is None or isinstance(beat, sessions.Lapsed):
             raise Lapsed(f"session {session} is over; run 'interlock agent join' for a new one")
         if self._agent not in (None, found.agent):
-            raise BadInput(f"session {session} belongs to {found.agent}, not to {self._agent}")
+            raise BadInput(
+                f"session {session} belongs to {found.agent}, not to {self._agent};"
+                " leave --agent out, or unset INTERLOCK_SESSION"
+            )
         self._agent = found.agent
         who = Who(found.agent, session, self.trace)
         self.seat = Seat(who=who, session_ttl=found.ttl, joined=True, whole_session=True)
+
+    def terms(
+        self, name: str, ttl: float | str | None, max_hold: float | str | None
+    ) -> tuple[float | None, float | None]:
+        """What a grant on this lock lives by: as the call says, else the settings, else ourselves.
+
+        No ttl means by our session; one that ends with this command has a ``grant_ttl`` instead.
+        """
+        least = self.runner.capabilities.min_ttl
+        settings = self._settings.lock(name)
+        ttl = settings.get("ttl") if ttl is None else ttl
+        max_hold = settings.get("max_hold") if max_hold is None else max_hold
+        if ttl is None:
+            ttl = self._grant_ttl if self.seat.joined else self._grant_ttl or GRANT_TTL
+        return (
+            None if ttl is None else words.lease(ttl, least),
+            None if max_hold is None else words.lease(max_hold, least, "max_hold"),
+        )
 
     def me(self) -> Seat:
         """Who we are; an error that says how to say it, if nobody did."""

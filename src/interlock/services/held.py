@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys, words
 from interlock.core import lock as core
@@ -43,7 +44,7 @@ class Holding:
     ) -> None:
         self.desk = desk
         self.grant = grant
-        self._leases = leases
+        self.leases = leases
         self._on_lost = on_lost
         for lease in leases:
             if on_lost is not None:
@@ -57,7 +58,7 @@ class Holding:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        return not all(lease.alive() for lease in self._leases)
+        return not all(lease.alive() for lease in self.leases)
 
     def check(self) -> Op[core.Proof]:
         """The proof, if the store agrees that we still hold."""
@@ -67,7 +68,7 @@ class Holding:
 
     def release(self) -> Op[core.ReleaseOutcome]:
         """Give it back and stop relying on it."""
-        for lease in self._leases:
+        for lease in self.leases:
             if self._on_lost in lease.listeners:
                 lease.listeners.remove(self._on_lost)
             if lease is not self.desk.session_lease:
@@ -86,6 +87,8 @@ class Holding:
 def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
     """Acquire for a ``with`` block, which cannot return a no: it raises."""
     clock = desk.runner.clock
+    ttl, max_hold = desk.terms(name, terms.ttl, terms.max_hold)
+    terms = replace(terms, ttl=ttl, max_hold=max_hold)
     sent = clock.monotonic()
     outcome = yield from LockCalls(desk).acquire(
         name,

@@ -1,0 +1,88 @@
+"""What ``.interlock/config.toml`` may set, for the command line and the library alike.
+
+    store = "sqlite:///srv/interlock/store.db"
+
+    [lock.default]
+    ttl = "2m"
+
+    [lock."deploy/eu"]
+    ttl = "30s"
+    max_hold = "10m"
+
+No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
+INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above the default.
+The file is read when something first asks for it, and only if it is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from interlock.core import words
+from interlock.errors import BadInput
+
+FILE = "config.toml"
+_TERMS = ("ttl", "max_hold")
+_KNOWN = ("lock", "store")
+
+
+class Settings:
+    """The settings of one folder; without a folder, or a file in it, everything is unset."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._path = None if folder is None else os.path.join(folder, FILE)
+        self._table: dict[str, Any] | None = None
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the store."""
+        url = self._read().get("store")
+        if url is not None and not isinstance(url, str):
+            raise BadInput(f"{self._path}: store must be a string, such as 'sqlite:///path.db'")
+        return url
+
+    def lock(self, name: str) -> Mapping[str, float]:
+        """The terms of a lock in seconds: ``ttl`` and ``max_hold``, where they are set."""
+        found: dict[str, float] = {}
+        tables = self._read().get("lock", {})
+        for key in ("default", name):
+            found.update(self._terms(key, tables.get(key, {})))
+        for term in _TERMS:
+            if text := os.environ.get(f"INTERLOCK_LOCK_{term.upper()}"):
+                found[term] = words.duration(text, f"INTERLOCK_LOCK_{term.upper()}")
+        return found
+
+    def _terms(self, name: str, table: object) -> dict[str, float]:
+        where = f'{self._path}: [lock."{name}"]'
+        if not isinstance(table, dict):
+            raise BadInput(f"{where} must be a table, such as ttl = '30s'")
+        for key in table:
+            if key not in _TERMS:
+                raise BadInput(f"{where} does not know {key!r}; it takes ttl and max_hold")
+            if isinstance(table[key], bool) or not isinstance(table[key], str | int | float):
+                raise BadInput(f"{where} {key} must be a duration, such as '30s'")
+        return {term: words.duration(table[term], f"{term} of {where}") for term in table}
+
+    def _read(self) -> dict[str, Any]:
+        if self._table is None:
+            self._table = self._load()
+        return self._table
+
+    def _load(self) -> dict[str, Any]:
+        if self._path is None or not os.path.exists(self._path):
+            return {}
+        import tomllib
+
+        try:
+            with open(self._path, "rb") as file:
+                table = tomllib.load(file)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise BadInput(f"{self._path} cannot be read ({error}); mend or remove it") from None
+        for key in table:
+            if key not in _KNOWN:
+                raise BadInput(f"{self._path} does not know {key!r}; it takes store and lock")
+        if not isinstance(table.get("lock", {}), dict):
+            raise BadInput(f"{self._path}: lock must be a table, such as [lock.default]")
+        return table
