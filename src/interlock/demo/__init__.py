@@ -1,0 +1,138 @@
+"""See it work: agents share a lock, one is killed while it holds it, and the lock moves on.
+
+Everything here goes through the public API, with real processes, on any store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from interlock.errors import BadInput, InterlockError
+
+if TYPE_CHECKING:
+    from interlock.demo.facts import Facts
+
+LOCK = "merge"
+INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_demo(
+    store: str | None = None, *, json: bool = False, ttl: float = 2.0, workers: int = 8
+) -> int:
+    """Show agents that share a lock, a crash, and who takes over; returns the exit status.
+
+    Without a store it makes one in a temporary folder and removes it.  On a given store it uses a
+    lock of its own, so that nobody is disturbed.
+    """
+    from interlock.demo.protocol import Failed
+
+    try:
+        with _polite_signals():
+            facts = _run(store, json=json, ttl=ttl, workers=workers)
+    except KeyboardInterrupt:
+        return _sorry("interrupted", "interrupted; all workers are ended", INTERRUPTED, json=json)
+    except BrokenPipeError:  # Whoever read along has left; Python would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Failed as error:
+        return _sorry("failed", f"the demo failed: {error}", 1, json=json)
+    except InterlockError as error:
+        return _sorry(error.code, str(error), error.exit_status, json=json)
+    if json:
+        _print(facts)
+    return 0 if facts.outcome == "done" else 1
+
+
+def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
+    import interlock
+    from interlock.demo import display, facts
+    from interlock.demo.crew import Crew
+    from interlock.demo.ledger import Ledger
+    from interlock.demo.play import PACE, Play
+    from interlock.demo.protocol import Job
+
+    if workers < 2:  # noqa: PLR2004 - one dies, one takes over
+        raise BadInput("the demo needs two workers or more")
+    if store is not None and store.startswith("memory:"):
+        raise BadInput("a store in memory is not shared between processes; name another, or none")
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interlock-demo-"))
+        url = store or os.path.join(folder, "store.db")
+        lock = LOCK if store is None else f"demo/{os.urandom(4).hex()}/{LOCK}"
+        fleet = stack.enter_context(interlock.connect(url))
+        before = facts.latest(fleet)
+        job = Job(
+            store=url,
+            agent="",
+            lock=lock,
+            ledger=os.path.join(folder, "count"),
+            ttl=max(ttl, fleet.store.capabilities.min_ttl),
+            pace=PACE,
+        )
+        began = time.monotonic()
+        screen: display.Silent = display.Silent() if json else display.choose(fleet, lock, workers)
+        stack.callback(screen.close)
+        crew = Crew(folder)
+        stack.callback(crew.end)
+        screen.title(
+            f"{workers} agents share one lock; one is killed while it holds it. Watch what happens."
+        )
+        seen = Play(fleet, crew, screen, job, workers).perform()
+        result = facts.gather(
+            seen,
+            Ledger(job.ledger).lines(),
+            facts.record(fleet, before),
+            workers=workers,
+            ttl=job.ttl,
+            seconds=time.monotonic() - began,
+        )
+        screen.report(result)
+        return result
+
+
+@contextmanager
+def _polite_signals() -> Iterator[None]:
+    """When asked to leave by a signal, end the workers and remove the folder; once is enough."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        for other in asked:
+            signal.signal(other, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in asked}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _sorry(code: str, message: str, status: int, *, json: bool) -> int:
+    if json:
+        _print({"error": code, "message": message})
+    else:
+        sys.stderr.write(f"interlock: {message}\n")
+    return status
+
+
+def _print(value: object) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()

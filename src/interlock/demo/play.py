@@ -1,0 +1,211 @@
+"""What happens in the demo, in order, and what was measured on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec.structs import replace
+
+import interlock
+from interlock.demo.crew import Crew, Member, names
+from interlock.demo.ledger import Ledger
+from interlock.demo.protocol import Failed, Job, Said
+
+FRAME = 0.1
+PACE = 0.05
+PATIENCE = 20.0
+TRIES = 3
+
+
+class Screen(Protocol):
+    """Where the demo is shown."""
+
+    leisure: float
+
+    def note(self, text: str) -> None:
+        """Something happened that is worth a line."""
+
+    def draw(self, crew: Crew) -> None:
+        """Show how things stand; called many times a second."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One time in the critical section, by the monotonic clock."""
+
+    agent: str
+    token: int
+    took: float
+    reclaimed_from: str = ""
+    wrote: float | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the demo saw with its own eyes."""
+
+    turns: list[Turn] = field(default_factory=list)
+    victim: str = ""
+    pid: int = 0
+    token: int = 0
+    count: int = 0
+    killed: float = 0.0
+    heir: Turn | None = None
+    late_file: str = ""
+    late_store: str = ""
+
+
+class Play:
+    """The script."""
+
+    def __init__(
+        self, fleet: interlock.Fleet, crew: Crew, screen: Screen, job: Job, workers: int
+    ) -> None:
+        self.seen = Seen()
+        self._fleet = fleet
+        self._crew = crew
+        self._screen = screen
+        self._job = job
+        self._names = names(workers)
+        self._staying: list[Said] = []
+
+    def perform(self) -> Seen:
+        """From the first process to the last."""
+        self._everybody_joins()
+        self._all_take_turns()
+        self._one_dies_holding()
+        self._another_takes_over()
+        self._the_dead_writes()
+        self._life_goes_on()
+        return self.seen
+
+    def _everybody_joins(self) -> None:
+        for name in self._names:
+            self._crew.start(replace(self._job, agent=name))
+        self._until(lambda: self._all("ready"), "all workers have joined")
+
+    def _all_take_turns(self) -> None:
+        self._screen.note("all take turns: get the lock, add 1 to the count in a file, release")
+        self._crew.tell("go")
+        self._watch(2.5)
+        self._until(lambda: self._had(2), "everybody had two turns")
+
+    def _one_dies_holding(self) -> None:
+        """Kill one that certainly holds: it says so, and the store agrees."""
+        victim = self._crew.members[self._names[1]]
+        self._crew.tell("stay", [victim.name])
+        for _ in range(TRIES):
+            self._until(lambda: victim.state == "staying", f"{victim.name} holds the lock")
+            said = self._staying[-1]
+            self._screen.note(f"{victim.name} has the lock and is in the middle of its work ...")
+            self._watch(1.0)
+            lock = self._fleet.locks.show(self._job.lock)
+            if (lock.state, lock.holder, lock.token) == ("held", victim.name, said.token):
+                break
+        else:
+            raise Failed(f"{victim.name} could not keep the lock; is this machine overloaded?")
+        self._kill(victim, said)
+
+    def _kill(self, victim: Member, said: Said) -> None:
+        seen = self.seen
+        seen.victim, seen.pid, seen.token = victim.name, victim.pid, said.token
+        seen.count = said.count
+        seen.killed = time.monotonic()
+        self._crew.kill(victim.name)
+        self._screen.note(
+            f"kill -9 {victim.pid}: {victim.name} is dead and gave nothing back;"
+            f" its TTL is {self._job.ttl:g} s"
+        )
+
+    def _another_takes_over(self) -> None:
+        seen = self.seen
+        self._until(lambda: self._later() is not None, "somebody took over", self._job.ttl)
+        seen.heir = heir = self._later()
+        assert heir is not None  # noqa: S101 - just awaited
+        self._screen.note(
+            f"{heir.agent} has the lock, {heir.took - seen.killed:.2f} s after the kill,"
+            f" with the higher token {heir.token}"
+        )
+        self._until(self._written_since, f"{heir.agent} has written")
+
+    def _the_dead_writes(self) -> None:
+        """What the dead worker would do if it had only been asleep."""
+        seen, job = self.seen, self._job
+        ledger = Ledger(job.ledger)
+        accepted = ledger.write(seen.count + 1, token=seen.token, agent=seen.victim)
+        seen.late_file = "accepted" if accepted else "refused"
+        with interlock.connect(job.store, seen.victim, join=False) as zombie:
+            outcome = zombie.locks.heartbeat(job.lock, token=seen.token)
+        seen.late_store = _refusal(outcome)
+        self._screen.note(
+            f"a late write of {seen.victim}, token {seen.token}:"
+            f" file {seen.late_file}, Interlock {seen.late_store}"
+        )
+
+    def _life_goes_on(self) -> None:
+        self._watch(2.0)
+        alive = [m for m in self._crew.members.values() if m.state != "killed"]
+        most = {member.name: member.turns + 1 for member in alive}
+        self._until(lambda: all(m.turns >= most[m.name] for m in alive), "everybody goes on")
+        self._crew.tell("stop", [member.name for member in alive])
+        self._until(lambda: all(m.state == "done" for m in alive), "everybody has left")
+
+    def _all(self, state: str) -> bool:
+        return all(member.state == state for member in self._crew.members.values())
+
+    def _had(self, turns: int) -> bool:
+        return all(member.turns >= turns for member in self._crew.members.values())
+
+    def _later(self) -> Turn | None:
+        return next((turn for turn in self.seen.turns if turn.took > self.seen.killed), None)
+
+    def _written_since(self) -> bool:
+        return any(turn.took > self.seen.killed and turn.wrote for turn in self.seen.turns)
+
+    def _watch(self, seconds: float) -> None:
+        """Let people watch for a while."""
+        ends = time.monotonic() + seconds * self._screen.leisure
+        while (left := ends - time.monotonic()) > 0:
+            self._step(left)
+
+    def _until(self, true: Callable[[], bool], what: str, longer: float = 0.0) -> None:
+        ends = time.monotonic() + PATIENCE + longer
+        while not true():
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise Failed(f"waited {PATIENCE + longer:g} s in vain until {what}")
+            self._step(left)
+
+    def _step(self, left: float) -> None:
+        for member, said in self._crew.hear(min(left, FRAME)):
+            self._heard(member, said)
+        self._screen.draw(self._crew)
+
+    def _heard(self, member: Member, said: Said) -> None:
+        match said.state:
+            case "holding":
+                turn = Turn(member.name, said.token, said.at, said.reclaimed_from)
+                self.seen.turns.append(turn)
+            case "wrote":
+                turn = next(t for t in reversed(self.seen.turns) if t.token == said.token)
+                turn.wrote = said.at
+            case "staying":
+                self._staying.append(said)
+            case _:
+                pass
+
+
+def _refusal(outcome: object) -> str:
+    match outcome:
+        case interlock.Fenced():
+            return "fenced"
+        case interlock.NotOwner():
+            return "not_owner"
+        case _:
+            return "accepted"
+
+
+__all__ = ["PACE", "Play", "Screen", "Seen", "Turn"]

@@ -1,0 +1,53 @@
+"""The end of the demo in words: what was done, who was killed, and how the lock moved on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from interlock.demo.facts import Facts
+
+Pieces: TypeAlias = list[tuple[str, str]]
+
+NEXT = (
+    ("interlock init", "a store for this folder"),
+    ("interlock lock run merge --agent ada -- sleep 9", "hold a lock for a command"),
+    ("interlock lock show merge", "elsewhere: who has it?"),
+)
+
+
+def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
+    """A name and its text, line by line."""
+    killed, moved, late = facts.killed, facts.moved_on, facts.late_write
+    turns = f"{facts.turns} turns by {facts.workers} agents in {facts.seconds:.1f} s"
+    yield "done", [(f"{turns}, {facts.cut_short} cut short", "")]
+    yield "file", [(f"counted to {facts.count}: ", ""), _verdict(facts)]
+    median = f"{facts.handoff_ms:.1f} ms from write to next holder (median)"
+    yield "handoffs", [(f"{facts.handoffs}, {median}", "")]
+    held = f" (pid {killed.pid}) while it held the lock with token {killed.token}"
+    yield "killed", [(killed.agent, "red"), (held, "")]
+    after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
+    yield "moved on", [after, (f" with token {moved.token}; the TTL is {facts.ttl:g} s", "")]
+    refused = (f"file {late.file}, Interlock {late.store}", "green")
+    yield "late write", [(f"by {killed.agent} with token {killed.token}: ", ""), refused]
+    yield "record", [(f"{facts.entries} entries; around the kill:", "")]
+    for told in facts.story:
+        clock = time.strftime("%H:%M:%S", time.localtime(told.at))
+        yield "", [(f"#{told.revision:<5} {clock}  {told.agent:5}  {told.text}", "dim")]
+    broken = [name.replace("_", " ") for name, kept in facts.promises.items() if not kept]
+    if broken:
+        yield "BROKEN", [(", ".join(broken), "red")]
+
+
+def try_next() -> Iterator[tuple[str, str]]:
+    """Commands, padded, and what they are for."""
+    wide = max(len(command) for command, _ in NEXT)
+    for command, what in NEXT:
+        yield command.ljust(wide), what
+
+
+def _verdict(facts: Facts) -> tuple[str, str]:
+    if facts.promises["no_update_lost"] and facts.promises["tokens_increase"]:
+        return "every turn once, tokens rising", "green"
+    return "UPDATES WERE LOST", "red"

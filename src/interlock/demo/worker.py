@@ -1,0 +1,99 @@
+"""One agent of the demo, a process of its own: takes the lock, adds one, gives it back.
+
+It reports what it does on stdout, one JSON object a line, and takes orders from stdin, one word a
+line: ``go``, ``stay`` (in the next turn, hold the lock and never write) and ``stop``.  When stdin
+ends, the demo is gone, and so is the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import NoReturn
+
+import interlock
+from interlock.demo.ledger import Ledger
+from interlock.demo.protocol import Job, Said, decode_job, encode
+
+
+class Orders:
+    """What the demo told us, heard by a thread."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.stay = threading.Event()
+        self.stop = threading.Event()
+        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+
+    def _listen(self) -> NoReturn:
+        # Not sys.stdin: a thread inside of its buffer would trip up the interpreter's end.
+        heard = b""
+        while more := os.read(0, 100):
+            *words, heard = (heard + more).split(b"\n")
+            for word in words:
+                getattr(self, word.decode()).set()
+        os._exit(1)
+
+
+class Worker:
+    """The turns of one agent."""
+
+    def __init__(self, job: Job, orders: Orders) -> None:
+        self._job = job
+        self._orders = orders
+        self._ledger = Ledger(job.ledger)
+        self._pause = threading.Event()
+
+    def work(self) -> None:
+        """Turn after turn until told to stop, with a new session should ours lapse."""
+        while not self._orders.stop.is_set():
+            job = self._job
+            with interlock.connect(job.store, job.agent, ttl=job.ttl) as fleet:
+                say("ready")
+                self._orders.go.wait()
+                try:
+                    while not self._orders.stop.is_set():
+                        self._turn(fleet)
+                except (interlock.Lapsed, interlock.Lost):
+                    say("lost")
+        say("done")
+
+    def _turn(self, fleet: interlock.Fleet) -> None:
+        job = self._job
+        say("waiting")
+        with fleet.lock(job.lock) as held:
+            stale = (
+                held.outcome.reclaimed_from if isinstance(held.outcome, interlock.Reclaimed) else ""
+            )
+            say("holding", token=held.token, reclaimed_from=stale)
+            count = self._ledger.count()
+            self._pause.wait(job.pace)
+            if self._orders.stay.is_set():
+                say("staying", token=held.token, count=count)
+                while not held.lost:
+                    self._pause.wait(job.ttl / 20)
+            elif self._ledger.write(count + 1, token=held.token, agent=job.agent):
+                say("wrote", token=held.token, count=count + 1)
+
+
+def say(state: str, *, token: int = 0, count: int = 0, reclaimed_from: str = "") -> None:
+    """Tell the demo, with the time, which all processes of a machine read off one clock."""
+    at = time.monotonic()
+    said = Said(state=state, at=at, token=token, count=count, reclaimed_from=reclaimed_from)
+    os.write(1, encode(said) + b"\n")
+
+
+def main(job: str) -> int:
+    """Do the job; trouble is one line on stderr."""
+    try:
+        Worker(decode_job(job), Orders()).work()
+    except interlock.InterlockError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

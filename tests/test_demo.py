@@ -1,0 +1,215 @@
+"""The demo, run as a user runs it: in a process of its own, with workers of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.demo import run_demo
+from interlock.demo.ledger import Ledger, Written
+
+RUN = """
+import sys
+from interlock.demo import run_demo
+store, as_json, workers = sys.argv[1] or None, sys.argv[2] == "json", int(sys.argv[3])
+sys.exit(run_demo(store, json=as_json, ttl=1.0, workers=workers))
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Begin a demo whose temporary files go to a folder of this test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(
+        *, store: str = "", face: str = "json", workers: int = 3, out: int = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
+        places = {"TMPDIR": str(tmp_path / "tmp"), "TERM": "xterm", "LINES": "30", "COLUMNS": "80"}
+        (tmp_path / "tmp").mkdir()
+        begun.append(
+            subprocess.Popen(
+                [sys.executable, "-c", RUN, store, face, str(workers)],
+                stdout=out,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **places},
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, errors = process.communicate(timeout=60)
+    return process.returncode, out, errors
+
+
+def read_until_turns(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "all take turns" in line:
+            return
+    pytest.fail("the demo ended early")
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    stats = Path("/proc").glob("[0-9]*/stat")
+    return [int(path.parent.name) for path in stats if _parent(path) == process.pid]
+
+
+def left_behind(tmp_path: Path) -> list[str]:
+    """Processes that know this test's folder, and files in it."""
+    found = [str(path) for path in (tmp_path / "tmp").iterdir()]
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "interlock.demo.worker" in command and str(tmp_path) in command:
+            found.append(command)
+    return found
+
+
+def test_shows_that_a_killed_holder_is_replaced_and_its_late_write_refused(
+    start: Start, tmp_path: Path
+) -> None:
+    status, out, errors = finish(start())
+    facts: dict[str, Any] = json.loads(out)
+    assert (status, errors, facts["outcome"]) == (0, "", "done")
+    assert all(facts["promises"].values())
+    assert facts["count"] == facts["turns"] >= 3 * 2 + 2
+    assert facts["killed"]["agent"] == "bob"
+    assert facts["moved_on"]["agent"] in {"ada", "cleo"}
+    assert facts["moved_on"]["token"] > facts["killed"]["token"]
+    assert 0.3 < facts["moved_on"]["seconds"] < 3.0
+    assert facts["late_write"] == {"file": "refused", "store": "fenced"}
+    verbs = [told["verb"] for told in facts["story"]]
+    assert verbs[:2] == ["lock.release", "lock.reclaim"]
+    assert "lock.beat" in verbs
+    assert facts["entries"] > facts["turns"]
+    assert left_behind(tmp_path) == []
+
+
+def test_runs_on_a_given_store_with_a_lock_of_its_own(start: Start, tmp_path: Path) -> None:
+    store = tmp_path / "mine.db"
+    status, out, errors = finish(start(store=str(store), face="text", workers=2))
+    assert (status, errors) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == (
+        "2 agents share one lock; one is killed while it holds it. Watch what happens."
+    )
+    assert "\x1b" not in out
+    assert max(map(len, lines)) < 80
+    names = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
+    assert {"killed", "moved", "late", "record"} < set(names)
+    assert store.exists()
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_leaves_nothing_behind_when_interrupted(
+    start: Start, tmp_path: Path, number: int, expected: int
+) -> None:
+    process = start(face="text")
+    read_until_turns(process)
+    assert left_behind(tmp_path) != []
+    process.send_signal(number)
+    status, _, errors = finish(process)
+    assert status == expected
+    assert "Traceback" not in errors
+    assert left_behind(tmp_path) == []
+
+
+def test_redraws_a_table_on_a_terminal_and_gives_the_cursor_back(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    ours, theirs = pty.openpty()
+    process = start(face="text", out=theirs)
+    os.close(theirs)
+    shown = ""
+    while "HOLDING" not in shown or shown.count("agent ") < 3:
+        shown += os.read(ours, 65536).decode()
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    shown += os.read(ours, 65536).decode()
+    os.close(ours)
+    assert shown.index("\x1b[?25l") < shown.index("\x1b[?25h")
+    assert "\x1b[32;1mHOLDING" in shown
+    plain = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", shown)
+    assert max(map(len, plain.splitlines())) <= 80
+
+
+def test_workers_end_when_the_demo_is_killed(start: Start, tmp_path: Path) -> None:
+    process = start(face="text")
+    read_until_turns(process)
+    handles = [os.pidfd_open(pid) for pid in workers_of(process)]
+    assert len(handles) == 3
+    process.kill()
+    for handle in handles:
+        assert _ended(handle)
+
+
+def test_a_worker_that_fails_ends_the_demo_with_one_clear_line(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(face="text")
+    read_until_turns(process)
+    worker = workers_of(process)[0]
+    os.kill(worker, signal.SIGTERM)
+    status, _, errors = finish(process)
+    assert status == 1
+    assert errors.startswith("interlock: the demo failed:")
+    assert f"(pid {worker}) ended with status -15" in errors
+    assert len(errors.splitlines()) == 1
+    assert left_behind(tmp_path) == []
+
+
+def test_says_what_is_wrong_with_its_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_demo("memory:", json=True) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "bad_input"
+    assert run_demo(None, workers=1) == 2
+    assert capsys.readouterr().err == "interlock: the demo needs two workers or more\n"
+
+
+def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "count"))
+    assert ledger.count() == 0
+    assert ledger.write(1, token=5, agent="ada")
+    assert ledger.write(2, token=7, agent="bob")
+    assert not ledger.write(2, token=5, agent="ada")
+    assert ledger.count() == 2
+    assert ledger.lines() == [Written(1, 5, "ada"), Written(2, 7, "bob")]
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _ended(handle: int) -> bool:
+    """Whether the process behind a handle ends within seconds."""
+    ready = bool(select.select([handle], [], [], 10.0)[0])
+    os.close(handle)
+    return ready
