@@ -13,11 +13,12 @@ import apsw
 
 from interlock.stores.sqlite import schema
 
-_LOCK = b"x" * 240
-_ENTRY = b"x" * 640
+_LOCK = b"x" * 200
+_ENTRY = b"x" * 540
 _HASH = "0" * 64
 _READ = "SELECT key, value, revision, created, entry, hash, expires FROM item WHERE key = ?"
-_REVISION = "SELECT max(revision) FROM log"
+_REVISION = """SELECT max((SELECT max(revision) FROM log),
+  (SELECT value FROM meta WHERE name = 'quiet'))"""
 _PUT = "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, NULL)"
 _LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
@@ -31,7 +32,6 @@ class SQLiteFloor:
         self._db = schema.connect(path)
         schema.configure(self._db)
         schema.establish(self._db, path)
-        self._db.wal_autocheckpoint(1000)
         self._revision = 0
 
     def commit(self, transactions: int = 1) -> None:

@@ -23,10 +23,9 @@ def digest(data: bytes) -> str:
 
 def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:
     """A fresh id from a moment and ten random bytes."""
-    tail = int.from_bytes(randomness, "big")
-    high = 0x7000 | (tail >> 68) & 0x0FFF
-    low = 0x8000_0000_0000_0000 | tail & 0x3FFF_FFFF_FFFF_FFFF
-    return f"{prefix}_{milliseconds & 0xFFFF_FFFF_FFFF:012x}{high:04x}{low:016x}"
+    tail = randomness.hex()
+    variant = "89ab"[randomness[2] & 3]
+    return f"{prefix}_{milliseconds:012x}7{tail[:3]}{variant}{tail[5:20]}"
 
 
 def moment(id_: str) -> float:

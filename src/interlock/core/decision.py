@@ -12,20 +12,22 @@ from msgspec import Struct
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome"):
+class Outcome(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome", gc=False
+):
     """An answer as the user sees it; the tag is the word in the JSON field "outcome"."""
 
     exit_status: ClassVar[int] = 0
 
 
-class Event(Struct, frozen=True, omit_defaults=True):
+class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     """Something that watchers care about, in words that stay the same for ever."""
 
     name: str
     agent: str
 
 
-class Write(Struct, frozen=True):
+class Write(Struct, frozen=True, gc=False):
     """A value to stand under a key; with a ttl the key is a liveness key."""
 
     key: str
@@ -33,7 +35,7 @@ class Write(Struct, frozen=True):
     ttl: float | None = None
 
 
-class Decision(Struct, Generic[T_co], frozen=True, kw_only=True):
+class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     """An outcome with the writes that make it true, committed together or not at all."""
 
     outcome: T_co

@@ -47,7 +47,7 @@ WAITERS = 1000
 REFUSAL_WINDOW = 60.0
 
 
-class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who holds the lock, since when, and what keeps it alive."""
 
     id: str
@@ -62,7 +62,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reclaimed_from: str = ""
 
 
-class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who is next, and on what terms; ``id`` becomes the id of its grant."""
 
     id: str
@@ -75,14 +75,14 @@ class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: Any = None
 
 
-class Lock(Struct, frozen=True, omit_defaults=True):
+class Lock(Struct, frozen=True, omit_defaults=True, gc=False):
     """A lock that is held."""
 
     grant: Grant
     waiters: tuple[Waiter, ...] = ()
 
 
-class Acquire(Struct, frozen=True, kw_only=True):
+class Acquire(Struct, frozen=True, kw_only=True, gc=False):
     """Take the lock, extend the grant that is carried, or (``wait``) queue for it."""
 
     lock: str
@@ -333,7 +333,7 @@ def _carries(grant: Grant, command: Acquire) -> bool:
     return grant.token == command.token and grant.agent == command.agent
 
 
-class _Passed(Struct, frozen=True):
+class _Passed(Struct, frozen=True, gc=False):
     """A lock after its grant was passed on (or not), and what that takes."""
 
     lock: Lock | None

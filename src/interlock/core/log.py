@@ -31,7 +31,7 @@ class Signature(Struct, frozen=True, kw_only=True):
     signature: str
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One commit, as it is recorded."""
 
     id: str = ""

@@ -17,12 +17,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
 
 _LONGEST_PATH = 100
 _LONGEST_PREFIX = 180
+_TICK = 100_000_000
 
 
 class Bells:
@@ -33,11 +35,13 @@ class Bells:
         self.trouble = ""
         self._handle = -1
         self._sender: socket.socket | None = None
+        self._names: list[str] = []
+        self._changed = -1
 
     def ring(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
         try:
-            names = os.listdir(self.folder)
+            names = self._list()
         except OSError as error:
             # The commit stands whatever became of the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
@@ -77,6 +81,20 @@ class Bells:
             self._sender.close()
         self._sender = None
         self._forget_folder()
+
+    def _list(self) -> list[str]:
+        """The files in the folder.
+
+        Listing costs more than asking when the folder last changed, so the list is kept as long
+        as that stays the same.  It is kept only if the folder had been still for a while when it
+        was made: two changes within one tick of the file system's clock look the same.
+        """
+        changed = os.stat(self.folder).st_mtime_ns
+        if changed != self._changed:
+            now = time.time_ns()
+            self._names = os.listdir(self.folder)
+            self._changed = changed if now - changed > _TICK else -1
+        return self._names
 
     def _send(self, name: str) -> bool:
         """Ring one bell; False if nobody is behind it any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +18,10 @@ from interlock.stores.sqlite import schema
 if TYPE_CHECKING:
     import asyncio
 
-PAGES_TO_CHECKPOINT = 1_000
-PAGES_TO_RESTART = 4_000
-PAGES_TO_TRUNCATE = 16_384  # 64 MB
+JOBS_BETWEEN_LOOKS = 500
+WAL_TO_RESTART = 16 << 20
+WAL_TO_TRUNCATE = 48 << 20
+PATIENCE_MS = 10_000
 
 _COLUMNS = "key, value, revision, created, entry, hash, expires"
 _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
@@ -32,7 +34,7 @@ _LAST = (
 )
 _REVISION = """SELECT max(
   (SELECT coalesce(max(revision), 0) FROM log),
-  (SELECT value FROM meta WHERE name = 'quiet'), (SELECT value FROM meta WHERE name = 'trimmed'))"""
+  (SELECT value FROM meta WHERE name = 'quiet'))"""
 _PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET
   value = ?2, created = iif(expires <= ?7, ?3, created), revision = ?3, entry = ?4, hash = ?5,
   expires = ?6"""
@@ -141,21 +143,30 @@ class Engine(Reader):
         self._kept = 0
         self._last = 0
         self._quiet = 0
-        self._pages = 0
-        self._checkpoint_at = PAGES_TO_CHECKPOINT
-        db.set_wal_hook(self._count_pages)
+        self._jobs = 0
+        self._patient: bool | None = None
+        self._cache: dict[str, Item | None] = {}
 
     def begin(self, *, patient: bool) -> None:
         """Open the transaction; an impatient caller gets BusyError at once."""
-        self.db.set_busy_timeout(10_000 if patient else 0)
+        if patient != self._patient:
+            self._patient = patient
+            self.db.set_busy_timeout(PATIENCE_MS if patient else 0)
         self._kept = len(self._touched)
         self._execute("BEGIN IMMEDIATE")
         self._last = super().revision()
         self._quiet = 0
+        self._cache.clear()
 
     def revision(self) -> int:
         """The revision of the latest job in this transaction."""
         return self._last
+
+    def item(self, key: str) -> Item | None:
+        """What stands under a key; jobs of one group often ask for the same ones."""
+        if key not in self._cache:
+            self._cache[key] = super().item(key)
+        return self._cache[key]
 
     def run(self, job: Job) -> None:
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
@@ -178,8 +189,9 @@ class Engine(Reader):
         if self._quiet:
             self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
         self._execute("COMMIT")
-        if self._pages >= self._checkpoint_at:
-            self._checkpoint()
+        if self._jobs >= JOBS_BETWEEN_LOOKS:
+            self._jobs = 0
+            self._bound_wal()
 
     def rollback(self) -> None:
         """Undo everything of this transaction."""
@@ -199,9 +211,11 @@ class Engine(Reader):
 
     def _apply(self, txn: Txn) -> None:
         self._last = revision = self._last + 1
+        self._jobs += 1
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         execute = self._execute
         for put in txn.puts:
+            self._cache.pop(put.key, None)
             expires = None if put.ttl is None else now + int(put.ttl * _NANO)
             if txn.quiet:
                 execute(_PUT_QUIETLY, (put.key, put.value, revision, expires, now))
@@ -209,6 +223,7 @@ class Engine(Reader):
                 row = (put.key, put.value, revision, txn.id, txn.hash, expires, now)
                 execute(_PUT, row)
         for key in txn.deletes:
+            self._cache.pop(key, None)
             execute("DELETE FROM item WHERE key = ?", (key,))
         if txn.quiet:
             self._quiet = revision
@@ -222,27 +237,24 @@ class Engine(Reader):
             "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
             (revision, txn.id, txn.entry, txn.hash, "\n".join(lines)),
         )
+        self._cache.pop(LOG + txn.id, None)
         self._touched.append(LOG + txn.id)
         self._touched.extend(line[1:] for line in lines)
 
-    def _count_pages(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        if pages < self._pages:  # it began anew
-            self._checkpoint_at = PAGES_TO_CHECKPOINT
-        self._pages = pages
-        return apsw.SQLITE_OK
-
-    def _checkpoint(self) -> None:
-        # Not at every commit: behind a reader that stays, each would wait for nothing.
-        self._checkpoint_at = self._pages + PAGES_TO_CHECKPOINT
-        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
-        if self._pages >= PAGES_TO_TRUNCATE:
-            mode = apsw.SQLITE_CHECKPOINT_TRUNCATE
-        elif self._pages >= PAGES_TO_RESTART:
-            mode = apsw.SQLITE_CHECKPOINT_RESTART
-        self.db.set_busy_timeout(50)
+    def _bound_wal(self) -> None:
+        """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""
         # A reader may be in the way, or the disk: the commit stands, and a later one tries.
-        with suppress(apsw.Error):
-            self.db.wal_checkpoint(mode=mode)
+        with suppress(apsw.Error, OSError):
+            size = os.stat(self._path + "-wal").st_size
+            if size >= WAL_TO_RESTART:
+                self._patient = None
+                self.db.set_busy_timeout(50)
+                large = size >= WAL_TO_TRUNCATE
+                self.db.wal_checkpoint(
+                    mode=apsw.SQLITE_CHECKPOINT_TRUNCATE
+                    if large
+                    else apsw.SQLITE_CHECKPOINT_RESTART
+                )
 
 
 def _item(row: Row) -> Item | None:

@@ -75,7 +75,8 @@ def configure(db: apsw.Connection) -> None:
     db.execute("PRAGMA synchronous=FULL").fetchall()
     db.execute("PRAGMA mmap_size=0").fetchall()
     db.execute("PRAGMA trusted_schema=OFF").fetchall()
-    db.wal_autocheckpoint(0)
+    db.execute("PRAGMA journal_size_limit=8388608").fetchall()
+    db.wal_autocheckpoint(1_000)
 
 
 def establish(

@@ -121,9 +121,10 @@ class SQLiteStore:
         )
 
     def trim(self, revision: int) -> None:
-        """Forget the log up to this revision."""
-        self._upkeep("UPDATE meta SET value = max(value, ?) WHERE name = 'trimmed'", (revision,))
-        self._upkeep("DELETE FROM log WHERE revision <= ?", (revision,))
+        """Forget the log up to this revision; its end stays, for it knows the latest revision."""
+        end = "min(?, (SELECT max(revision) - 1 FROM log))"
+        self._upkeep(f"UPDATE meta SET value = max(value, {end}) WHERE name='trimmed'", (revision,))
+        self._upkeep(f"DELETE FROM log WHERE revision <= {end}", (revision,))
 
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
