@@ -121,10 +121,11 @@ class SQLiteStore:
         )
 
     def trim(self, revision: int) -> None:
-        """Forget the log up to this revision; its end stays, for it knows the latest revision."""
-        end = "min(?, (SELECT max(revision) - 1 FROM log))"
-        self._upkeep(f"UPDATE meta SET value = max(value, {end}) WHERE name='trimmed'", (revision,))
-        self._upkeep(f"DELETE FROM log WHERE revision <= {end}", (revision,))
+        """Forget the log up to this revision, but never which revision was the latest."""
+        latest = self.read().revision
+        for name, least in (("quiet", latest), ("trimmed", revision)):
+            self._upkeep("UPDATE meta SET value = max(value, ?) WHERE name = ?", (least, name))
+        self._upkeep("DELETE FROM log WHERE revision <= ?", (min(revision, latest),))
 
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
@@ -209,7 +210,7 @@ class SQLiteStore:
         except apsw.Error as error:
             raise schema.trouble(error, self.path) from error
 
-    def _upkeep(self, sql: str, bindings: tuple[int, ...]) -> int:
+    def _upkeep(self, sql: str, bindings: tuple[object, ...]) -> int:
         changed = 0
 
         def work(_: View) -> None:
