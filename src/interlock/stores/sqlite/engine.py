@@ -39,7 +39,8 @@ _PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UP
   value = ?2, created = iif(expires <= ?7, ?3, created), revision = ?3, entry = ?4, hash = ?5,
   expires = ?6"""
 _PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLICT DO UPDATE SET
-  value = ?2, created = iif(expires <= ?5, ?3, created), revision = ?3, expires = ?4"""
+  value = ?2, created = iif(expires <= ?5, ?3, created), entry = iif(expires <= ?5, '', entry),
+  hash = iif(expires <= ?5, '', hash), revision = ?3, expires = ?4"""
 _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
 _NANO = 1_000_000_000
 _ROWS_AT_ONCE = 500
