@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 
 from interlock.demo import run_demo
+from interlock.demo.facts import gather
 from interlock.demo.ledger import Ledger, Written
+from interlock.demo.play import Seen, Turn
 
 RUN = """
 import sys
@@ -199,6 +201,26 @@ def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
     assert not ledger.write(2, token=5, agent="ada")
     assert ledger.count() == 2
     assert ledger.lines() == [Written(1, 5, "ada"), Written(2, 7, "bob")]
+
+
+def test_a_run_that_breaks_a_promise_says_so() -> None:
+    def outcome(
+        *writes: Written, heir: float = 2.5, late: str = "refused"
+    ) -> tuple[str, list[str]]:
+        dead = Turn("bob", 2, took=1.0)
+        turns = [Turn("ada", 1, took=0.0, wrote=0.5), dead, Turn("ada", 4, heir, "bob", wrote=9.0)]
+        seen = Seen(turns, "bob", 1, 2, 1, 1.5, turns[-1], late, "fenced")
+        facts = gather(seen, list(writes), (), workers=2, ttl=1.0, seconds=9.0)
+        return facts.outcome, [name for name, kept in facts.promises.items() if not kept]
+
+    good = Written(1, 1, "ada"), Written(2, 4, "ada")
+    assert outcome(*good) == ("done", [])
+    assert outcome(good[0], Written(1, 4, "ada")) == ("failed", ["no_update_lost"])
+    assert outcome(good[0]) == ("failed", ["no_update_lost"])
+    assert outcome(good[0], Written(2, 1, "ada")) == ("failed", ["tokens_increase"])
+    assert outcome(*good, heir=5.0) == ("failed", ["moved_on_in_time"])
+    assert outcome(*good, heir=1.2)[0] == "failed"
+    assert outcome(*good, late="accepted") == ("failed", ["late_write_refused"])
 
 
 def _parent(stat: Path) -> int:

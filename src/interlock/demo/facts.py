@@ -84,7 +84,7 @@ def gather(
     finished = sum(turn.wrote is not None for turn in seen.turns)
     after = seen.heir.took - seen.killed
     promises = {
-        "one_holder_at_a_time": all(gap >= 0 for gap in handoffs),
+        "one_holder_at_a_time": all(gap >= 0 for gap in handoffs) and after > 0,
         "no_update_lost": [w.count for w in writes] == list(range(1, len(writes) + 1))
         and len(writes) == finished,
         "tokens_increase": all(a.token < b.token for a, b in pairwise(writes)),

@@ -1,0 +1,30 @@
+"""Bound how long anybody may hold a lock, and notice in time that your own time is over.
+
+Renewals keep a lock alive, but never beyond ``max_hold``.  ``held.lost`` turns true a little
+before somebody else may start; it costs nothing, so ask often and stop when it does.
+"""
+
+import tempfile
+import time
+
+import interlock
+
+with (
+    tempfile.TemporaryDirectory() as folder,
+    interlock.connect(f"{folder}/store.db", agent="ada") as ada,
+    interlock.connect(f"{folder}/store.db", agent="bob") as bob,
+):
+    steps = 0
+    try:
+        with ada.lock("gpu", max_hold="600ms") as held:
+            while not held.lost:
+                time.sleep(0.05)  # One small step of a long work.
+                steps += 1
+    except interlock.Lost as over:
+        print(f"ada stopped after {steps} steps:", over)
+        with bob.lock("gpu", wait=5) as held:
+            print("bob goes on:", held.outcome)
+            assert bob.locks.show("gpu").holder == "bob"
+    else:
+        raise AssertionError("the block should have ended with Lost")
+assert 1 <= steps <= 12

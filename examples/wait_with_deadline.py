@@ -1,0 +1,38 @@
+"""Wait for a lock, but not for ever: contention is an answer, not an exception.
+
+``acquire`` returns what it found.  A ``with`` block cannot return, so it raises Unavailable.
+"""
+
+import tempfile
+
+import interlock
+from interlock import Acquired, Busy, Reclaimed
+
+
+def try_for(fleet: interlock.Fleet, seconds: float) -> str:
+    """One attempt with a deadline, in words."""
+    match fleet.locks.acquire("merge", wait=seconds):
+        case Acquired(token=token) | Reclaimed(token=token):
+            return f"mine, with token {token}"
+        case Busy(holder=holder):
+            return f"held by {holder}"
+        case other:
+            return f"no: {other}"
+
+
+with (
+    tempfile.TemporaryDirectory() as folder,
+    interlock.connect(f"{folder}/store.db", agent="ada") as ada,
+    interlock.connect(f"{folder}/store.db", agent="bob") as bob,
+):
+    with ada.lock("merge"):
+        print("bob, while ada works:", answer := try_for(bob, 0.2))
+        assert answer == "held by ada"
+        try:
+            with bob.lock("merge", wait=0):
+                raise AssertionError("two holders")
+        except interlock.Unavailable as no:
+            print("as a block:", no)
+    print("bob, afterwards:", answer := try_for(bob, 0.2))
+    assert answer.startswith("mine")
+    bob.locks.release("merge")

@@ -1,0 +1,45 @@
+"""Every example runs, and its own assertions hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SCRIPTS = sorted(path for path in EXAMPLES.iterdir() if path.suffix in {".py", ".sh"})
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_runs_and_shows_something(script: Path, tmp_path: Path) -> None:
+    commands = Path(sys.executable).parent
+    environment = {key: os.environ[key] for key in os.environ if not key.startswith("INTERLOCK")}
+    environment |= {"TMPDIR": str(tmp_path), "PATH": f"{commands}:{os.environ['PATH']}"}
+    runner = [sys.executable, "-W", "error"] if script.suffix == ".py" else ["bash"]
+    done = subprocess.run(
+        [*runner, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_is_short_and_says_what_it_shows(script: Path) -> None:
+    lines = script.read_text().splitlines()
+    assert len(lines) < 40
+    assert any(line.startswith(('"""', "# ")) for line in lines[:3])
+
+
+def test_there_are_some() -> None:
+    assert len(SCRIPTS) >= 4
