@@ -15,7 +15,7 @@ from interlock.demo.report import Pieces, results, try_next
 from interlock.services.lock import Shown
 
 WIDTH = 79
-NARROW = 64
+NARROW = 80
 BAR = 30
 STYLES = {"bold": "1", "dim": "2", "red": "31;1", "green": "32;1"}
 LOOKS = {
@@ -139,7 +139,8 @@ class Live(Plain):
     def _row(self, member: Member, waiters: tuple[str, ...], most: int) -> Pieces:
         word, style = LOOKS.get(member.state, (member.state, "dim"))
         if member.state == "waiting" and member.name in waiters:
-            word = f"waiting {waiters.index(member.name) + 1}"
+            place = waiters.index(member.name)
+            word = f"waiting {place + 1}" if place else "next"
         return [
             (f"  {member.name:6}{member.pid:>8}  ", ""),
             (f"{word:10}", style),
