@@ -51,21 +51,21 @@ def refuse_shared(path: str, kind: str) -> None:
         )
 
 
-def prepare(path: str, *, create: bool) -> None:
-    """Make sure that the file is there, is ours alone, and is on a disk that can be trusted."""
+def prepare(path: str, *, create: bool) -> str:
+    """Make sure that the file is there, ours alone, and on a file system to trust; which one."""
     folder = os.path.dirname(path)
     exists = os.path.exists(path)
     if not exists and not create:
         raise StoreMissing(f"there is no store at {path}; run 'interlock init' or name another")
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
-    if not exists:
-        refuse_shared(path, file_system(_nearest(folder)))
-        _create(path, folder)
-    elif not os.access(path, os.W_OK) or not os.access(folder, os.W_OK):
+    if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
-    else:
-        refuse_shared(path, file_system(path))
+    kind = file_system(path if exists else _nearest(folder))
+    refuse_shared(path, kind)
+    if not exists:
+        _create(path, folder)
+    return kind
 
 
 def _nearest(folder: str) -> str:
@@ -80,7 +80,9 @@ def _create(path: str, folder: str) -> None:
         # Exclusive: closing a descriptor of an open database would drop SQLite's own locks.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        pass
+        if os.path.isdir(folder):
+            return  # somebody else was faster
+        raise StoreMissing(f"{folder} is not a folder; name another place") from None
     except NotADirectoryError:
         raise StoreMissing(f"{folder} is not a folder; name another place") from None
     except PermissionError:

@@ -135,12 +135,13 @@ def boot_id() -> str:
 
 def trouble(error: apsw.Error, path: str) -> InterlockError:
     """The engine's complaint in words that say what to do."""
+    said = " ".join(str(error).split())  # it may quote what it read, over several lines
     match error:
         case apsw.FullError():
             return StoreFull(f"no room for another commit in {path}; free some space, then go on")
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(
-                f"{path} is damaged or not a store ({error});"
+                f"{path} is damaged or not a store ({said});"
                 " move it away and restore a copy, or run 'interlock init' for a new one"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
@@ -150,7 +151,7 @@ def trouble(error: apsw.Error, path: str) -> InterlockError:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(f"another program keeps {path} locked; close it and try again")
         case _:
-            return StoreTrouble(f"the engine failed on {path}: {error}; run 'interlock doctor'")
+            return StoreTrouble(f"the engine failed on {path}: {said}; run 'interlock doctor'")
 
 
 class _transaction:  # noqa: N801 - reads as a statement

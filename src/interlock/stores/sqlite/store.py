@@ -39,10 +39,10 @@ class SQLiteStore:
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
         self.path = os.path.abspath(path)
-        place.prepare(self.path, create=create)
+        kind = place.prepare(self.path, create=create)
         self.capabilities = Capabilities(
             engine="sqlite",
-            durability="power loss",
+            durability="process" if kind in place.VOLATILE else "power loss",
             clock="machine",
             push=True,
             local=True,
@@ -54,13 +54,14 @@ class SQLiteStore:
         self._reading = threading.Lock()
         self._reader: Reader | None = None
         db = self._connect()
+        folder = self.path + "-bells"
+        self._bells = Bells(folder)
         try:
-            folder = _side_folder(self.path)
-            self._bells = Bells(folder)
+            os.makedirs(folder, 0o700, exist_ok=True)
             self._turnstile = Turnstile(folder)
-        except BaseException:
+        except OSError as error:
             db.close()
-            raise
+            raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None
         self._engine = Engine(db, self.path, self._bells.ring)
         self._writer = Writer(self._engine, self._turnstile, patience)
         self._feed = Feed(self._bells, self._later, self._data_version, self._check)
@@ -245,15 +246,6 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _side_folder(path: str) -> str:
-    folder = path + "-bells"
-    try:
-        os.makedirs(folder, 0o700, exist_ok=True)
-    except OSError:
-        raise StoreReadOnly(f"{folder} cannot be created; mend the rights of its folder") from None
-    return folder
 
 
 def _size(path: str) -> int:

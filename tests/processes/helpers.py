@@ -1,0 +1,167 @@
+"""Real processes for tests: started from a file of actors, spoken to by lines, ended by their id.
+
+An actor is a function in a file that calls the one that its first argument names.
+It prints lines, and reads lines when it has to wait for us; nobody sleeps to be in step.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Self, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""How long a test waits for what must happen; far longer than it takes, even on a busy machine."""
+
+
+def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
+    """Ask again and again until the answer is true, and return it."""
+    ends = time.monotonic() + within
+    while not (answer := condition()):
+        if time.monotonic() > ends:
+            raise AssertionError(f"did not happen within {within:g} s: {condition}")
+        time.sleep(0.002)
+    return answer
+
+
+class Actor:
+    """One process, and what it says."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in end()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            bufsize=1,
+        )
+        self.name = " ".join(command[2:])
+        self.pid = self._process.pid
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._ears = threading.Thread(target=self._listen, daemon=True)
+        self._ears.start()
+
+    def hear(self, within: float = PATIENCE) -> str:
+        """The next line that it says."""
+        try:
+            line = self._lines.get(timeout=within)
+        except queue.Empty:
+            raise AssertionError(f"{self.name} said nothing for {within:g} s") from None
+        if line is None:
+            raise AssertionError(f"{self.name} ended: {self.errors()}")
+        return line
+
+    def rest(self, within: float = PATIENCE) -> list[str]:
+        """All lines up to its end, which must be a good one."""
+        self.finish(within)
+        self._ears.join(within)
+        lines = []
+        while (line := self._lines.get()) is not None:
+            lines.append(line)
+        return lines
+
+    def tell(self, line: str = "go") -> None:
+        """Say a line to it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+
+    def freeze(self) -> None:
+        """Stop it in its tracks."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.frozen()
+
+    def frozen(self) -> None:
+        """Wait until it stands still."""
+        until(lambda: self.state() == "T")
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a power cut would, and wait until it is gone."""
+        if self._process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self._process.wait(PATIENCE)
+
+    def finish(self, within: float = PATIENCE) -> None:
+        """Wait for its good end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        status = self._process.wait(within)
+        assert status == 0, f"{self.name} ended with {status}: {self.errors()}"
+        assert not self.errors(), f"{self.name}: {self.errors()}"
+
+    def died(self, within: float = PATIENCE) -> None:
+        """Wait until it was killed, by itself or by us."""
+        status = self._process.wait(within)
+        assert status == -signal.SIGKILL, f"{self.name} ended with {status}: {self.errors()}"
+
+    def finished(self, within: float = PATIENCE) -> bool:
+        """Wait for its end: True if it was a good one, False if it was killed."""
+        status = self._process.wait(within)
+        assert status in (0, -signal.SIGKILL), f"{self.name}: {status}: {self.errors()}"
+        return status == 0
+
+    def alive(self) -> bool:
+        """Whether it runs, or stands still."""
+        return self._process.poll() is None
+
+    def state(self) -> str:
+        """The letter that the kernel has for what it does: R, S, T, Z ..."""
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    def errors(self) -> str:
+        """What it wrote to stderr."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def end(self) -> None:
+        """Make sure that nothing is left of it."""
+        self.kill()
+        self._ears.join(PATIENCE)
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            try:
+                if stream is not None:
+                    stream.close()
+            except BrokenPipeError:
+                pass
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+
+class Cast:
+    """All actors of a test; none outlives it."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._actors: list[Actor] = []
+
+    def start(self, name: str, *arguments: object) -> Actor:
+        """Start the actor of this name."""
+        actor = Actor([sys.executable, self._file, name, *map(str, arguments)])
+        self._actors.append(actor)
+        return actor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in self._actors:
+            actor.end()

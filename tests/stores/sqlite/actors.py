@@ -1,0 +1,231 @@
+"""What processes do to a SQLite store in these tests: ``python actors.py NAME ARGUMENT...``."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import os
+import platform
+import signal
+import struct
+import sys
+import time
+
+import apsw
+
+from interlock.errors import StoreClosed
+from interlock.store import Put, Txn, View
+from interlock.stores.sqlite import SQLiteStore, schema
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+
+
+def wait() -> str:
+    return sys.stdin.readline().strip()
+
+
+def put(key: str, value: bytes = b"x", *, ttl: float | None = None) -> Txn:
+    """A transaction that writes one key."""
+    name = f"txn_{os.getpid()}_{os.urandom(8).hex()}"
+    return Txn(id=name, entry=b"{}", hash="00", puts=(Put(key, value, ttl),))
+
+
+def increase(view: View) -> Txn:
+    item = view.read("counter")["counter"]
+    return put("counter", str(int(item.value if item else 0) + 1).encode())
+
+
+def die_at(statement: int) -> None:
+    """Be killed just before the given SQL statement, whatever it is."""
+    left = [statement]
+
+    def trace(_cursor: apsw.Cursor, _sql: str, _bindings: object) -> bool:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    apsw.connection_hooks.append(lambda db: db.set_exec_trace(trace))
+
+
+def create(path: str, statement: str) -> None:
+    """Make a store, and be killed at a statement; say so if there were not so many."""
+    die_at(int(statement))
+    SQLiteStore(path).close()
+    say("finished")
+
+
+def migrate(path: str, statement: str) -> None:
+    """Migrate to format 2, and be killed at a statement; say so if there were not so many."""
+
+    def to_two(db: apsw.Connection) -> None:
+        db.execute("CREATE TABLE more (x)")
+        db.execute("UPDATE item SET value = x'32'")
+
+    die_at(int(statement))
+    db = schema.connect(path)
+    schema.establish(db, path, target=2, migrations={1: to_two})
+    db.close()
+    say("finished")
+
+
+def count(path: str, seconds: str) -> None:
+    """Increase the counter as often as possible."""
+    store = SQLiteStore(path)
+    say("ready")
+    wait()
+    ends = time.monotonic() + float(seconds)
+    done = 0
+    while time.monotonic() < ends:
+        store.transact(increase)
+        done += 1
+    say(done)
+    store.close()
+
+
+def stop_inside(path: str) -> None:
+    """Stand still in the middle of a commit, and finish it when told to go on."""
+
+    def work(view: View) -> Txn:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return increase(view)
+
+    store = SQLiteStore(path)
+    store.transact(work)
+    say("done")
+    store.close()
+
+
+def commit(path: str, prefix: str, many: str) -> None:
+    """Commit whenever told to, and say when."""
+    store = SQLiteStore(path)
+    say("ready")
+    for number in range(int(many)):
+        wait()
+        before = time.monotonic()
+        store.transact(lambda _, number=number: put(f"{prefix}{number}"))  # type: ignore[misc]
+        say(before, time.monotonic())
+    store.close()
+
+
+def die_before_ringing(path: str, key: str) -> None:
+    """Commit, and be killed before the bell rings."""
+    store = SQLiteStore(path)
+    store._engine.ring = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    store.transact(lambda _: put(key))
+
+
+def watch(path: str, prefix: str, after: str, sockets: str = "allowed") -> None:
+    """Say every key that changes, and when it was heard of."""
+    if sockets == "forbidden":
+        forbid_sockets()
+    store = SQLiteStore(path)
+    feed = store.watch(prefix, int(after))
+    say("ready", store.info()["doorbells"])
+    while True:
+        for change in feed.take(None):
+            say(time.monotonic(), getattr(change, "key", change))
+
+
+def read_on(path: str) -> None:
+    """Hold a read transaction open until told otherwise."""
+    db = schema.connect(path)
+    db.execute("BEGIN")
+    db.execute("SELECT count(*) FROM item").fetchall()
+    say("reading")
+    wait()
+    db.execute("COMMIT")
+    db.close()
+
+
+def open_it(path: str, user: str = "") -> None:
+    """Open the store, as another user if one is given, and say how that went."""
+    if user:
+        codecs.lookup("ascii")  # the interpreter itself may be out of their reach
+        os.setgroups([])
+        os.setgid(int(user))
+        os.setuid(int(user))
+    try:
+        store = SQLiteStore(path)
+        store.transact(lambda _: put("a"))
+        store.close()
+        say("ok")
+    except Exception as error:  # noqa: BLE001 - the test judges it
+        say(type(error).__name__, error)
+
+
+def fork(path: str, exit_by: str) -> None:
+    """Fork with a store, a lock and a watch; the child tries everything, the parent goes on."""
+    import interlock
+
+    fleet = interlock.connect(path, agent="parent")
+    store = fleet.store
+    assert isinstance(store, SQLiteStore)
+    with fleet.lock("merge", ttl=5) as held:
+        feed = store.watch("k/", store.read("a").revision)
+        hear, speak = os.pipe()
+        child = os.fork()
+        if child == 0:
+            tries = {
+                "read": lambda: store.read("a"),
+                "transact": lambda: store.transact(lambda _: put("k/child")),
+                "commit": lambda: store.commit(put("k/child")),
+                "watch": lambda: store.watch("k/", 0),
+                "take": lambda: feed.take(0.01),
+                "info": store.info,
+                "sweep": store.sweep,
+                "locks": fleet.locks.list,
+                "release": held.release,
+            }
+            for name, attempt in tries.items():
+                try:
+                    attempt()
+                    answer = "worked"
+                except StoreClosed as error:
+                    answer = "closed" if "connect again in the child" in str(error) else str(error)
+                os.write(speak, f"{name} {answer}\n".encode())
+            feed.close()
+            os.close(speak)
+            if exit_by == "_exit":
+                os._exit(0)
+            store.close()
+            fleet.close()
+            sys.exit(0)
+        os.close(speak)
+        with os.fdopen(hear) as lines:
+            for line in lines:
+                say(line.strip())
+        _, status = os.waitpid(child, 0)
+        say("child", status)
+        held.check()
+        store.transact(lambda _: put("k/parent"))
+        say("heard", [getattr(change, "key", "") for change in feed.take(20)])
+        say("held")
+        wait()
+    fleet.close()
+
+
+def forbid_sockets() -> None:
+    """Have the kernel refuse socket(2) from now on, as some sandboxes do."""
+    machine, number = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}[platform.machine()]
+    load, equal, give = 0x20, 0x15, 0x06
+    program = [
+        (load, 0, 0, 4),  # the architecture
+        (equal, 0, 3, machine),
+        (load, 0, 0, 0),  # the number of the call
+        (equal, 0, 1, number),
+        (give, 0, 0, 0x0005_0000 | 1),  # EPERM
+        (give, 0, 0, 0x7FFF_0000),  # allow
+    ]
+    code = b"".join(struct.pack("HBBI", *line) for line in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # no new privileges
+    assert libc.prctl(22, 2, ctypes.create_string_buffer(head, len(head)), 0, 0) == 0
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

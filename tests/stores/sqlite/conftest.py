@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes.helpers import Cast
+
+from interlock.stores.sqlite import SQLiteStore
+
+
+@pytest.fixture
+def cast() -> Iterator[Cast]:
+    with Cast(str(Path(__file__).parent / "actors.py")) as everybody:
+        yield everybody
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def store(path: str) -> Iterator[SQLiteStore]:
+    opened = SQLiteStore(path)
+    yield opened
+    opened.close()
