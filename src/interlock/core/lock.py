@@ -496,6 +496,8 @@ def _grant(waiter: Waiter, now: float, stale: str) -> Grant:
 
 def _liveness(grant: Grant, name: str, at_most: float | None = None) -> tuple[Write, ...]:
     """The liveness keys that belong to the grant alone."""
+    if grant.ttl is None and grant.max_hold is None:
+        return ()
     ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
     terms = ((keys.live(grant.id), ttl), (keys.limit(grant.id), grant.max_hold))
     tag = _tag(grant, name)

@@ -37,7 +37,8 @@ def name(text: str, what: str = "name") -> str:
         raise BadName(f"the {what} {text!r} starts with '-'; start it with a letter or a digit")
     if not _NAME.fullmatch(text):
         raise BadName(f"the {what} {_shown(text)} may only have letters, digits and ._:@/-")
-    if any(segment in ("", ".", "..") for segment in text.split("/")):
+    bounded = f"/{text}/"
+    if "//" in bounded or "/./" in bounded or "/../" in bounded:
         raise BadName(f"the {what} {text!r} has an empty, '.' or '..' segment; drop it")
     return text
 
@@ -66,6 +67,8 @@ def lease(text: str | float, least: float, what: str = "ttl") -> float:
 
 def metadata(value: T) -> T:
     """Return the value if it is JSON within the limit."""
+    if value is None:
+        return value
     try:
         size = len(msgspec.json.encode(value))
     except (TypeError, UnicodeEncodeError, RecursionError) as error:

@@ -93,6 +93,8 @@ class Locks:
             )
             try:
                 outcome = yield from self._acquire(seat, command, base, deadline, given)
+            except GeneratorExit:
+                raise  # nobody drives us any more: nothing can be taken back from here
             except BaseException:
                 with suppress(InterlockError):
                     yield from self._abandon(seat, command, base)
@@ -192,9 +194,9 @@ class Locks:
             live = yield from self.liveness(lock)
             return core.acquire(lock, command, live, runner.clock.wall())
 
-        guess: dict[str, Item | None] = {keys.lock(command.lock): None}
-        if seat.joined:
-            guess[keys.live(seat.who.session)] = _ALIVE
+        guess: dict[str, Item | None] = {}
+        if not runner.capabilities.local:
+            guess = {keys.lock(command.lock): None, keys.live(seat.who.session): _ALIVE}
         done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):

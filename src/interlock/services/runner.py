@@ -171,7 +171,7 @@ class Runner:
             answer: Committed | Conflict = yield Commit(draft.txn)
         except OutcomeUnknown:
             return (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet))
-        except Exception:
+        except (Exception, GeneratorExit):
             self.chain.give_back(draft)
             raise
         except BaseException:
@@ -202,7 +202,7 @@ class Runner:
     def _draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
         decision = attempt.decision
         txn = self.new_id("txn")
-        puts = tuple(Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts)
+        puts = tuple([Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts])
         for put in puts:
             if len(put.value) > self.capabilities.max_value:
                 raise TooLarge(

@@ -71,9 +71,12 @@ class Bells:
         path = f"{self.folder}/{name}"
         if len(os.fsencode(path)) <= _LONGEST_PATH or sys.platform != "linux":
             return path
+        return f"/proc/self/fd/{self._open()}/{name}"
+
+    def _open(self) -> int:
         if self._handle < 0:
             self._handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        return f"/proc/self/fd/{self._handle}/{name}"
+        return self._handle
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -89,7 +92,11 @@ class Bells:
         as that stays the same.  It is kept only if the folder had been still for a while when it
         was made: two changes within one tick of the file system's clock look the same.
         """
-        changed = os.stat(self.folder).st_mtime_ns
+        folder = os.fstat(self._open())
+        if not folder.st_nlink:  # removed meanwhile, and perhaps made anew
+            self._forget_folder()
+            folder = os.fstat(self._open())
+        changed = folder.st_mtime_ns
         if changed != self._changed:
             now = time.time_ns()
             self._names = os.listdir(self.folder)

@@ -35,6 +35,7 @@ _LAST = (
 _REVISION = """SELECT max(
   (SELECT coalesce(max(revision), 0) FROM log),
   (SELECT value FROM meta WHERE name = 'quiet'))"""
+_BEGIN = f"BEGIN IMMEDIATE; {_REVISION}"
 _PUT = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE SET
   value = ?2, created = iif(expires <= ?7, ?3, created), revision = ?3, entry = ?4, hash = ?5,
   expires = ?6"""
@@ -154,8 +155,7 @@ class Engine(Reader):
             self._patient = patient
             self.db.set_busy_timeout(PATIENCE_MS if patient else 0)
         self._kept = len(self._touched)
-        self._execute("BEGIN IMMEDIATE")
-        self._last = super().revision()
+        self._last = int(self.one(_BEGIN)[0])
         self._quiet = 0
         self._cache.clear()
 
@@ -229,18 +229,16 @@ class Engine(Reader):
         if txn.quiet:
             self._quiet = revision
             return
-        lines = [
-            *("+" + put.key for put in txn.puts),
-            *("-" + key for key in txn.deletes),
-            *("!" + key for key in txn.signals),
-        ]
+        lines = ["+" + put.key for put in txn.puts]
+        if txn.deletes or txn.signals:
+            lines += ["-" + key for key in txn.deletes] + ["!" + key for key in txn.signals]
         execute(
             "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
             (revision, txn.id, txn.entry, txn.hash, "\n".join(lines)),
         )
         self._cache.pop(LOG + txn.id, None)
         self._touched.append(LOG + txn.id)
-        self._touched.extend(line[1:] for line in lines)
+        self._touched.extend([line[1:] for line in lines])
 
     def _bound_wal(self) -> None:
         """SQLite checkpoints every 1,000 pages by itself; where that is not enough, insist."""
