@@ -12,7 +12,10 @@ PIP  := $(BIN)/python -m pip install -q --disable-pip-version-check
 CODE  = $(wildcard src tests examples)
 MADE := $(VENV)/.made
 RUN  := $(VENV)/.run
-DEV  := $(VENV)/.dev
+TEST := $(VENV)/.test
+# Lint and types have an environment of their own: mypy brings typing_extensions, which msgspec would import in every
+# command of Interlock, and the start of a command is one of the things that are measured.
+CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -24,23 +27,23 @@ help: ## Show this text
 demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
 
-test: $(DEV) ## Run the tests
+test: $(TEST) ## Run the tests
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
-check: $(DEV) ## Check format, lint and types, then run the tests
-	@$(BIN)/ruff format --check $(CODE)
-	@$(BIN)/ruff check $(CODE)
-	@$(BIN)/mypy $(CODE)
+check: $(CHECK)/.check ## Check format, lint and types, then run the tests
+	@$(CHECK)/bin/ruff format --check $(CODE)
+	@$(CHECK)/bin/ruff check $(CODE)
+	@$(CHECK)/bin/mypy $(CODE)
 	@$(MAKE) --no-print-directory test
 
 bench: $(RUN) ## Measure this machine
 	@$(BIN)/interlock bench
 
-proof: $(DEV) ## Run the long searches for a broken promise
+proof: $(TEST) ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
 
 # Keeps the pins that still fit; `make lock UPGRADE=--upgrade` moves them all.
-# dev.txt comes first and bounds run.txt, so that the two never disagree.
+# check.txt comes first and bounds the others, so that they never disagree.
 COMPILE = "$$tool/bin/uv" pip compile -q --no-config --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make lock' $(UPGRADE) pyproject.toml --group build
 
@@ -49,11 +52,12 @@ lock: $(MADE) ## Pin the dependencies again, with hashes
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT && \
 	$(BIN)/python -m venv "$$tool" && \
 	"$$tool/bin/python" -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) && \
-	$(COMPILE) --extra dev -o requirements/dev.txt && \
-	$(COMPILE) -c requirements/dev.txt -o requirements/run.txt
+	$(COMPILE) --extra check -o requirements/check.txt && \
+	$(COMPILE) --extra test -c requirements/check.txt -o requirements/test.txt && \
+	$(COMPILE) -c requirements/check.txt -o requirements/run.txt
 
 clean: ## Remove the virtual environment, caches and builds
-	@rm -rf $(VENV) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(CHECK) dist build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(MADE):
@@ -73,9 +77,15 @@ $(RUN): requirements/run.txt pyproject.toml | $(MADE)
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $@
 
-# dev.txt holds all of run.txt, so this serves `make demo` too.
-$(DEV): requirements/dev.txt requirements/run.txt pyproject.toml | $(MADE)
-	@echo "Installing Interlock, its dependencies and the development tools"
-	@$(PIP) --require-hashes -r requirements/dev.txt
+# test.txt holds all of run.txt, so this serves `make demo` too.
+$(TEST): requirements/test.txt requirements/run.txt pyproject.toml | $(MADE)
+	@echo "Installing Interlock, its dependencies and what the tests need"
+	@$(PIP) --require-hashes -r requirements/test.txt
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@touch $(RUN) $@
+
+$(CHECK)/.check: requirements/check.txt | $(MADE)
+	@echo "Setting up $(CHECK) with the tools that check"
+	@"$(PYTHON)" -m venv --clear $(CHECK)
+	@$(CHECK)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/check.txt
+	@touch $@
