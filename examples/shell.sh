@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# From a shell: a session that spans several commands, and a lock around a single one.
+# An ordinary no is exit status 1, so `if` and `||` work as they do with any command.
+set -euo pipefail
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export INTERLOCK_STORE=$folder/store.db
+interlock init
+
+# One session for all that follows: what it holds outlives each command, and every command renews it.
+eval "$(interlock agent join --agent ada)"
+interlock lock acquire merge
+if INTERLOCK_SESSION='' interlock lock acquire merge --agent bob; then
+  echo "two holders" >&2
+  exit 1
+fi
+interlock lock release merge
+interlock agent leave
+unset INTERLOCK_SESSION
+
+# One command under a lock: renewed while it runs, given back when it ends, ended if it is lost.
+# It finds the token in INTERLOCK_TOKEN, to pass on to whatever the lock protects.
+told=$(interlock lock run merge --agent bob --wait 5s -- \
+  sh -c 'echo "$INTERLOCK_AGENT deploys with token $INTERLOCK_TOKEN"')
+echo "$told"
+[[ $told == "bob deploys with token "* ]]
