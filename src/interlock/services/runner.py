@@ -194,9 +194,9 @@ class Runner:
             if isinstance(answer, Committed):
                 return None
             item = answer.items[LOG + txn]
-            if item is None or item.value == VOID:
-                return None
-            return Committed(item.revision, answer.items)
+            if item is None:
+                continue  # refused though nothing stood there: the door is still open
+            return None if item.value == VOID else Committed(item.revision, answer.items)
         raise OutcomeUnknown("the store stopped answering; look before you repeat this", txn)
 
     def _draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
