@@ -9,7 +9,7 @@ that it can clean up with further steps.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from interlock.store import (
@@ -35,7 +35,7 @@ class Step(Protocol):
     def perform(self, store: Any) -> Any:  # noqa: ANN401 - each step knows its own answer
         """Do it, blocking."""
 
-    async def perform_async(self, store: Any) -> Any:  # noqa: ANN401
+    def perform_async(self, store: Any) -> Awaitable[Any]:  # noqa: ANN401
         """Do it in an event loop."""
 
 
@@ -88,9 +88,9 @@ class Transact:
         """What was committed, if anything."""
         return store.transact(self.work)
 
-    async def perform_async(self, store: LocalStore) -> Committed | None:
+    def perform_async(self, store: LocalStore) -> Awaitable[Committed | None]:
         """The same, grouped with whatever waits in the same event loop."""
-        return await store.transact_async(self.work)
+        return store.transact_async(self.work)
 
 
 class Open:
@@ -124,9 +124,9 @@ class Take:
         """The changes; none if the time was up."""
         return self.watch.take(self.timeout)
 
-    async def perform_async(self, _store: Store) -> list[Change | Resync]:
+    def perform_async(self, _store: Store) -> Awaitable[list[Change | Resync]]:
         """The same."""
-        return await self.watch.take_async(self.timeout)
+        return self.watch.take_async(self.timeout)
 
 
 class Pause:

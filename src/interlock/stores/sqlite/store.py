@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import apsw
@@ -104,10 +104,10 @@ class SQLiteStore:
         self._check()
         return self._writer.run(work)
 
-    async def transact_async(self, work: Work) -> Committed | None:
+    def transact_async(self, work: Work) -> Awaitable[Committed | None]:
         """The same for an event loop; what waits together shares one durable commit."""
         self._check()
-        return await self._writer.run_async(work)
+        return self._writer.run_async(work)
 
     def watch(self, prefix: str, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
@@ -150,6 +150,15 @@ class SQLiteStore:
             "entries": entries,
             "doorbells": self._try_bell(),
         }
+
+    def check(self) -> list[str]:
+        """What the engine finds wrong with the file, for the doctor; it reads all of it."""
+        rows = self._ask(lambda reader: reader.db.execute("PRAGMA quick_check").fetchall())
+        return [str(row[0]) for row in rows if row[0] != "ok"]
+
+    def held_up_by(self) -> int | None:
+        """The process that has the turn to write at this moment, if anybody has."""
+        return self._turnstile.holder()
 
     def close(self) -> None:
         """Let go of the file; what was acknowledged stays."""
