@@ -9,16 +9,39 @@ says what it is.  Ids say roughly when; the order of events is the revision's jo
 
 from __future__ import annotations
 
-from hashlib import sha256
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+if sys.version_info >= (3, 12):
+    from _sha2 import sha256 as _small_sha256
+else:
+    from _sha256 import sha256 as _small_sha256
+
 encode = msgspec.json.Encoder(decimal_format="number").encode
+
+_FEW = 8
+_count = 0
+_sha256: Callable[[bytes], Any] = _small_sha256
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 in hex."""
-    return sha256(data).hexdigest()
+    """SHA-256 in hex.
+
+    A command hashes twice and ends; hashlib, which loads OpenSSL, would be a tenth of its time.
+    So the first few go to the plain function that comes with Python, and only a process that
+    hashes more pays for the quick one.
+    """
+    global _count, _sha256  # noqa: PLW0603 - which function is quicker is no state of anybody
+    if _count <= _FEW:
+        _count += 1
+        if _count > _FEW:
+            from hashlib import sha256
+
+            _sha256 = sha256
+    return str(_sha256(data).hexdigest())
 
 
 def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:

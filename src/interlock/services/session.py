@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterable
 
 from interlock.core import keys
@@ -30,7 +29,7 @@ class Sessions:
         record = core.Session(
             id=session or self._runner.new_id("ses"),
             agent=agent,
-            host=socket.gethostname(),
+            host=os.uname().nodename,
             pid=os.getpid(),
             since=self._runner.clock.wall(),
             ttl=ttl,

@@ -15,12 +15,15 @@ A socket whose process is dead refuses the byte; whoever notices takes its files
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 _LONGEST_PATH = 100
 _LONGEST_PREFIX = 180
@@ -107,6 +110,8 @@ class Bells:
         """Ring one bell; False if nobody is behind it any more."""
         try:
             if self._sender is None:
+                import socket
+
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             self._sender.sendto(b"!", self.address(name))
@@ -142,6 +147,8 @@ class Bell:
         self._bells = bells
         self._name = name
         self._marks: dict[str, int] = {}
+        import socket
+
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             self.socket.setblocking(False)
