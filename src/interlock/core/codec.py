@@ -15,10 +15,13 @@ from typing import Any
 
 import msgspec
 
-if sys.version_info >= (3, 12):
-    from _sha2 import sha256 as _small_sha256
-else:
-    from _sha256 import sha256 as _small_sha256
+try:
+    if sys.version_info >= (3, 12):
+        from _sha2 import sha256 as _small_sha256
+    else:
+        from _sha256 import sha256 as _small_sha256  # type: ignore[import-not-found]  # builtin
+except ImportError:  # a Python built without them
+    from hashlib import sha256 as _small_sha256
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 
