@@ -1,0 +1,23 @@
+"""``agent join``: its answer is a line for a shell to evaluate; all else goes to stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from interlock.faces.cli.connect import connected
+from interlock.faces.cli.main import answer, note
+from interlock.faces.cli.parse import Parsed
+from interlock.faces.operations.agent import Join
+from interlock.faces.render import lasting
+
+
+def join(parsed: Parsed) -> int:
+    """Begin a session that outlives this command."""
+    request: Join = parsed.request
+    with connected(parsed) as fleet:
+        joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata)
+    if not parsed.common.json and sys.stderr.isatty():
+        note(f"{joined.agent} joined; lives {lasting(joined.expires_in)} after the last command")
+        if sys.stdout.isatty():
+            note('to set it in one go: eval "$(interlock agent join ...)"')
+    return answer(parsed, joined)

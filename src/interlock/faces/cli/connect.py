@@ -1,0 +1,61 @@
+"""Under which session a command acts.
+
+With INTERLOCK_SESSION (or ``--session``) it speaks for that session, and renews it.  Without, it
+is a session of its own: one that need not be known to anybody, unless it has to stand in a queue.
+Its grants live by their ttl, since they outlive the command.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from interlock.core import words
+from interlock.errors import BadInput, Lapsed
+from interlock.faces.cli.parse import Common, Parsed
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Identity:
+    """Who speaks, as far as options and environment tell."""
+
+    def __init__(self, common: Common) -> None:
+        self.session = _either(common.session, "INTERLOCK_SESSION")
+        # A session knows its agent: a name in the environment may be that of an outer one.
+        self.agent = common.agent if self.session else _either(common.agent, "INTERLOCK_AGENT")
+        self.store = common.store
+        if common.store == "":
+            raise BadInput("--store is empty; give a path, or leave it out")
+        trace = _either(common.trace, "INTERLOCK_TRACE")
+        self.trace = words.name(trace, "trace") if trace else ""
+
+
+def connected(parsed: Parsed) -> Fleet:
+    """A client for this command."""
+    from interlock.client import connect
+
+    operation, identity = parsed.operation, Identity(parsed.common)
+    common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
+    if operation.needs == "session" and not identity.session:
+        raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
+    if operation.needs == "agent" and not identity.session and not identity.agent:
+        raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+    if identity.session:
+        try:
+            return connect(agent=identity.agent, session=identity.session, **common)
+        except Lapsed:
+            if operation.needs != "store":
+                raise
+    joins = operation.joins is not None and operation.joins(parsed.request)
+    if not joins:
+        return connect(agent=identity.agent, join=False, **common)
+    from interlock.services.calls import GRANT_TTL
+
+    return connect(agent=identity.agent, grant_ttl=GRANT_TTL, **common)
+
+
+def _either(given: str | None, variable: str) -> str | None:
+    """The option, else the environment, where an empty value means unset."""
+    return os.environ.get(variable) or None if given is None else given

@@ -1,0 +1,222 @@
+"""``doctor``: look at everything that Interlock stands on, and say what to mend.
+
+One check is one function that yields its findings; a check that fails with an error of ours has
+found something, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from interlock import places
+from interlock.errors import InterlockError
+from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.main import answer
+from interlock.faces.cli.parse import Parsed
+from interlock.faces.operations.fleet import Check, Diagnosis
+from interlock.faces.render import lasting
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+    from interlock.stores.sqlite import SQLiteStore
+
+LEAST_PYTHON = (3, 11)
+LEAST_SQLITE = (3, 51, 3)
+LARGEST_WAL = 64 * 1024 * 1024
+EARLIEST = 1_704_067_200.0  # 2024
+MAY_BE_AHEAD = 5.0
+
+Findings = Iterator[Check]
+
+
+def doctor(parsed: Parsed) -> int:
+    """Every check, in the order in which one builds on the other."""
+    return answer(parsed, Diagnosis(checks=tuple(_checks(parsed))))
+
+
+def _checks(parsed: Parsed) -> Findings:
+    yield from _python()
+    yield from _sqlite()
+    try:
+        url, how = _where(parsed)
+        yield _ok("store", f"{url} (from {how})")
+        path = _path(url)
+        if path is not None:
+            yield from _place(path)
+        from interlock.client import connect
+
+        with connect(url if how == "--store" and _exists(path) else None) as fleet:
+            for check in _INSIDE:
+                yield from check(fleet)
+    except InterlockError as error:
+        fact, _, remedy = str(error).partition("; ")
+        yield _bad("store", fact, remedy)
+
+
+def _where(parsed: Parsed) -> tuple[str, str]:
+    if given := Identity(parsed.common).store:
+        path = _path(given)
+        if path is not None and not _exists(path):
+            from interlock.errors import StoreMissing
+
+            raise StoreMissing(f"there is no store at {path}; run 'interlock init --store {path}'")
+        return given, "--store"
+    found = places.locate()
+    return found.url, found.how
+
+
+def _path(url: str) -> str | None:
+    """The file behind a URL, if there is one."""
+    if url.startswith("sqlite:///"):
+        return url.removeprefix("sqlite://")
+    return None if ":" in url.partition("/")[0] else url
+
+
+def _exists(path: str | None) -> bool:
+    return path is None or os.path.exists(path)
+
+
+def _python() -> Findings:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < LEAST_PYTHON:
+        yield _bad("python", version, "install Python 3.11 or newer")
+    else:
+        yield _ok("python", version)
+
+
+def _sqlite() -> Findings:
+    import apsw
+
+    version = apsw.sqlite_lib_version()
+    if tuple(map(int, version.split(".")[:3])) < LEAST_SQLITE:
+        yield _bad("sqlite", f"{version} can damage a shared store", "install apsw 3.51.3 or newer")
+    else:
+        yield _ok("sqlite", version)
+
+
+def _place(path: str) -> Findings:
+    """The file system, and who may read."""
+    from interlock.stores.sqlite import place
+
+    kind = place.file_system(path)
+    try:
+        place.refuse_shared(path, kind)
+    except InterlockError as error:
+        yield _bad("file system", *str(error).split("; ", 1))
+    else:
+        if kind in place.VOLATILE:
+            yield _warn("file system", f"{kind} is gone with the machine", "move it to a disk")
+        else:
+            yield _ok("file system", kind or "unknown")
+    yield from _permissions(path)
+
+
+def _permissions(path: str) -> Findings:
+    folder = os.path.dirname(os.path.abspath(path))
+    wanted = {path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600}
+    if os.path.basename(folder) == places.FOLDER:
+        wanted[folder] = 0o700
+    clean = True
+    for name, mode in wanted.items():
+        if os.path.exists(name) and (found := os.stat(name).st_mode & 0o777) & 0o077:
+            clean = False
+            fact = f"{name} is open to others ({found:o})"
+            yield _warn("permissions", fact, f"chmod {mode:o} {name}")
+    if clean:
+        yield _ok("permissions", "for you only")
+
+
+def _format(fleet: Fleet) -> Findings:
+    info = _local(fleet).info()
+    yield _ok("format", str(info.get("format", "")))
+    wal = info.get("wal_bytes")
+    if isinstance(wal, int) and wal > LARGEST_WAL:
+        fact = f"the write-ahead log has {wal >> 20} MB"
+        yield _warn("write-ahead log", fact, "end long readers, then run 'interlock maintain'")
+    elif wal is not None:
+        yield _ok("write-ahead log", "within 64 MB")
+    bells = str(info.get("doorbells", "ok"))
+    if bells == "ok":
+        yield _ok("doorbells", "waiters are woken at once")
+    else:
+        yield _warn("doorbells", bells, "waiters look once a second instead; allow Unix sockets")
+
+
+def _integrity(fleet: Fleet) -> Findings:
+    problems = _local(fleet).check()
+    if problems:
+        remedy = "stop all agents and restore a copy"
+        yield _bad("integrity", f"{problems[0]} ({len(problems)} in all)", remedy)
+    else:
+        yield _ok("integrity", "the file is whole")
+
+
+def _queue(fleet: Fleet) -> Findings:
+    """A process stopped while it had the turn to write holds everybody up."""
+    pid = _local(fleet).held_up_by()
+    if pid is not None and _stopped(pid):
+        remedy = f"let it go on with 'kill -CONT {pid}', or end it"
+        yield _bad("queue", f"process {pid} is stopped while it writes", remedy)
+    else:
+        yield _ok("queue", "nobody holds it up")
+
+
+def _clock(fleet: Fleet) -> Findings:
+    now = time.time()
+    last = fleet.record.log(limit=1)
+    ahead = last[-1].at - now if last else 0.0
+    if now < EARLIEST:
+        yield _warn("clock", "it shows a year before 2024", "set the clock")
+    elif ahead > MAY_BE_AHEAD:
+        fact = f"the newest entry is {lasting(ahead)} in the future"
+        yield _warn("clock", fact, "set the clock; the order of events does not depend on it")
+    else:
+        yield _ok("clock", "plausible")
+
+
+def _left_over(fleet: Fleet) -> Findings:
+    stale = [lock.lock for lock in fleet.locks.list() if lock.state == "stale"]
+    lapsed = [agent.agent for agent in fleet.agents.list() if agent.state == "lapsed"]
+    for name, found in (("stale locks", stale), ("lapsed sessions", lapsed)):
+        if found:
+            shown = ", ".join(found[:3]) + (" ..." if len(found) > 3 else "")  # noqa: PLR2004
+            yield _warn(name, f"{len(found)} ({shown})", "run 'interlock maintain'")
+        else:
+            yield _ok(name, "none")
+
+
+_INSIDE: tuple[Callable[[Fleet], Findings], ...] = (
+    _format,
+    _integrity,
+    _queue,
+    _clock,
+    _left_over,
+)
+
+
+def _local(fleet: Fleet) -> SQLiteStore:
+    return fleet.store  # type: ignore[return-value]  # the only engine so far
+
+
+def _stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
+    except OSError:
+        return False
+
+
+def _ok(name: str, fact: str) -> Check:
+    return Check(verdict="ok", name=name, fact=fact)
+
+
+def _warn(name: str, fact: str, remedy: str) -> Check:
+    return Check(verdict="warn", name=name, fact=fact, remedy=remedy)
+
+
+def _bad(name: str, fact: str, remedy: str = "") -> Check:
+    return Check(verdict="bad", name=name, fact=fact, remedy=remedy)

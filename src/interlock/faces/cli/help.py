@@ -1,0 +1,130 @@
+"""What ``--help`` says, and what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from interlock.core.decision import Outcome
+from interlock.faces import operations
+from interlock.faces.cli.parse import COMMON
+from interlock.faces.operations.shape import Field, Operation, fields
+
+_METAVARS = {
+    "name": "NAME",
+    "text": "TEXT",
+    "int": "N",
+    "duration": "DURATION",
+    "json": "JSON",
+    "command": "CMD",
+}
+_WIDTH = 26
+
+
+def overview() -> str:
+    """What ``interlock`` says by itself."""
+    lines = [
+        "Claims, locks and messages for fleets of agents.",
+        "",
+        "usage: interlock COMMAND [options]",
+        "",
+        *_listed(operations.INDEX[""], ""),
+    ]
+    for noun, about in operations.NOUNS.items():
+        lines += ["", f"{noun}: {about}", *_listed(operations.INDEX[noun], noun)]
+    lines += [
+        "",
+        "Start with 'interlock init'; each command explains itself with --help.",
+        "Every command takes --store, --agent, --session, --trace, --json and -v.",
+    ]
+    return "\n".join(lines)
+
+
+def noun(name: str) -> str:
+    """What a bare noun says: its verbs."""
+    lines = [f"usage: interlock {name} VERB [options]", "", operations.NOUNS[name], ""]
+    lines += _listed(operations.INDEX[name], name)
+    return "\n".join(lines)
+
+
+def one(operation: Operation) -> str:
+    """Everything about one operation."""
+    own = fields(operation.request)
+    places = [field for field in own if field.positional]
+    usage = " ".join(_shown(field) for field in places)
+    lines = [
+        f"usage: interlock {operation.name} {usage}".rstrip() + " [options]",
+        "",
+        operation.help[0].upper() + operation.help[1:] + ".",
+        "",
+        *(_line(_shown(field), field.help) for field in places),
+        *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
+    ]
+    lines += [""] if own else []
+    lines += ["every command:", *_common()]
+    if operation.examples:
+        lines += ["", *(f"example: {example}" for example in operation.examples)]
+    if words := _words(operation):
+        lines += ["", *words]
+    return "\n".join(lines)
+
+
+def meant(name: str) -> str:
+    """The operation that comes closest to these words, as a question; empty if none does."""
+    from difflib import get_close_matches
+
+    words = name.split(" ")
+    names = operations.names()
+    verbs = {known.rpartition(" ")[2]: known for known in reversed(names)}
+    for text, known in ((name, names), (words[0], [*verbs, *operations.NOUNS])):
+        if close := get_close_matches(text, known, 1, 0.7):
+            return f"did you mean '{verbs.get(close[0], close[0])}'?"
+    return ""
+
+
+def _listed(verbs: Iterable[str], noun: str) -> list[str]:
+    names = [f"{noun} {verb}".strip() for verb in verbs]
+    return [f"  {name:<16}{operations.find(name).help}" for name in names]
+
+
+def _common() -> list[str]:
+    short = {"verbose": "-v, --verbose", "help": "-h, --help"}
+    return [_line(short.get(field.name, _option(field)), field.help) for field in COMMON]
+
+
+def _line(left: str, right: str) -> str:
+    if len(left) < _WIDTH - 2:
+        return f"  {left:<{_WIDTH - 2}}{right}"
+    return f"  {left}\n{' ' * _WIDTH}{right}"
+
+
+def _option(field: Field) -> str:
+    return f"{field.option} {_METAVARS[field.kind]}" if field.takes_value else field.option
+
+
+def _shown(field: Field) -> str:
+    if field.kind == "command":
+        return "-- CMD..."
+    return field.name.upper()
+
+
+def _with_default(field: Field) -> str:
+    if not field.takes_value or not field.default:
+        return field.help
+    shown = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+    unit = " s" if field.kind == "duration" else ""
+    return f"{field.help} ({shown}{unit})"
+
+
+def _words(operation: Operation) -> Sequence[str]:
+    """The outcomes, by exit status."""
+    if any(field.kind == "command" for field in fields(operation.request)):
+        return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
+    by_status: dict[int, list[str]] = {}
+    for outcome in operation.outcomes:
+        if issubclass(outcome, Outcome):
+            tag = str(outcome.__struct_config__.tag)
+            by_status.setdefault(outcome.exit_status, []).append(tag)
+    if not by_status:
+        return []
+    shown = "; ".join(f"{status} {', '.join(words)}" for status, words in by_status.items())
+    return [f"exit status: {shown}; 2 bad input; 3 not allowed; 4 trouble with the store"]

@@ -1,0 +1,46 @@
+"""``init``: the only command that makes a store without being given its URL."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from interlock import places
+from interlock.errors import BadInput, StoreMissing, StoreReadOnly
+from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.main import answer
+from interlock.faces.cli.parse import Parsed
+from interlock.faces.operations.fleet import Created, Exists
+
+
+def init(parsed: Parsed) -> int:
+    """Create a store in the main worktree, or where ``--store`` says."""
+    from interlock.stores import open_store
+
+    named = Identity(parsed.common).store or os.environ.get("INTERLOCK_STORE")
+    if named == "memory:":
+        raise BadInput("memory: is gone when this command ends; name a file")
+    url = named or _folder()
+    outcome: type[Created | Exists] = Exists
+    try:
+        store = open_store(url, create=False)
+    except StoreMissing:
+        outcome, store = Created, open_store(url)
+    path = str(getattr(store, "path", url))
+    store.close()
+    return answer(parsed, outcome(store=path))
+
+
+def _folder() -> str:
+    """The folder of this project, for its owner only and never committed."""
+    settings = places.settings()
+    if settings.store:
+        return settings.store
+    folder = places.folder() or os.path.join(places.home(), places.FOLDER)
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        with suppress(FileExistsError), open(os.path.join(folder, ".gitignore"), "x") as file:
+            file.write("*\n")
+    except OSError as error:
+        raise StoreReadOnly(f"{folder} cannot be created ({error.strerror}); use --store") from None
+    return os.path.join(folder, places.FILE)

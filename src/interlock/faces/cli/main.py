@@ -1,0 +1,232 @@
+"""From argv to an exit status.
+
+0 done, 1 an ordinary no, 2 bad input, 3 not allowed, 4 trouble with the store: the outcome's class
+or the error's class says which.  Whatever goes wrong is one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from interlock.errors import BadInput, InterlockError
+from interlock.faces import operations
+from interlock.faces.cli.parse import Parsed, parse, split, usage
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+# Of the command line alone, or with more to it than a request and an outcome.
+_SPECIAL = {
+    "agent join": "agent:join",
+    "bench": "shows:bench",
+    "demo": "shows:demo",
+    "doctor": "doctor:doctor",
+    "init": "init:init",
+    "lock run": "run:lock_run",
+    "record log": "record:log",
+    "run": "run:run",
+}
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class Stopped(BaseException):
+    """A signal asked us to stop: withdraw, leave, and end with its status."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.exit_status = 128 + signum
+
+
+def main() -> NoReturn:
+    """The command; ends the process without the interpreter's farewell, which costs 3 ms."""
+    # What a command imports is never garbage: looking for some costs more than it finds.
+    gc.set_threshold(50_000, 20, 20)
+    status = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        status = BROKEN_PIPE
+    if "multiprocessing" in sys.modules:
+        sys.exit(status)
+    os._exit(status)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry a command out, and return its exit status."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Stopped as stopped:
+        return stopped.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - the last line of defence
+        words = argv[: argv.index("--")] if "--" in argv else argv
+        return failed(_explained(error, words), json="--json" in words)
+
+
+def failed(error: InterlockError, *, json: bool) -> int:
+    """Say what went wrong, once."""
+    message = _one_line(str(error))
+    if json:
+        write_json({"error": error.code, "message": message})
+    else:
+        note(message)
+    return error.exit_status
+
+
+def note(message: str) -> None:
+    """A line for whoever watches, beside the answer."""
+    sys.stderr.write(f"interlock: {message}\n")
+
+
+def write_json(answer: object) -> None:
+    """One object, one line."""
+    import msgspec
+
+    write(msgspec.json.encode(answer) + b"\n")
+
+
+def write(data: bytes) -> None:
+    """The answer: on a pipe, too, a reader has it at once."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def answer(parsed: Parsed, outcome: object) -> int:
+    """Show an outcome, and return its exit status."""
+    if parsed.common.json:
+        write_json(outcome)
+    else:
+        from interlock.faces.render import render
+
+        write((render(outcome, colour=colourful()) + "\n").encode("utf-8", "replace"))
+    return int(getattr(outcome, "exit_status", 0))
+
+
+def colourful() -> bool:
+    """Whether whoever reads sees colours, and wants them."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return wanted and sys.stdout.isatty()
+
+
+def stoppable() -> None:
+    """From here on a polite signal ends us as an exception, so that nothing is left behind."""
+    import signal
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        raise Stopped(signum)
+
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:
+            signal.signal(signum, stop)
+
+
+def _run(argv: Sequence[str]) -> int:
+    name, words = split(argv)
+    if name in ("", "help") or name not in operations.names():
+        return _no_operation(name, words)
+    parsed = parse(operations.find(name), words)
+    if parsed.common.help:
+        from interlock.faces.cli.help import one
+
+        write((one(parsed.operation) + "\n").encode())
+        return 0
+    if parsed.common.verbose:
+        _log(parsed.common.verbose)
+    if name in _SPECIAL:
+        return _special(_SPECIAL[name])(parsed)
+    return _table(parsed)
+
+
+def _table(parsed: Parsed) -> int:
+    """An operation that is all in the table."""
+    from interlock.faces.cli.connect import connected
+
+    assert parsed.operation.act is not None  # noqa: S101 - all others are special
+    if parsed.operation.joins is not None:
+        stoppable()
+    with connected(parsed) as fleet:
+        outcome = parsed.operation.act(fleet, parsed.request)
+    return answer(parsed, outcome)
+
+
+def _special(place: str) -> Callable[[Parsed], int]:
+    from importlib import import_module
+
+    module, _, function = place.partition(":")
+    found: Any = getattr(import_module(f"interlock.faces.cli.{module}"), function)
+    return found  # type: ignore[no-any-return]  # a test calls every one of them
+
+
+def _no_operation(name: str, words: Sequence[str]) -> int:
+    """Help, the version, or a question about what was meant."""
+    from interlock.faces.cli import help as texts
+
+    if name.partition(" ")[0] == "help":
+        return _run([*name.split(" ")[1:], *words, "--help"])
+    asked = "-h" in words or "--help" in words
+    if "--version" in words and not name:
+        from interlock.version import __version__
+
+        write(f"interlock {__version__}\n".encode())
+        return 0
+    if not name and (asked or not words):
+        write((texts.overview() + "\n").encode())
+        return 0
+    if not name:
+        raise BadInput(f"which command? {words[0]!a} is only an option; see 'interlock --help'")
+    if name in operations.NOUNS:
+        if not asked:
+            verbs = ", ".join(operations.INDEX[name])
+            raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
+        write((texts.noun(name) + "\n").encode())
+        return 0
+    question = texts.meant(name) or "see 'interlock --help'"
+    raise BadInput(f"there is no command {name[:60]!a}; {question}")
+
+
+def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
+    """Any error as one that says what to do; those that nobody foresaw with a way to see more."""
+    if isinstance(error, InterlockError):
+        return error
+    if isinstance(error, UnicodeError):
+        return BadInput("a word is not UTF-8; write it in UTF-8")
+    message = str(error)
+    if not isinstance(error, OSError):
+        message = f"unexpected {type(error).__name__}: {message}"
+    if any(word.startswith("-vv") for word in words) or list(words).count("-v") > 1:
+        import traceback
+
+        traceback.print_exception(error)
+        return _Internal(message)
+    return _Internal(f"{message}; run again with -vv for the traceback")
+
+
+class _Internal(InterlockError):
+    """A fault of ours, or of the system under us."""
+
+    code = "internal"
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+
+
+def _log(verbose: int) -> None:
+    import logging
+
+    level = logging.DEBUG if verbose > 1 else logging.INFO
+    logging.basicConfig(level=level, stream=sys.stderr, format="interlock: %(message)s")
+
+
+__all__ = ["answer", "failed", "main", "note", "run", "usage", "write", "write_json"]

@@ -1,0 +1,200 @@
+"""Words to a typed request.
+
+Options may stand anywhere before ``--`` (or before the program, for operations that run one), as
+``--name value`` or ``--name=value``.  The operation is found first; then the same fields that
+describe its request to every other face say which options it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Struct
+
+from interlock.errors import BadInput
+from interlock.faces import operations
+from interlock.faces.operations.shape import Field, Operation, Request, fields, option
+
+GREATEST = 2**53
+_SHORT = {"-h": "help", "-v": "verbose"}
+
+
+class Common(Request, frozen=True, kw_only=True):
+    """What every command takes."""
+
+    store: Annotated[
+        str | None, option("text", "the store: a path or a URL (or INTERLOCK_STORE)")
+    ] = None
+    agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
+    session: Annotated[
+        str | None, option("name", "the session you speak for (or INTERLOCK_SESSION)")
+    ] = None
+    trace: Annotated[
+        str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
+    ] = None
+    json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
+    verbose: Annotated[int, option("count", "say more on stderr; twice for the engine room")] = 0
+    help: Annotated[bool, option("flag", "this text")] = False
+
+
+class Parsed(Struct, frozen=True):
+    """A command that can be carried out, or about which help was asked."""
+
+    operation: Operation
+    common: Common
+    request: Any
+
+
+COMMON = fields(Common)
+
+
+def split(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The name of the operation, as far as there is one, and all other words.
+
+    The name may be a bare noun, unknown or empty: whoever asked says what that means.
+    """
+    name: list[str] = []
+    rest: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return " ".join(name), [*rest, word, *words]
+        if word.startswith("-") and word != "-":
+            rest.append(word)
+            if _wants_value(word) and words:
+                rest.append(words.pop(0))
+            continue
+        name.append(word)
+        if len(name) > 1 or word not in operations.NOUNS:
+            break
+    return " ".join(name), [*rest, *words]
+
+
+def parse(operation: Operation, words: Sequence[str]) -> Parsed:
+    """The typed request that these words ask for."""
+    own = fields(operation.request)
+    found = _Words(operation.name, (*COMMON, *own)).read(words)
+    common = Common(**{key: found.pop(key) for key in _names(COMMON) if key in found})
+    if common.help:
+        return Parsed(operation, common, None)
+    missing = [field for field in own if field.required and field.name not in found]
+    if missing:
+        raise BadInput(f"{_placeholder(missing[0])} is missing; {usage(operation.name)}")
+    return Parsed(operation, common, operation.request(**found))
+
+
+def usage(name: str) -> str:
+    """Where to read more."""
+    return f"see 'interlock {name} --help'"
+
+
+class _Words:
+    """One pass over the words of one command."""
+
+    def __init__(self, name: str, known: Sequence[Field]) -> None:
+        self._name = name
+        self._options = {field.option: field for field in known if not field.positional}
+        self._options |= {short: self._options["--" + long] for short, long in _SHORT.items()}
+        self._places = [field for field in known if field.positional]
+        self._found: dict[str, Any] = {}
+
+    def read(self, words: Sequence[str]) -> dict[str, Any]:
+        """The fields that the words set."""
+        left = list(words)
+        while left:
+            word = left.pop(0)
+            if word == "--":
+                self._rest(left)
+                break
+            if word.startswith("-") and word != "-":
+                self._option(word, left)
+            elif self._places and self._places[0].kind == "command":
+                self._found["command"] = (word, *left)
+                break
+            else:
+                self._place(word)
+        return self._found
+
+    def _rest(self, words: list[str]) -> None:
+        while words and self._places and self._places[0].kind != "command":
+            self._place(words.pop(0))
+        if self._places and self._places[0].kind == "command":
+            self._found["command"] = tuple(words)
+        elif words:
+            self._place(words[0])
+
+    def _place(self, word: str) -> None:
+        if not self._places:
+            raise BadInput(f"{word!a} is one word too many; {usage(self._name)}")
+        field = self._places.pop(0)
+        self._found[field.name] = value(field, word)
+
+    def _option(self, word: str, left: list[str]) -> None:
+        if word[:2] == "-v" and set(word[1:]) == {"v"}:
+            self._found["verbose"] = self._found.get("verbose", 0) + len(word) - 1
+            return
+        key, equals, text = word.partition("=")
+        field = self._options.get(key)
+        if field is None:
+            raise BadInput(f"there is no option {key!a} here{self._meant(key)}")
+        if not field.takes_value:
+            if equals:
+                raise BadInput(f"{key} takes no value; drop what follows '='")
+            more = self._found.get(field.name, 0) + 1
+            self._found[field.name] = more if field.kind == "count" else True
+            return
+        if not equals:
+            if not left or left[0].startswith("--"):
+                raise BadInput(f"{key} needs a value, such as {key} {EXAMPLES[field.kind]}")
+            text = left.pop(0)
+        self._found[field.name] = value(field, text)
+
+    def _meant(self, key: str) -> str:
+        from difflib import get_close_matches
+
+        close = get_close_matches(key, self._options, 1)
+        return f"; did you mean {close[0]}?" if close else f"; {usage(self._name)}"
+
+
+EXAMPLES = {"name": "ada", "text": "TEXT", "int": "12", "duration": "30s", "json": "'{\"a\": 1}'"}
+
+
+def value(field: Field, text: str) -> object:
+    """A word as the kind of field that it is for; names and durations are checked further in."""
+    what = _placeholder(field)
+    if field.kind == "int":
+        if not text.isascii() or not text.removeprefix("-").isdigit():
+            raise BadInput(f"{what} takes a whole number, not {text[:40]!a}")
+        number = int(text) if len(text) <= len(str(GREATEST)) else GREATEST + 1
+        if not 0 <= number <= GREATEST:
+            raise BadInput(f"{what} is out of bounds; give 0 to {GREATEST}")
+        return number
+    if field.kind == "json":
+        try:
+            return msgspec.json.decode(text.encode())
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+            hint = "quote it for the shell, as in '{\"a\": 1}'"
+            raise BadInput(f"{what} is not JSON ({error}); {hint}") from None
+    return text
+
+
+def _placeholder(field: Field) -> str:
+    return field.name.upper() if field.positional else field.option
+
+
+def _names(known: Iterable[Field]) -> list[str]:
+    return [field.name for field in known]
+
+
+def _wants_value(word: str) -> bool:
+    """Whether the next word belongs to this option, which stands before its operation."""
+    if "=" in word or word in _SHORT or set(word[1:]) == {"v"}:
+        return False
+    for field in COMMON:
+        if field.option == word:
+            return field.takes_value
+    every = (field for operation in operations.table() for field in fields(operation.request))
+    return any(field.option == word and field.takes_value for field in every)

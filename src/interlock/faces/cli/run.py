@@ -1,0 +1,207 @@
+"""``run`` and ``lock run``: a program inside a session, or while holding a lock.
+
+We beat for the program, pass signals on to it, and end it in time when we cannot renew: SIGTERM
+early enough that, after its grace, the SIGKILL comes before anybody else may start.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from interlock.core import words
+from interlock.errors import BadInput, Lapsed, Lost, Unavailable
+from interlock.faces.cli.child import Child
+from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.main import Stopped, answer, note
+from interlock.faces.cli.parse import Parsed, usage
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from interlock.client import Fleet
+    from interlock.services.held import Holding
+    from interlock.services.keeper import Lease
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+_TICK = 1.0
+_PART_FOR_GRACE = 3
+
+
+def run(parsed: Parsed) -> int:
+    """Run a program inside a session of its own."""
+    return _Guard(parsed).run(lambda fleet: (fleet.calls.desk.session_lease,), {})
+
+
+def lock_run(parsed: Parsed) -> int:
+    """Run a program while holding a lock, as flock(1) does."""
+    from interlock.faces.operations.lock import Run, patience
+    from interlock.services.held import Terms, take
+    from interlock.services.steps import drive
+
+    request: Run = parsed.request
+    terms = Terms(
+        wait=patience(request.wait),
+        ttl=None,
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+        given=(),
+    )
+    words.name(request.lock, "lock")
+    guard = _Guard(parsed)
+    environment: dict[str, str] = {}
+    holding: list[Holding] = []
+
+    def hold(fleet: Fleet) -> Sequence[Lease | None]:
+        held = drive(take(fleet.calls.desk, request.lock, guard.wake, terms), fleet.store)
+        fleet.keep()
+        holding.append(held)
+        environment["INTERLOCK_LOCK"] = request.lock
+        environment["INTERLOCK_TOKEN"] = str(held.grant.token)
+        return (fleet.calls.desk.session_lease, *held.leases)
+
+    try:
+        return guard.run(hold, environment, locked=True)
+    except Unavailable as no:
+        return answer(parsed, no.outcome)
+
+
+class _Guard:
+    """Watches over one program."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        request: Any = parsed.request
+        if not request.command:
+            raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
+        self._parsed = parsed
+        self._command: tuple[str, ...] = request.command
+        self._grace = words.duration(request.grace, "grace")
+        self._ttl = words.duration(request.ttl, "ttl")
+        self._identity = Identity(parsed.common)
+        self._wake_read, self._wake_write = os.pipe()
+        for end in (self._wake_read, self._wake_write):
+            os.set_blocking(end, False)
+        self._signals: list[int] = []
+        self._running = False
+
+    def wake(self) -> None:
+        """Look again: something changed."""
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b"!")
+
+    def run(
+        self,
+        prepare: Callable[[Fleet], Sequence[Lease | None]],
+        environment: dict[str, str],
+        *,
+        locked: bool = False,
+    ) -> int:
+        """Start it when ``prepare`` got what it relies on, and see it to its end."""
+        child = Child(self._command)
+        try:
+            self._listen()
+            with self._connected() as fleet:
+                leases = [lease for lease in prepare(fleet) if lease is not None]
+                for lease in leases:
+                    lease.listeners.append(self.wake)
+                self._running = True
+                error = child.start({**self._environment(fleet), **environment})
+                if error is not None:
+                    return self._not_started(error)
+                return self._watch(child, leases, locked=locked)
+        finally:
+            child.abandon()
+
+    def _watch(self, child: Child, leases: Sequence[Lease], *, locked: bool) -> int:
+        grace = min(self._grace, *((lease.write.ttl or 0.0) / _PART_FOR_GRACE for lease in leases))
+        while (status := child.poll()) is None:
+            while self._signals:
+                self._forward(child, self._signals.pop(0))
+            now = time.monotonic()
+            gone = any(lease.lost for lease in leases)
+            ends = min(lease.ends for lease in leases)
+            if gone or ends - grace <= now:
+                # Gone already, and a lock with it: others may be at work, so there is no grace.
+                late = 0.0 if locked else grace
+                status = child.end(now + late if gone else max(ends, now))
+                return self._lost(status, locked=locked)
+            self._sleep(min(ends - grace - now, _TICK))
+        return status
+
+    def _lost(self, status: int, *, locked: bool) -> int:
+        error: Lost | Lapsed = Lapsed("the session could not be kept alive; the program was ended")
+        if locked:
+            name = self._parsed.request.lock
+            error = Lost(f"lock {name!r} could not be kept any longer; the program was ended")
+        note(str(error))
+        return status or error.exit_status
+
+    def _not_started(self, error: OSError) -> int:
+        program = self._command[0]
+        if isinstance(error, FileNotFoundError):
+            note(f"there is no program {program!a}; check its name and PATH")
+            return NOT_FOUND
+        note(f"{program!a} cannot be run ({error.strerror}); check its rights")
+        return NOT_EXECUTABLE
+
+    def _connected(self) -> Fleet:
+        """A session of our own, under the name of whoever called us."""
+        from interlock.client import connect
+
+        identity = self._identity
+        if identity.session and not identity.agent:
+            outer = connect(identity.store, session=identity.session)
+            identity.agent = outer.calls.desk.me().who.agent
+            outer.close()
+        if not identity.agent:
+            raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+        return connect(identity.store, identity.agent, ttl=self._ttl, trace=identity.trace)
+
+    def _environment(self, fleet: Fleet) -> dict[str, str]:
+        store = getattr(fleet.store, "path", None) or self._identity.store
+        who = fleet.calls.desk.me().who
+        return {
+            "INTERLOCK_AGENT": who.agent,
+            "INTERLOCK_SESSION": who.session,
+            "INTERLOCK_STORE": store or os.environ.get("INTERLOCK_STORE", ""),
+            "INTERLOCK_TRACE": who.trace,
+        }
+
+    def _listen(self) -> None:
+        """Signals end us while we wait for our turn, and are passed on once the program runs."""
+
+        def on_signal(signum: int, _frame: FrameType | None) -> None:
+            if not self._running:
+                raise KeyboardInterrupt if signum == signal.SIGINT else Stopped(signum)
+            self._signals.append(signum)
+
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for signum in FORWARDED:
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, on_signal)
+
+    def _forward(self, child: Child, signum: int) -> None:
+        # A terminal sends its interrupt to the whole foreground group: the program has it already.
+        if signum != signal.SIGINT or not _in_foreground():
+            child.send(signum)
+
+    def _sleep(self, seconds: float) -> None:
+        select.select([self._wake_read], [], [], seconds)
+        with suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+
+
+def _in_foreground() -> bool:
+    try:
+        with open("/dev/tty", "rb") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False

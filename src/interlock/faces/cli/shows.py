@@ -1,0 +1,23 @@
+"""The demonstration and the measurements, which are packages of their own."""
+
+from __future__ import annotations
+
+from interlock.core import words
+from interlock.faces.cli.parse import Parsed
+
+
+def demo(parsed: Parsed) -> int:
+    """See it work."""
+    from interlock.demo import run_demo
+
+    request, common = parsed.request, parsed.common
+    ttl = words.duration(request.ttl, "ttl")
+    return run_demo(common.store, json=common.json, ttl=ttl, workers=request.workers)
+
+
+def bench(parsed: Parsed) -> int:
+    """Measure this machine."""
+    from interlock.bench import run_bench
+
+    request, common = parsed.request, parsed.common
+    return run_bench(common.store, json=common.json, only=request.only, quick=request.quick)

@@ -1,0 +1,51 @@
+"""The table: every operation once, with its words, its typed request and its typed outcomes.
+
+The command line, the MCP tools, the HTTP routes and the reference pages are derived from it.
+The index below is all that a face reads to find an operation; the one file of its noun is imported
+only then, so that a command pays for nothing else.
+
+shape.py   what an operation is
+fleet.py   operations without a noun: init, run, doctor, why ...
+lock.py    agent.py    record.py    store.py
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from interlock.faces.operations.shape import Operation
+
+INDEX: dict[str, tuple[str, ...]] = {
+    "": ("init", "demo", "run", "why", "doctor", "maintain", "bench"),
+    "agent": ("join", "leave", "beat", "list", "show"),
+    "lock": ("acquire", "release", "beat", "run", "list", "show"),
+    "record": ("log",),
+    "store": ("info",),
+}
+
+NOUNS = {
+    "agent": "sessions of agents: who is here",
+    "lock": "one holder at a time, and a token that fences the past",
+    "record": "what happened",
+    "store": "where it is kept",
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all operations, in the order in which they are shown."""
+    return tuple(f"{noun} {verb}".strip() for noun, verbs in INDEX.items() for verb in verbs)
+
+
+def find(name: str) -> Operation:
+    """The operation of this name; KeyError if there is none."""
+    noun, _, verb = name.rpartition(" ")
+    if verb not in INDEX[noun]:
+        raise KeyError(name)
+    module = import_module(f"{__name__}.{noun or 'fleet'}")
+    operations: tuple[Operation, ...] = module.OPERATIONS
+    return next(operation for operation in operations if operation.name == name)
+
+
+def table() -> tuple[Operation, ...]:
+    """All operations."""
+    return tuple(find(name) for name in names())

@@ -1,0 +1,118 @@
+"""Operations on agents, which are their sessions."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct
+
+from interlock.core import session as core
+from interlock.core.decision import Outcome
+from interlock.faces.operations.shape import Duration, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Join(Request, frozen=True, kw_only=True):
+    """Begin a session that outlives this command."""
+
+    ttl: Annotated[
+        Duration, option("duration", "it lives so long after the last command that carries it")
+    ] = core.SHELL_TTL
+    metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
+
+
+class Leave(Request, frozen=True, kw_only=True):
+    """End this session."""
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew this session."""
+
+
+class List(Request, frozen=True, kw_only=True):
+    """All sessions."""
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """The sessions under one name."""
+
+    name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
+
+
+class AgentList(Struct, frozen=True, kw_only=True):
+    """Sessions, by name, with what they hold."""
+
+    agents: tuple[core.Agent, ...]
+
+
+class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """There is no session under this name."""
+
+    exit_status = 1
+    agent: str
+
+
+def _join(fleet: "Fleet", request: Join) -> core.Joined:
+    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata)
+
+
+def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
+    return fleet.agents.leave()
+
+
+def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.Lapsed:
+    return fleet.agents.beat()
+
+
+def _list(fleet: "Fleet", _request: List) -> AgentList:
+    return AgentList(agents=fleet.agents.list())
+
+
+def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
+    found = fleet.agents.show(request.name)
+    return AgentList(agents=found) if found else Nobody(agent=request.name)
+
+
+OPERATIONS = (
+    Operation(
+        name="agent join",
+        help="begin a session for a shell; prints the line that sets it",
+        request=Join,
+        outcomes=(core.Joined,),
+        needs="agent",
+        act=_join,
+        examples=('eval "$(interlock agent join --agent ada)"',),
+    ),
+    Operation(
+        name="agent leave",
+        help="end this session; what it holds goes to whoever waits",
+        request=Leave,
+        outcomes=(core.Left, core.Lapsed),
+        needs="session",
+        act=_leave,
+    ),
+    Operation(
+        name="agent beat",
+        help="renew this session; every command that carries it does so too",
+        request=Beat,
+        outcomes=(core.Renewed, core.Lapsed),
+        needs="session",
+        act=_beat,
+    ),
+    Operation(
+        name="agent list",
+        help="all sessions: alive or lapsed, and what they hold",
+        request=List,
+        outcomes=(AgentList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="agent show",
+        help="the sessions under one name",
+        request=Show,
+        outcomes=(AgentList, Nobody),
+        needs="store",
+        act=_show,
+    ),
+)

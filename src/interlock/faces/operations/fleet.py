@@ -1,0 +1,157 @@
+"""Operations without a noun: they concern the whole store, or this very process."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Struct
+
+from interlock.core.decision import Outcome
+from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.services.maintain import Maintained
+from interlock.services.why import Why
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Init(Request, frozen=True, kw_only=True):
+    """Create a store."""
+
+
+class Demo(Request, frozen=True, kw_only=True):
+    """Show what it does."""
+
+    ttl: Annotated[Duration, option("duration", "how long a killed worker's grants live on")] = 2.0
+    workers: Annotated[int, option("int", "how many workers")] = 8
+
+
+class Run(Request, frozen=True, kw_only=True):
+    """Run a program inside a session."""
+
+    ttl: Annotated[
+        Duration, option("duration", "the session lives so long after its last beat")
+    ] = 30.0
+    grace: Annotated[
+        Duration, option("duration", "time between SIGTERM and SIGKILL when the session is lost")
+    ] = 5.0
+    command: Annotated[
+        tuple[str, ...], option("command", "the program with its arguments", positional=True)
+    ] = ()
+
+
+class WhyRequest(Request, frozen=True, kw_only=True):
+    """Explain what blocks a thing."""
+
+    thing: Annotated[str, option("name", "a lock: lock/merge, or just merge", positional=True)]
+
+
+class Doctor(Request, frozen=True, kw_only=True):
+    """Check this place."""
+
+
+class Maintain(Request, frozen=True, kw_only=True):
+    """Tidy up."""
+
+
+class Bench(Request, frozen=True, kw_only=True):
+    """Measure this machine."""
+
+    only: Annotated[str | None, option("text", "one measurement, by its name in the table")] = None
+    quick: Annotated[bool, option("flag", "fewer rounds: rough figures in seconds")] = False
+
+
+class Created(Outcome, frozen=True, kw_only=True, tag="created"):
+    """There is a store now."""
+
+    store: str
+
+
+class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+    """It was there already, and was left as it is."""
+
+    store: str
+
+
+class Check(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One look at one thing."""
+
+    verdict: Literal["ok", "warn", "bad"]
+    name: str
+    fact: str
+    remedy: str = ""
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """What the doctor found."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """Trouble with the store if anything is bad."""
+        return 4 if any(check.verdict == "bad" for check in self.checks) else 0
+
+
+def _why(fleet: "Fleet", request: WhyRequest) -> Why:
+    return fleet.why(request.thing)
+
+
+def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
+    return fleet.maintain()
+
+
+OPERATIONS = (
+    Operation(
+        name="init",
+        help="create a store here, shared by all worktrees of the repository",
+        request=Init,
+        outcomes=(Created, Exists),
+        needs="nothing",
+        examples=("interlock init", "interlock init --store /var/lib/interlock/store.db"),
+    ),
+    Operation(
+        name="demo",
+        help="see it work: agents, a crash, and who takes over",
+        request=Demo,
+        outcomes=(),
+        needs="nothing",
+    ),
+    Operation(
+        name="run",
+        help="run a program inside a session that is kept alive for it",
+        request=Run,
+        outcomes=(),
+        needs="agent",
+        examples=("interlock run --agent ada -- python worker.py",),
+    ),
+    Operation(
+        name="why",
+        help="what blocks a thing, who can clear it, since when",
+        request=WhyRequest,
+        outcomes=(Why,),
+        needs="store",
+        act=_why,
+        examples=("interlock why lock/merge",),
+    ),
+    Operation(
+        name="doctor",
+        help="check this place and say what to mend",
+        request=Doctor,
+        outcomes=(Diagnosis,),
+        needs="nothing",
+    ),
+    Operation(
+        name="maintain",
+        help="reclaim what nobody came for",
+        request=Maintain,
+        outcomes=(Maintained,),
+        needs="store",
+        act=_maintain,
+    ),
+    Operation(
+        name="bench",
+        help="measure each operation against the floor of its engine",
+        request=Bench,
+        outcomes=(),
+        needs="nothing",
+    ),
+)

@@ -1,0 +1,180 @@
+"""Operations on locks."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct
+
+from interlock.core import lock as core
+from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.services.lock import Shown
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
+Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
+Wait = Annotated[
+    Duration, option("duration", "queue for so long, first come first served: 5s, or forever")
+]
+MaxHold = Annotated[
+    Duration | None, option("duration", "end the grant after so long, renewed or not")
+]
+Metadata = Annotated[Any, option("json", "JSON that others see beside the lock, up to 16 KiB")]
+
+
+class Acquire(Request, frozen=True, kw_only=True):
+    """Take a lock."""
+
+    lock: Lock
+    ttl: Annotated[
+        Duration | None,
+        option("duration", "the grant lives so long unless renewed; 15m, or as long as a session"),
+    ] = None
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    token: Annotated[int | None, option("int", "the token of your grant: extends it")] = None
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give a lock back."""
+
+    lock: Lock
+    token: Token = None
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew a grant."""
+
+    lock: Lock
+    token: Token = None
+
+
+class Run(Request, frozen=True, kw_only=True):
+    """Run a program while holding a lock."""
+
+    lock: Lock
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    ttl: Annotated[
+        Duration, option("duration", "others may take over so long after our last sign of life")
+    ] = 30.0
+    grace: Annotated[
+        Duration, option("duration", "time between SIGTERM and SIGKILL when the lock is lost")
+    ] = 5.0
+    command: Annotated[
+        tuple[str, ...], option("command", "the program with its arguments", positional=True)
+    ] = ()
+
+
+class List(Request, frozen=True, kw_only=True):
+    """All locks that are held."""
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One lock."""
+
+    lock: Lock
+
+
+class LockList(Struct, frozen=True, kw_only=True):
+    """The locks that are held, by name."""
+
+    locks: tuple[Shown, ...]
+
+
+def patience(wait: Duration) -> Duration:
+    """A wait as the services take it: ``forever`` is a number too."""
+    return float("inf") if wait == "forever" else wait
+
+
+def waits(request: Acquire) -> bool:
+    """Whether a request may have to queue, and so must show that it lives."""
+    from interlock.core import words
+
+    wait = patience(request.wait)
+    return wait == float("inf") or words.duration(wait, "wait") > 0
+
+
+def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
+    return fleet.locks.acquire(
+        request.lock,
+        ttl=request.ttl,
+        wait=patience(request.wait),
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+        token=request.token,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+    return fleet.locks.release(request.lock, token=request.token)
+
+
+def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+    return fleet.locks.heartbeat(request.lock, token=request.token)
+
+
+def _list(fleet: "Fleet", _request: List) -> LockList:
+    return LockList(locks=fleet.locks.list())
+
+
+def _show(fleet: "Fleet", request: Show) -> Shown:
+    return fleet.locks.show(request.lock)
+
+
+OPERATIONS = (
+    Operation(
+        name="lock acquire",
+        help="take a lock, or say who has it",
+        request=Acquire,
+        outcomes=(core.Acquired, core.Extended, core.Reclaimed, core.Busy, core.Fenced),
+        needs="agent",
+        act=_acquire,
+        joins=waits,
+        examples=("interlock lock acquire merge --agent ada --ttl 30s --wait 5s",),
+    ),
+    Operation(
+        name="lock release",
+        help="give a lock back; the first who waits has it at once",
+        request=Release,
+        outcomes=(core.Released, core.AlreadyFree, core.NotOwner, core.Fenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock lock release merge --agent ada --token 12",),
+    ),
+    Operation(
+        name="lock beat",
+        help="renew a grant before it lapses",
+        request=Beat,
+        outcomes=(core.Extended, core.NotOwner, core.Fenced),
+        needs="agent",
+        act=_beat,
+        examples=("interlock lock beat merge --agent ada --token 12",),
+    ),
+    Operation(
+        name="lock run",
+        help="run a program while holding a lock, and end it if the lock is lost",
+        request=Run,
+        outcomes=(core.Busy,),
+        needs="agent",
+        examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
+    ),
+    Operation(
+        name="lock list",
+        help="the locks that are held, by whom and for how long",
+        request=List,
+        outcomes=(LockList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="lock show",
+        help="one lock: its holder, its token, its queue",
+        request=Show,
+        outcomes=(Shown,),
+        needs="store",
+        act=_show,
+    ),
+)

@@ -1,0 +1,96 @@
+"""The shape of an operation: what a face needs to know to offer it.
+
+A request is a keyword-only struct whose fields carry their own description, so that a command
+line, a JSON schema and a reference page all come from the same lines:
+
+    class Show(Request):
+        lock: Annotated[str, option("name", "the lock", positional=True)]
+
+Kinds: name, text, int, duration (``30s`` or seconds), json, flag, count, and command (the words of
+a program to run, to the end of the line).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import fields as struct_fields
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Kind: TypeAlias = Literal["name", "text", "int", "duration", "json", "flag", "count", "command"]
+Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
+"""What must be there: each one includes those before it, but for ``session`` an agent is known."""
+
+Duration: TypeAlias = str | float
+
+
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What an operation is asked for; each field says what it means."""
+
+
+class Field(Struct, frozen=True):
+    """One field of a request, as a face sees it."""
+
+    name: str
+    kind: Kind
+    help: str
+    positional: bool
+    required: bool
+    default: Any
+
+    @property
+    def option(self) -> str:
+        """Its name on a command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether a value follows it on a command line."""
+        return self.kind not in ("flag", "count")
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One thing that can be asked for, in every face under the same words.
+
+    ``act`` carries it out; without one it belongs to the command line alone, since it is about
+    this very process or folder.  ``joins`` says whether a request needs a session that lives while
+    it runs, as a place in a queue does.
+    """
+
+    name: str
+    help: str
+    request: type[Request]
+    outcomes: tuple[type, ...]
+    needs: Need
+    act: Callable[[Fleet, Any], Any] | None = None
+    joins: Callable[[Any], bool] | None = None
+    examples: tuple[str, ...] = ()
+
+
+def option(kind: Kind, help: str, *, positional: bool = False) -> Meta:  # noqa: A002
+    """What a field of a request means, and how a face takes it."""
+    return Meta(description=help, extra={"kind": kind, "positional": positional})
+
+
+def fields(request: type[Struct]) -> tuple[Field, ...]:
+    """The fields of a request, in their order."""
+    found = []
+    for info in struct_fields(request):
+        meta = next(part for part in get_args(info.type) if isinstance(part, Meta))
+        extra = meta.extra or {}
+        default = None if info.default is NODEFAULT else info.default
+        found.append(
+            Field(
+                info.name,
+                extra["kind"],
+                meta.description or "",
+                extra["positional"],
+                info.required,
+                default,
+            )
+        )
+    return tuple(found)

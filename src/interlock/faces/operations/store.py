@@ -1,0 +1,33 @@
+"""Operations on the store itself."""
+
+from typing import TYPE_CHECKING
+
+from interlock.faces.operations.shape import Operation, Request
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Info(Request, frozen=True, kw_only=True):
+    """Facts about the store."""
+
+
+def _info(fleet: "Fleet", _request: Info) -> dict[str, object]:
+    from interlock.errors import StoreUnsuitable
+    from interlock.store import LocalStore
+
+    if isinstance(fleet.store, LocalStore):
+        return fleet.store.info()
+    raise StoreUnsuitable("this store tells nothing about itself; use its own tools")
+
+
+OPERATIONS = (
+    Operation(
+        name="store info",
+        help="facts about the store: where, how large, how durable",
+        request=Info,
+        outcomes=(dict,),
+        needs="store",
+        act=_info,
+    ),
+)
