@@ -192,7 +192,12 @@ class Locks:
                     return Decision(outcome=core.Fenced(lock=proof.lock))
             lock = states.lock(snapshot[keys.lock(command.lock)], base)
             live = yield from self.liveness(lock)
-            return core.acquire(lock, command, live, runner.clock.wall())
+            call = command
+            if lock is not None and command.token is not None and core.alive(lock.grant, live):
+                # What may be extended is the holder's session, by its own ttl and not by ours.
+                ttl = yield from _session_ttl(lock.grant.session, command.session_ttl)
+                call = replace(command, session_ttl=ttl)
+            return core.acquire(lock, call, live, runner.clock.wall())
 
         guess: dict[str, Item | None] = {}
         if not runner.capabilities.local:
