@@ -109,6 +109,10 @@ class FaultyStore:
             raise ValueError(f"there are no such faults: {unknown}; there are {FAULTS}")
         self._script = list(faults)
 
+    def sow(self, seed: int) -> None:
+        """Draw by this seed from now on."""
+        self._random = Random(seed)
+
     def revive(self) -> None:
         """Start the process again; the store kept whatever had been committed."""
         self.crashed = False

@@ -1,0 +1,84 @@
+"""Replays the log against the items, to see that everything happened once, as it was recorded.
+
+Starting from nothing, each entry must have seen what its predecessors left, and after the last
+one the items must be what the entries say, with their stamps.  A lost, doubled, reordered or
+half-done commit shows up as a complaint.  The whole log must be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from interlock.core import codec, keys
+from interlock.core.log import Entry, decode
+from interlock.store import LOG, VOID, Item, Log, Range, Store
+
+_PAGE = 1000
+
+
+def audit(store: Store, heads: int = 1) -> list[str]:
+    """Everything that log and items disagree about.
+
+    ``heads`` is how many entries of one writer may be linked by no later one: as many as it had
+    under way at once, so one for a writer that does one thing after the other.
+    """
+    entries = [(item, decode(item.value)) for item in _log(store) if item.value != VOID]
+    return [*_replay(store, entries), *_links(entries, heads)]
+
+
+def _log(store: Store) -> Iterator[Item]:
+    after = 0
+    while True:
+        ref = Log(after=after, limit=_PAGE)
+        items = store.read(ref).ranges[ref]
+        yield from items
+        if len(items) < _PAGE:
+            return
+        after = items[-1].revision
+
+
+def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
+    state: dict[str, tuple[str, Item]] = {}
+    for item, entry in entries:
+        if item.key != LOG + entry.id or item.hash != codec.digest(item.value):
+            yield f"{item.key} is not stamped by its own bytes"
+        for key, saw in entry.saw.items():
+            there = state[key][1].hash if key in state else None
+            if saw != there:
+                yield f"{entry.verb} {entry.id} saw {saw} under {key}, where {there} stood"
+        state.update({key: (digest, item) for key, digest in entry.put.items()})
+        for key in entry.deleted:
+            state.pop(key, None)
+    found = {
+        item.key: item for prefix in (keys.LOCKS, keys.SESSIONS) for item in _items(store, prefix)
+    }
+    for key in found.keys() | state.keys():
+        if key not in found or key not in state:
+            yield f"{key} is only in the {'log' if key in state else 'store'}"
+            continue
+        digest, by = state[key]
+        stamp = (found[key].entry, found[key].hash)
+        if codec.digest(found[key].value) != digest or stamp != (by.entry, by.hash):
+            yield f"{key} is not what {by.key} wrote"
+
+
+def _items(store: Store, prefix: str) -> Iterator[Item]:
+    page = Range(prefix, limit=_PAGE)
+    while items := store.read(page).ranges[page]:
+        yield from items
+        page = Range(prefix, after=items[-1].key, limit=_PAGE)
+
+
+def _links(entries: list[tuple[Item, Entry]], heads: int) -> Iterator[str]:
+    open_: dict[str, list[str]] = {}
+    known: dict[str, set[str]] = {}
+    for item, entry in entries:
+        unknown = set(entry.after) - known.setdefault(entry.writer, set())
+        if unknown:
+            yield f"{entry.id} links {unknown}, which its writer never committed before"
+        linked = [hash_ for hash_ in open_.get(entry.writer, ()) if hash_ not in entry.after]
+        open_[entry.writer] = [*linked, item.hash]
+        known[entry.writer].add(item.hash)
+    for writer, unlinked in open_.items():
+        if len(unlinked) > heads:
+            yield f"{writer} left {len(unlinked)} entries unlinked"
