@@ -48,6 +48,7 @@ class Actor:
         )
         self.name = " ".join(command[2:])
         self.pid = self._process.pid
+        self.greeting = ""
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._ears = threading.Thread(target=self._listen, daemon=True)
         self._ears.start()

@@ -98,8 +98,10 @@ def stop_inside(path: str) -> None:
     store.close()
 
 
-def commit(path: str, prefix: str, many: str) -> None:
+def commit(path: str, prefix: str, many: str, sockets: str = "allowed") -> None:
     """Commit whenever told to, and say when."""
+    if sockets == "forbidden":
+        forbid_sockets()
     store = SQLiteStore(path)
     say("ready")
     for number in range(int(many)):

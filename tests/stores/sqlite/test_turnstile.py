@@ -1,0 +1,225 @@
+"""Processes queue for the write in order; one that stands still is named to those behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+from tests.processes.helpers import Actor, Cast, until
+from tests.stores.sqlite.actors import increase, put
+
+from interlock.errors import StoreBusy
+from interlock.stores.sqlite import SQLiteStore
+
+
+def counted(store: SQLiteStore) -> int:
+    item = store.read("counter")["counter"]
+    return 0 if item is None else int(item.value)
+
+
+def standing(cast: Cast, path: str) -> Actor:
+    """A process that stands still inside of its commit."""
+    actor = cast.start("stop_inside", path)
+    actor.frozen()
+    return actor
+
+
+def race(cast: Cast, path: str, processes: int, seconds: float) -> list[int]:
+    """How often each process got through."""
+    actors = [cast.start("count", path, seconds) for _ in range(processes)]
+    for actor in actors:
+        assert actor.hear() == "ready"
+    for actor in actors:
+        actor.tell()
+    shares = [int(actor.hear()) for actor in actors]
+    for actor in actors:
+        actor.finish()
+    return shares
+
+
+def test_eight_processes_lose_nothing_and_get_fair_shares(path: str, cast: Cast) -> None:
+    shares = race(cast, path, 8, 2.0)
+    store = SQLiteStore(path)
+    assert counted(store) == sum(shares) == store.info()["revision"] == store.info()["entries"]
+    assert min(shares) >= sum(shares) / len(shares) / 2, shares
+    store.close()
+
+
+def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
+    path: str, cast: Cast
+) -> None:
+    store = SQLiteStore(path, patience=0.5)
+    store.transact(increase)
+    stuck = standing(cast, path)
+    waiting = [cast.start("count", path, 0) for _ in range(2)]
+    said = f"process {stuck.pid} has held the store up for 0.5 s.*kill -CONT {stuck.pid}"
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(StoreBusy, match=said) as caught:
+            store.transact(increase)
+        assert "\n" not in str(caught.value)
+    assert 0.9 < time.monotonic() - began < 10
+    assert counted(store) == 1, "reading goes on beside it"
+    stuck.thaw()
+    assert stuck.hear() == "done"
+    stuck.finish()
+    store.transact(increase)
+    assert counted(store) == 3
+    for actor in waiting:
+        actor.tell()
+        actor.finish()
+    store.close()
+
+
+def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
+    path: str, cast: Cast
+) -> None:
+    store = SQLiteStore(path, patience=1.5)
+    stuck = standing(cast, path)
+
+    async def main() -> float:
+        beats = [time.monotonic()]
+        late = asyncio.gather(
+            *(store.transact_async(increase) for _ in range(20)), return_exceptions=True
+        )
+        while not late.done():
+            await asyncio.sleep(0.01)
+            beats.append(time.monotonic())
+            assert counted(store) == 0
+        answers = await late
+        assert {type(answer) for answer in answers} == {StoreBusy}
+        assert f"process {stuck.pid} " in str(answers[0])
+        stuck.thaw()
+        await asyncio.gather(*(store.transact_async(increase) for _ in range(20)))
+        return max(after - before for before, after in pairwise(beats))
+
+    assert asyncio.run(main()) < 1.0, "the loop was never held up for as long as the commits"
+    assert stuck.hear() == "done"
+    assert counted(store) == 21, "what was refused never happened"
+    store.close()
+
+
+def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path)
+    stuck = standing(cast, path)
+    threads = [threading.Thread(target=store.transact, args=(increase,)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(store._writer._queue) == 5)
+    stuck.thaw()
+    for thread in threads:
+        thread.join(20)
+    assert stuck.hear() == "done"
+    assert counted(store) == 6
+    store.close()
+
+
+def test_a_killed_process_frees_its_turn_at_once(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path)
+    stuck = standing(cast, path)
+    thread = threading.Thread(target=store.transact, args=(increase,))
+    thread.start()
+    until(lambda: store._writer._queue)
+    began = time.monotonic()
+    stuck.kill()
+    thread.join(20)
+    assert time.monotonic() - began < 5, "long before anybody's patience ends"
+    assert counted(store) == 1, "half a commit is none"
+    store.close()
+
+
+def test_a_killed_waiter_does_not_hold_up_those_behind_it(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path)
+    stuck = standing(cast, path)
+    waiters = [cast.start("count", path, 0.01) for _ in range(3)]
+    for waiter in waiters:
+        assert waiter.hear() == "ready"
+        waiter.tell()
+    until(lambda: all(waiter.state() == "S" for waiter in waiters))
+    thread = threading.Thread(target=store.transact, args=(increase,))
+    thread.start()
+    until(lambda: store._writer._queue)
+    for waiter in waiters[:2]:
+        waiter.kill()
+    stuck.thaw()
+    thread.join(20)
+    assert not thread.is_alive()
+    done = int(waiters[2].hear())
+    assert stuck.hear() == "done"
+    assert counted(store) == 2 + done
+    store.close()
+
+
+def test_a_process_that_stands_still_at_the_gate_is_named_too(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path, patience=0.4)
+    stuck = standing(cast, path)
+    waiter = cast.start("count", path, 0.01)
+    assert waiter.hear() == "ready"
+    waiter.tell()
+    gate = store._turnstile
+    until(lambda: _at_the_gate(gate._gate) == waiter.pid)
+    waiter.freeze()
+    stuck.kill()
+    with pytest.raises(StoreBusy, match=f"process {waiter.pid} "):
+        store.transact(increase)
+    waiter.thaw()
+    assert int(waiter.hear()) >= 1
+    waiter.finish()
+    store.transact(increase)
+    store.close()
+
+
+def _at_the_gate(descriptor: int) -> int:
+    inode = os.fstat(descriptor).st_ino
+    with open("/proc/locks", encoding="ascii") as file:
+        rows = [line.split() for line in file if "->" not in line]
+    return next((int(row[4]) for row in rows if row[5].endswith(f":{inode}")), 0)
+
+
+def test_commits_go_on_when_somebody_removes_the_folder_of_the_queue(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path)
+    store.transact(increase)
+    shutil.rmtree(path + "-bells")
+    store.transact(increase)
+    shares = race(cast, path, 2, 0.2)
+    store.transact(increase)
+    assert counted(store) == 3 + sum(shares)
+    store.close()
+
+
+def test_after_the_folder_was_removed_old_and_new_processes_queue_together_again(
+    path: str, cast: Cast
+) -> None:
+    old = SQLiteStore(path, patience=0.5)
+    old.transact(increase)
+    shutil.rmtree(path + "-bells")
+    stuck = standing(cast, path)
+    with pytest.raises(StoreBusy, match=f"process {stuck.pid} "):
+        old.transact(increase)  # at the new files, as everybody
+    stuck.thaw()
+    assert stuck.hear() == "done"
+    old.transact(increase)
+    assert counted(old) == 3
+    old.close()
+
+
+def test_two_stores_of_one_process_take_turns_as_well(path: str) -> None:
+    stores = [SQLiteStore(path) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda s=store: [s.transact(increase) for _ in range(50)])
+        for store in stores
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counted(stores[0]) == 200
+    stores[0].transact(lambda _: put("a"))
+    assert stores[3].read("a")["a"] is not None
+    for store in stores:
+        store.close()
