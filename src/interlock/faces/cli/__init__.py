@@ -1,9 +1,10 @@
 """The command line, derived from the table of operations.
 
-main.py     from argv to an exit status
+main.py     the entry point
+command.py  one command, from its words to its exit status
 parse.py    words to a typed request; our own, because argparse alone costs a third of a command
 help.py     what ``--help`` says, and what was probably meant
 connect.py  under which session a command acts
 child.py    a program that must not outlive its grant
-run.py init.py doctor.py agent.py record.py   what is special to one command
+run.py init.py doctor.py agent.py record.py shows.py   what is special to one command
 """

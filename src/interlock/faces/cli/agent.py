@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import connected
-from interlock.faces.cli.main import answer, note
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.agent import Join
 from interlock.faces.render import lasting

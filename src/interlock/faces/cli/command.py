@@ -1,4 +1,4 @@
-"""From argv to an exit status.
+"""One command, from its words to its exit status.
 
 0 done, 1 an ordinary no, 2 bad input, 3 not allowed, 4 trouble with the store: the outcome's class
 or the error's class says which.  Whatever goes wrong is one line that says what to do.
@@ -6,15 +6,14 @@ or the error's class says which.  Whatever goes wrong is one line that says what
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from interlock.errors import BadInput, InterlockError
 from interlock.faces import operations
-from interlock.faces.cli.parse import Parsed, parse, split, usage
+from interlock.faces.cli.parse import Parsed, parse, split
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -40,21 +39,6 @@ class Stopped(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.exit_status = 128 + signum
-
-
-def main() -> NoReturn:
-    """The command; ends the process without the interpreter's farewell, which costs 3 ms."""
-    # What a command imports is never garbage: looking for some costs more than it finds.
-    gc.set_threshold(50_000, 20, 20)
-    status = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        status = BROKEN_PIPE
-    if "multiprocessing" in sys.modules:
-        sys.exit(status)
-    os._exit(status)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -153,7 +137,7 @@ def _table(parsed: Parsed) -> int:
     from interlock.faces.cli.connect import connected
 
     assert parsed.operation.act is not None  # noqa: S101 - all others are special
-    if parsed.operation.joins is not None:
+    if parsed.operation.joins is not None and parsed.operation.joins(parsed.request):
         stoppable()
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
@@ -227,6 +211,3 @@ def _log(verbose: int) -> None:
 
     level = logging.DEBUG if verbose > 1 else logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="interlock: %(message)s")
-
-
-__all__ = ["answer", "failed", "main", "note", "run", "usage", "write", "write_json"]

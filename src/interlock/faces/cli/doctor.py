@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from interlock import places
 from interlock.errors import InterlockError
+from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity
-from interlock.faces.cli.main import answer
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Check, Diagnosis
 from interlock.faces.render import lasting

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from interlock import places
 from interlock.errors import BadInput, StoreMissing, StoreReadOnly
+from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity
-from interlock.faces.cli.main import answer
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Created, Exists
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from interlock.core.log import Line
+from interlock.faces.cli.command import answer, colourful, stoppable, write, write_json
 from interlock.faces.cli.connect import connected
-from interlock.faces.cli.main import answer, colourful, stoppable, write, write_json
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.record import Entries, Log
 from interlock.faces.render import render

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from interlock.core import words
 from interlock.errors import BadInput, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
+from interlock.faces.cli.command import Stopped, answer, note
 from interlock.faces.cli.connect import Identity
-from interlock.faces.cli.main import Stopped, answer, note
 from interlock.faces.cli.parse import Parsed, usage
 
 if TYPE_CHECKING:
