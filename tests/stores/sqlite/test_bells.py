@@ -16,6 +16,7 @@ from tests.stores.sqlite.actors import put
 
 from interlock.store import Change, Resync
 from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.watch import Rows
 
@@ -115,7 +116,9 @@ def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_backstop")
 @pytest.mark.parametrize(
-    "prefix", ["", "log/", "k/%2F", "k/" + "x" * 300, "k/" + "é" * 150, "a\\b"]
+    "prefix",
+    ["", "log/", "k/%2F", "k/" + "x" * 300, "k/" + "é" * 150, "a\\b"],
+    ids=["all", "log", "escaped", "long", "wide", "backslash"],
 )
 def test_any_prefix_can_be_watched(store: SQLiteStore, prefix: str) -> None:
     watch = store.watch(prefix, 0)
