@@ -18,15 +18,13 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
-from interlock.errors import InterlockError, Lost
-from interlock.places import find_store, settings
+from interlock.errors import InterlockError
+from interlock.opening import open_desk
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
-from interlock.services.held import Holding, Terms, take
+from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.services.runner import Runner
 from interlock.services.steps import Op, drive_async
 from interlock.store import Store
-from interlock.stores import open_store
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -76,26 +74,8 @@ class Record(_Noun[RecordCalls]):
     follow = awaited(RecordCalls.follow)
 
 
-class Held:
+class Held(HeldLock):
     """A lock in our hands."""
-
-    def __init__(self, holding: Holding) -> None:
-        self._holding = holding
-
-    @property
-    def token(self) -> int:
-        """The fencing token: pass it on to whatever the lock protects."""
-        return self._holding.grant.token or 0
-
-    @property
-    def outcome(self) -> object:
-        """How we got it: Acquired or Reclaimed."""
-        return self._holding.grant
-
-    @property
-    def lost(self) -> bool:
-        """Whether we may no longer rely on it; costs nothing, ask often."""
-        return self._holding.lost()
 
     def check(self) -> Awaitable[Proof]:
         """Ask the store whether we still hold; raises Lost if not.
@@ -108,10 +88,6 @@ class Held:
     def release(self) -> Awaitable[ReleaseOutcome]:
         """Give it back before the block ends."""
         return drive_async(self._holding.release(), self._holding.desk.store)
-
-    def over(self) -> Lost:
-        """The error that says that it is no longer ours."""
-        return self._holding.over()
 
 
 class LockBlock:
@@ -257,18 +233,13 @@ async def connect(
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     """
-    if store is None:
-        store = open_store(url) if url else open_store(find_store(), create=False)
+    desk = open_desk(url, agent, trace=trace, grant_ttl=grant_ttl, clock=clock, store=store)
     try:
-        runner = Runner(store, clock=clock)
-        desk = Desk(store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl)
-        fleet = Fleet(desk)
-        if session is not None:
-            await drive_async(desk.resume(session), store)
-        elif agent is not None and join:
-            await drive_async(desk.join(ttl), store)
-            fleet.keep()
+        await drive_async(desk.begin(session, ttl if join else None), desk.store)
     except BaseException:
-        store.close()
+        desk.store.close()
         raise
+    fleet = Fleet(desk)
+    if desk.session_lease is not None:
+        fleet.keep()
     return fleet

@@ -18,9 +18,9 @@ The contract
 
 Revisions are integers that strictly increase with each commit.  Liveness keys are those under
 ``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
-the engine's own clock, and a lapse is no change that a watch would see.  A quiet Txn (renewals, cursors) writes no entry and
-wakes nobody; the stamp of an item names the last *recorded* write.  A signal wakes the watchers
-of a key without storing anything under it.
+the engine's own clock, and a lapse is no change that a watch would see.  A quiet Txn (renewals,
+cursors) writes no entry and wakes nobody; the stamp of an item names the last *recorded* write.
+A signal wakes the watchers of a key without storing anything under it.
 
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
 (``gc=False``): with many commits in flight that is a tenth of the time.

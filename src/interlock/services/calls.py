@@ -54,6 +54,13 @@ class Desk:
         self.trace = trace or self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 
+    def begin(self, session: str | None, ttl: float | None) -> Op[None]:
+        """Resume the session that was named, or join if we have a name and are to live by a ttl."""
+        if session is not None:
+            yield from self.resume(session)
+        elif self._agent is not None and ttl is not None:
+            yield from self.join(ttl)
+
     def join(self, ttl: float) -> Op[None]:
         """Begin a session of our own, and keep it alive."""
         who = self.me().who

@@ -84,6 +84,32 @@ class Holding:
         )
 
 
+class HeldLock:
+    """A lock in our hands, as far as it can be looked at without asking the store."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to whatever the lock protects."""
+        return self._holding.grant.token or 0
+
+    @property
+    def outcome(self) -> core.Granted:
+        """How we got it: Acquired or Reclaimed."""
+        return self._holding.grant
+
+    @property
+    def lost(self) -> bool:
+        """Whether we may no longer rely on it; costs nothing, ask often."""
+        return self._holding.lost()
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return self._holding.over()
+
+
 def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
     """Acquire for a ``with`` block, which cannot return a no: it raises."""
     clock = desk.runner.clock
