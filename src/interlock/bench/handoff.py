@@ -57,7 +57,8 @@ def compete(path: str, processes: int, seconds: float) -> list[list[Turn]]:
     """Real processes that take one lock in turns; returns the turns of each."""
     interlock.connect(path).close()
     begin = time.monotonic() + 0.5 + 0.1 * processes
-    command = [sys.executable, "-m", "interlock.bench.handoff", path, str(begin), str(seconds)]
+    program = "import sys; from interlock.bench.handoff import work; work(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, path, str(begin), str(seconds)]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]  # noqa: S603
     try:
         outputs = [worker.communicate(timeout=seconds + 120)[0] for worker in workers]
@@ -68,8 +69,9 @@ def compete(path: str, processes: int, seconds: float) -> list[list[Turn]]:
     return [msgspec.json.decode(output, type=list[Turn]) for output in outputs]
 
 
-def work(path: str, begin: float, seconds: float) -> None:
+def work(path: str, start: str, duration: str) -> None:
     """A worker: join, wait for the others, then take turns until the time is over."""
+    begin, seconds = float(start), float(duration)
     turns: list[Turn] = []
     with interlock.connect(path, agent=f"bench:{os.getpid()}") as fleet:
         time.sleep(max(0.0, begin - time.monotonic()))
@@ -80,7 +82,3 @@ def work(path: str, begin: float, seconds: float) -> None:
                 released = time.monotonic()
             turns.append(Turn(token, acquired, released))
     sys.stdout.buffer.write(msgspec.json.encode(turns))
-
-
-if __name__ == "__main__":
-    work(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))
