@@ -116,8 +116,7 @@ def _already_free(outcome: locks.AlreadyFree, paint: Paint) -> str:
 
 
 def _not_owner(outcome: locks.NotOwner, paint: Paint) -> str:
-    hint = "give the --token that you got, or its session"
-    return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} has it; {hint}"
+    return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} has it"
 
 
 def _shown(lock: Shown, paint: Paint) -> str:
@@ -209,13 +208,15 @@ def _entries(outcome: Entries, paint: Paint) -> str:
 
 
 def _why(outcome: Why, paint: Paint) -> str:
+    if not outcome.blocked:
+        word = paint("green", "not blocked")
+        return f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
     facts = [
-        ("thing", outcome.thing),
-        ("state", paint("yellow", "blocked") if outcome.blocked else paint("green", "not blocked")),
+        ("thing", f"{outcome.thing} is {paint('yellow', 'blocked')}"),
         ("because", outcome.because),
         ("since", ago(outcome.since)),
         ("waiting", ", ".join(outcome.waiters)),
-        ("clears when" if outcome.blocked else "do", outcome.clear),
+        ("clears when", outcome.clear),
     ]
     return "\n".join(columns([fact for fact in facts if fact[1]]))
 

@@ -50,7 +50,7 @@ class Desk:
         self.record = Record()
         self.keeper = Keeper(self.sessions, self.runner.clock)
         self.session_lease: Lease | None = None
-        self._agent = None if agent is None else words.name(agent, "agent")
+        self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = trace or self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 
@@ -149,7 +149,7 @@ class LockCalls(Calls):
             ttl = GRANT_TTL
         return self.desk.locks.acquire(
             seat,
-            words.name(name, "lock"),
+            words.name(name, "lock name"),
             ttl=None if ttl is None else words.lease(ttl, least),
             max_hold=None if max_hold is None else words.lease(max_hold, least, "max_hold"),
             metadata=words.metadata(metadata),
@@ -161,13 +161,13 @@ class LockCalls(Calls):
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
         who = self.desk.me().who
-        return self.desk.locks.release(who, words.name(name, "lock"), token=token)
+        return self.desk.locks.release(who, words.name(name, "lock name"), token=token)
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
         seat = self.desk.me()
         return self.desk.locks.heartbeat(
-            seat.who, words.name(name, "lock"), token=token, session_ttl=seat.session_ttl
+            seat.who, words.name(name, "lock name"), token=token, session_ttl=seat.session_ttl
         )
 
     def list(self) -> Op[tuple[Shown, ...]]:
@@ -176,7 +176,7 @@ class LockCalls(Calls):
 
     def show(self, name: str) -> Op[Shown]:
         """One lock: its holder, its token, its queue."""
-        return self.desk.locks.show(words.name(name, "lock"))
+        return self.desk.locks.show(words.name(name, "lock name"))
 
     def check(self, proof: locks.Proof) -> Op[bool]:
         """Whether the grant of a proof still holds."""
@@ -212,7 +212,7 @@ class AgentCalls(Calls):
 
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
-        words.name(name, "agent")
+        words.name(name, "agent name")
         found = yield from self.desk.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))
 

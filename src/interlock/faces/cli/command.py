@@ -141,7 +141,11 @@ def _table(parsed: Parsed) -> int:
         stoppable()
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
-    return answer(parsed, outcome)
+        you = fleet.calls.desk.seat.who.agent
+    status = answer(parsed, outcome)
+    if status == 1 and you and getattr(outcome, "holder", "") == you and not parsed.common.json:
+        note(f"{you} is you: give the --token of that grant, or work in a session (agent join)")
+    return status
 
 
 def _special(place: str) -> Callable[[Parsed], int]:
@@ -156,9 +160,10 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
     """Help, the version, or a question about what was meant."""
     from interlock.faces.cli import help as texts
 
-    if name.partition(" ")[0] == "help":
-        return _run([*name.split(" ")[1:], *words, "--help"])
-    asked = "-h" in words or "--help" in words
+    if name == "help":
+        return _run([*words, "--help"])
+    asked = "-h" in words or "--help" in words or name.endswith(" help")
+    name = name.removesuffix(" help")
     if "--version" in words and not name:
         from interlock.version import __version__
 

@@ -28,6 +28,8 @@ class Identity:
         self.store = common.store
         if common.store == "":
             raise BadInput("--store is empty; give a path, or leave it out")
+        if common.store == "memory:":
+            raise BadInput("memory: is gone when this command ends; name a file")
         trace = _either(common.trace, "INTERLOCK_TRACE")
         self.trace = words.name(trace, "trace") if trace else ""
 
@@ -42,18 +44,33 @@ def connected(parsed: Parsed) -> Fleet:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     if operation.needs == "agent" and not identity.session and not identity.agent:
         raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+    joins = operation.joins is not None and operation.joins(parsed.request)
     if identity.session:
         try:
-            return connect(agent=identity.agent, session=identity.session, **common)
+            fleet = connect(agent=identity.agent, session=identity.session, **common)
         except Lapsed:
             if operation.needs != "store":
                 raise
-    joins = operation.joins is not None and operation.joins(parsed.request)
+        else:
+            return _kept(fleet) if joins else fleet
     if not joins:
         return connect(agent=identity.agent, join=False, **common)
     from interlock.services.calls import GRANT_TTL
 
     return connect(agent=identity.agent, grant_ttl=GRANT_TTL, **common)
+
+
+def _kept(fleet: Fleet) -> Fleet:
+    """Beat for the session that we speak for, for as long as we wait in its name."""
+    from interlock.core import keys
+    from interlock.core.decision import Write
+
+    desk = fleet.calls.desk
+    who = desk.me().who
+    write = Write(keys.live(who.session), {"agent": who.agent}, desk.seat.session_ttl)
+    desk.keeper.keep(write, desk.runner.clock.monotonic())
+    fleet.keep()
+    return fleet
 
 
 def _either(given: str | None, variable: str) -> str | None:

@@ -17,7 +17,16 @@ _METAVARS = {
     "json": "JSON",
     "command": "CMD",
 }
-_WIDTH = 26
+_NAMED = {"store": "URL", "session": "ID", "trace": "ID"}
+_HABITS = {
+    "heartbeat": "lock beat",
+    "ls": "lock list",
+    "ps": "agent list",
+    "status": "doctor",
+    "unlock": "lock release",
+}
+_LEFT = 24
+_RIGHT = 54
 
 
 def overview() -> str:
@@ -50,9 +59,10 @@ def one(operation: Operation) -> str:
     """Everything about one operation."""
     own = fields(operation.request)
     places = [field for field in own if field.positional]
-    usage = " ".join(_shown(field) for field in places)
+    before = [field for field in places if field.kind != "command"]
+    usage = [operation.name, *map(_shown, before), "[options]", *map(_shown, places[len(before) :])]
     lines = [
-        f"usage: interlock {operation.name} {usage}".rstrip() + " [options]",
+        f"usage: interlock {' '.join(usage)}",
         "",
         operation.help[0].upper() + operation.help[1:] + ".",
         "",
@@ -69,16 +79,24 @@ def one(operation: Operation) -> str:
 
 
 def meant(name: str) -> str:
-    """The operation that comes closest to these words, as a question; empty if none does."""
+    """The operations that come closest to these words, as a question; empty if none does."""
     from difflib import get_close_matches
 
-    words = name.split(" ")
+    word = name.partition(" ")[0]
     names = operations.names()
-    verbs = {known.rpartition(" ")[2]: known for known in reversed(names)}
-    for text, known in ((name, names), (words[0], [*verbs, *operations.NOUNS])):
-        if close := get_close_matches(text, known, 1, 0.7):
-            return f"did you mean '{verbs.get(close[0], close[0])}'?"
-    return ""
+    if word in _HABITS:
+        return _question([_HABITS[word]])
+    if word in operations.NOUNS:
+        return _question(get_close_matches(name, names, 1, 0.7)) or f"see 'interlock {word} --help'"
+    if close := get_close_matches(word, (*operations.INDEX[""], *operations.NOUNS), 1, 0.8):
+        return _question(close)
+    verbs = get_close_matches(word, {known.rpartition(" ")[2] for known in names}, 1, 0.7)
+    return _question([known for known in names if known.rpartition(" ")[2] in verbs])
+
+
+def _question(names: Sequence[str]) -> str:
+    choice = " or ".join(f"'{name}'" for name in names[:3])
+    return f"did you mean {choice}?" if choice else ""
 
 
 def _listed(verbs: Iterable[str], noun: str) -> list[str]:
@@ -92,13 +110,16 @@ def _common() -> list[str]:
 
 
 def _line(left: str, right: str) -> str:
-    if len(left) < _WIDTH - 2:
-        return f"  {left:<{_WIDTH - 2}}{right}"
-    return f"  {left}\n{' ' * _WIDTH}{right}"
+    from textwrap import wrap
+
+    lines = wrap(right, _RIGHT)
+    first = f"  {left:<{_LEFT - 2}}{lines[0]}"
+    return "\n".join([first, *(" " * _LEFT + line for line in lines[1:])])
 
 
 def _option(field: Field) -> str:
-    return f"{field.option} {_METAVARS[field.kind]}" if field.takes_value else field.option
+    value = _NAMED.get(field.name) or _METAVARS.get(field.kind)
+    return f"{field.option} {value}" if field.takes_value else field.option
 
 
 def _shown(field: Field) -> str:
@@ -127,4 +148,4 @@ def _words(operation: Operation) -> Sequence[str]:
     if not by_status:
         return []
     shown = "; ".join(f"{status} {', '.join(words)}" for status, words in by_status.items())
-    return [f"exit status: {shown}; 2 bad input; 3 not allowed; 4 trouble with the store"]
+    return [f"exit status: {shown};", "  2 bad input; 3 not allowed; 4 trouble with the store"]

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 
 from interlock import places
-from interlock.errors import BadInput, StoreMissing, StoreReadOnly
+from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity
 from interlock.faces.cli.parse import Parsed
@@ -18,8 +18,6 @@ def init(parsed: Parsed) -> int:
     from interlock.stores import open_store
 
     named = Identity(parsed.common).store or os.environ.get("INTERLOCK_STORE")
-    if named == "memory:":
-        raise BadInput("memory: is gone when this command ends; name a file")
     url = named or _folder()
     outcome: type[Created | Exists] = Exists
     try:

@@ -175,7 +175,9 @@ def value(field: Field, text: str) -> object:
     if field.kind == "json":
         try:
             return msgspec.json.decode(text.encode())
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        except UnicodeEncodeError:
+            raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
+        except (msgspec.DecodeError, RecursionError) as error:
             hint = "quote it for the shell, as in '{\"a\": 1}'"
             raise BadInput(f"{what} is not JSON ({error}); {hint}") from None
     return text

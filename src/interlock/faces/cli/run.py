@@ -54,7 +54,7 @@ def lock_run(parsed: Parsed) -> int:
         metadata=request.metadata,
         given=(),
     )
-    words.name(request.lock, "lock")
+    words.name(request.lock, "lock name")
     guard = _Guard(parsed)
     environment: dict[str, str] = {}
     holding: list[Holding] = []

@@ -28,7 +28,9 @@ class Acquire(Request, frozen=True, kw_only=True):
     lock: Lock
     ttl: Annotated[
         Duration | None,
-        option("duration", "the grant lives so long unless renewed; 15m, or as long as a session"),
+        option(
+            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
+        ),
     ] = None
     wait: Wait = 0.0
     max_hold: MaxHold = None
