@@ -50,7 +50,6 @@ class Writer:
         self._gathered: list[Job] = []
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._entering = False
         self._slow = False
 
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
@@ -113,7 +112,10 @@ class Writer:
             return
         try:
             # The loop may do a quick commit itself; a slow disk is left to the thread.
-            if self._slow or not self._at_once(jobs):
+            started = time.monotonic()
+            at_once = not self._slow and self._at_once(jobs)
+            self._slow = self._slow or _slow(started, jobs)
+            if not at_once:
                 self._hand_over(jobs)
                 loop.call_later(self._patience, self._give_up, jobs)
                 return
@@ -123,7 +125,7 @@ class Writer:
 
     def _at_once(self, jobs: Sequence[Job]) -> bool:
         """Run the jobs here and now if nobody else waits, in this process or in another."""
-        if self._queue or self._entering or not self._right.acquire(blocking=False):
+        if self._queue or not self._right.acquire(blocking=False):
             return False
         try:
             if not self._turnstile.try_enter():
@@ -152,11 +154,12 @@ class Writer:
 
     def _serve(self) -> None:
         while self._wait_for_jobs():
-            self._entering = True
-            self._turnstile.enter()
-            if self._closed:
-                break
+            # The right first: the turn belongs to the process, so two threads would share it,
+            # and the first to leave would leave for both.
             with self._right:
+                self._turnstile.enter()
+                if self._closed:
+                    break
                 jobs = self._next_batch()
                 started = time.monotonic()
                 try:
@@ -165,8 +168,7 @@ class Writer:
                     _fail(jobs, error)
                 finally:
                     self._turnstile.leave()
-                    self._entering = False
-                self._slow = time.monotonic() - started > SLOW + 0.0002 * len(jobs)
+                self._slow = _slow(started, jobs)
                 touched = self._engine.take_touched()
             _answer(jobs)
             self._engine.ring(touched)
@@ -252,6 +254,10 @@ class Writer:
         for job in jobs:
             if job.error is None:
                 self._group((job,), patient=True)
+
+
+def _slow(started: float, jobs: Sequence[Job]) -> bool:
+    return time.monotonic() - started > SLOW + 0.0002 * len(jobs)
 
 
 def _fail(jobs: Sequence[Job], error: Exception) -> None:
