@@ -4,6 +4,10 @@ Waiting: the wait is committed first (so that it survives nothing but is seen by
 the waiter sleeps on a signal of its own.  Whoever releases hands over in the same commit and
 signals just the successor.  A lapse is no signal, so each waiter also sets a timer for the moment
 when the holder's liveness may lapse, a little later for each place in the queue.
+
+Only the successor is woken by a hand-over.  If it dies with the lock, those behind it still have
+the timer of the holder before, which may be minutes away; so nobody sleeps for long without a
+look: a second at the head of the queue, five seconds at its end.
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ Settled: TypeAlias = core.Acquired | core.Reclaimed | core.Busy | core.Gone
 
 _WAITERS_AT_ONCE = 16
 _BEHIND_EACH_OTHER = 0.02
+_NAP = 1.0
+_LONGEST_NAP = 5.0
 _ALIVE = Item("", b"", 0, 0)
 
 
@@ -219,8 +225,8 @@ class Locks:
         watch = yield Open(keys.wake(command.grant), revision)
         try:
             while True:
-                lock, lapse = yield from self._look_at(command, base)
-                if lock is None or lock.grant.id == command.grant or lapse is None:
+                nap = yield from self._look_at(command, base)
+                if nap is None:
                     found = yield from self._decide(core.look, seat, command, base)
                     if not isinstance(found, core.Waiting):
                         return (yield from self._confirm(seat, command, found))
@@ -229,24 +235,28 @@ class Locks:
                 if left <= 0:
                     final = yield from self._decide(core.withdraw, seat, command, base)
                     return (yield from self._confirm(seat, command, final))
-                yield Take(watch, min(left, lapse))
+                yield Take(watch, min(left, nap))
         finally:
             watch.close()
 
-    def _look_at(
-        self, command: core.Acquire, base: int
-    ) -> Op[tuple[core.Lock | None, float | None]]:
-        """The lock as it stands, and how long its holder certainly lives; None if it is stale."""
+    def _look_at(self, command: core.Acquire, base: int) -> Op[float | None]:
+        """How long we may sleep; None if there is something to decide.
+
+        That is a free or stale lock, our turn, or a turn that came and went while we were away.
+        """
         snapshot: Snapshot = yield Read(keys.lock(command.lock))
         lock = states.lock(snapshot[keys.lock(command.lock)], base)
-        if lock is None or lock.grant.id == command.grant:
-            return lock, None
+        if lock is None:
+            return None
+        place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), None)
+        if place is None:
+            return None
         live: Snapshot = yield Read(*lock.grant.live)
         left = _expires_in(live.items)
         if left is None:
-            return lock, None
-        place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), 0)
-        return lock, left + place * _BEHIND_EACH_OTHER + 0.001
+            return None
+        lapse = left + place * _BEHIND_EACH_OTHER + 0.001
+        return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
     def _decide(
         self, decide: Callable[..., Decision[T]], seat: Seat, command: core.Acquire, base: int
