@@ -63,6 +63,10 @@ class Actor:
             raise AssertionError(f"{self.name} ended: {self.errors()}")
         return line
 
+    def said(self) -> bool:
+        """Whether it said something that we have not heard yet."""
+        return not self._lines.empty()
+
     def rest(self, within: float = PATIENCE) -> list[str]:
         """All lines up to its end, which must be a good one."""
         self.finish(within)

@@ -1,0 +1,206 @@
+"""What processes do with locks in these tests: ``python actors.py NAME ARGUMENT...``.
+
+What an actor has been told by the store it notes in a file of its own, one line at a time, so that
+nothing that it was told is forgotten when it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import interlock
+from interlock import aio
+from interlock.errors import InterlockError, Lapsed, Lost, StoreTrouble, Unavailable
+from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite.watch import SQLiteWatch
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+
+
+def wait() -> str:
+    return sys.stdin.readline().strip()
+
+
+class Notes:
+    """A file that survives its writer."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, *words: object) -> None:
+        os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
+
+
+def fight(path: str, notes: str, locks: str, terms: str, ends: str) -> None:
+    """Take one of the locks, again and again, until the time is over."""
+    dice = random.Random(os.getpid())
+    book = Notes(notes)
+    names = locks.split(",")
+    ttl, think = map(float, terms.split(","))
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+    say("ready")
+    while time.monotonic() < float(ends):
+        try:
+            _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
+        except Lapsed:
+            fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+        except (Unavailable, StoreTrouble) as error:
+            book.write("no", type(error).__name__)
+    say("over")
+
+
+def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think: float) -> None:
+    held = fleet.lock(name, ttl=ttl, wait=5).__enter__()
+    begin = time.monotonic()
+    book.write("got", name, held.token, fleet.session)
+    if think:
+        time.sleep(think)
+    end = time.monotonic()
+    book.write("had", name, held.token, begin, end, "lost" if held.lost else "kept")
+    outcome = held.release()
+    book.write("gave", name, held.token, type(outcome).__name__, fleet.session)
+
+
+def zombie(path: str, ttl: str) -> None:
+    """Hold a lock, be stopped for too long, and then try everything that is too late."""
+    fleet = interlock.connect(path, agent="zombie", ttl=30)
+    held = fleet.lock("merge", ttl=float(ttl)).__enter__()
+    proof = held.check()
+    say(held.token)
+    wait()
+    say("lost", held.lost)
+    say("beat", type(fleet.locks.heartbeat("merge", token=held.token)).__name__)
+    say("commit", type(fleet.locks.acquire("other", given=[proof])).__name__)
+    say("release", type(fleet.locks.release("merge", token=held.token)).__name__)
+    try:
+        held.check()
+        say("check", "worked")
+    except Lost as error:
+        say("check", type(error).__name__)
+    fleet.close()
+
+
+def hold(path: str, ttl: str, way: str) -> None:
+    """Hold a lock, and say when we knew that it was lost."""
+    store = SQLiteStore(path, patience=3)
+    if way == "async":
+        asyncio.run(_hold_async(store, float(ttl)))
+        return
+    fleet = interlock.connect(agent="holder", store=store, ttl=30)
+    try:
+        with fleet.lock("merge", ttl=float(ttl), interrupt=way == "interrupt") as held:
+            say("held", held.token)
+            try:
+                while not held.lost:
+                    time.sleep(0.001)
+                if way == "interrupt":
+                    time.sleep(20)
+            finally:
+                say("stopped", time.monotonic())
+    except Lost as error:
+        say("raised", type(error).__name__)
+    fleet.store.close()
+
+
+async def _hold_async(store: SQLiteStore, ttl: float) -> None:
+    fleet = await aio.connect(agent="holder", store=store, ttl=30)
+    try:
+        async with fleet.lock("merge", ttl=ttl) as held:
+            say("held", held.token)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                say("stopped", time.monotonic())
+    except Lost as error:
+        say("raised", type(error).__name__)
+    store.close()
+
+
+def acquire(path: str, lock: str, ttl: str) -> None:
+    """Wait for a lock, say when it came, and give it back when told to."""
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+    say("ready")
+    with fleet.lock(lock, ttl=float(ttl)) as held:
+        say(held.token, time.monotonic())
+        wait()
+    fleet.close()
+
+
+def stop_inside(path: str) -> None:
+    """Stand still in the middle of a commit."""
+    store = SQLiteStore(path)
+    store.transact(lambda _: os.kill(os.getpid(), signal.SIGSTOP))
+    store.close()
+
+
+def die_waiting(path: str, lock: str, ttl: str, step: str, when: str) -> None:
+    """Wait for a lock, and be killed at the given step to the store, before or after it."""
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=float(ttl))
+    left = [int(step)]
+
+    def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = call(*arguments, **named)
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        return wrapped
+
+    store: Any = fleet.store
+    for name in ("read", "transact", "watch"):
+        setattr(store, name, deadly(getattr(store, name)))
+    SQLiteWatch.take = deadly(SQLiteWatch.take)  # type: ignore[method-assign]
+    with fleet.lock(lock, ttl=float(ttl)) as held:
+        say("got", held.token)
+        left[0] = 0
+    say("gave")
+
+
+def busy(path: str, notes: str) -> None:
+    """Change as much as possible until killed."""
+    book = Notes(notes)
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=5)
+    say("ready")
+    dice = random.Random(os.getpid())
+    for number in range(1_000_000):
+        name = f"n{dice.randrange(20)}"
+        try:
+            outcome = fleet.locks.acquire(name, ttl=0.5, metadata={"n": number})
+            if isinstance(outcome, interlock.Acquired | interlock.Reclaimed):
+                book.write("got", name, outcome.token, fleet.session)
+                if dice.random() < 0.7:
+                    given = fleet.locks.release(name, token=outcome.token)
+                    book.write("gave", name, outcome.token, type(given).__name__, fleet.session)
+        except InterlockError as error:
+            book.write("no", type(error).__name__)
+
+
+def join(path: str, many: str, seconds: str) -> None:
+    """One of many: take a lock that all want, as often as possible in the given time."""
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=30)
+    say("ready")
+    wait()
+    ends = time.monotonic() + float(seconds)
+    done = 0
+    while time.monotonic() < ends:
+        with fleet.lock(f"shared:{done % int(many)}"):
+            done += 1
+    say(done)
+    fleet.close()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

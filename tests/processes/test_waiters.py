@@ -1,0 +1,92 @@
+"""A waiter may be killed at any step: whoever comes behind it gets the lock all the same."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from tests.processes import judge
+from tests.processes.helpers import Cast, until
+
+import interlock
+
+TTL = 0.6
+STEPS = 11
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_waiter_killed_at_any_step_costs_its_ttl_and_no_more(
+    path: str, cast: Cast, when: str
+) -> None:
+    locks = [f"merge:{step}" for step in range(1, STEPS + 1)]
+    with interlock.connect(path, agent="holder") as holder:
+        held = [holder.lock(lock).__enter__() for lock in locks]
+        doomed = [
+            cast.start("die_waiting", path, lock, TTL, step, when)
+            for step, lock in enumerate(locks, 1)
+        ]
+        # Dead already, or in the queue; who dies later does so when its turn comes.
+        for actor, lock in zip(doomed, locks, strict=True):
+            until(lambda a=actor, n=lock: not a.alive() or holder.locks.show(n).waiters)  # type: ignore[misc]
+        heirs: dict[str, tuple[int, float]] = {}
+        threads = [threading.Thread(target=_inherit, args=(path, lock, heirs)) for lock in locks]
+        for thread in threads:
+            thread.start()
+        for lock in locks:
+            until(lambda n=lock: "heir" in holder.locks.show(n).waiters)  # type: ignore[misc]
+        before = time.monotonic()
+        for mine in held:
+            assert isinstance(mine.release(), interlock.Released)
+        for thread in threads:
+            thread.join(30)
+        assert sorted(heirs) == sorted(locks)
+        for mine, lock in zip(held, locks, strict=True):
+            token, moment = heirs[lock]
+            assert token > mine.token
+            assert moment - before < 2 * TTL + 4, "what lapses is passed on, by the heir itself"
+        died = [actor.finished() for actor in doomed].count(False)
+        assert died >= 8, "the steps ran out: make them fewer"
+        assert all(holder.locks.show(lock).state == "free" for lock in locks)
+    judge.sound(path)
+
+
+def _inherit(path: str, lock: str, heirs: dict[str, tuple[int, float]]) -> None:
+    with interlock.connect(path, agent="heir") as fleet, fleet.lock(lock, wait=30) as held:
+        heirs[lock] = held.token, time.monotonic()
+
+
+def test_a_waiter_killed_in_the_queue_is_passed_over(path: str, cast: Cast) -> None:
+    with interlock.connect(path, agent="holder") as holder:
+        with holder.lock("merge"):
+            doomed = cast.start("acquire", path, "merge", 0.6)
+            until(lambda: holder.locks.show("merge").waiters)
+            doomed.kill()
+            until(lambda: [a for a in holder.agents.list() if a.state == "lapsed"])
+            heir = cast.start("acquire", path, "merge", 0.6)
+            until(lambda: len(holder.locks.show("merge").waiters) == 2)
+            released = time.monotonic()
+        heir.hear()
+        moment = float(heir.hear().split()[1])
+        assert moment - released < 3, "at once: its liveness was gone when the lock was released"
+        heir.tell()
+        heir.finish()
+
+
+def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
+    path: str, cast: Cast
+) -> None:
+    with interlock.connect(path, agent="holder") as holder:
+        with holder.lock("merge"):
+            slow = cast.start("acquire", path, "merge", 0.5)
+            assert slow.hear() == "ready"
+            until(lambda: holder.locks.show("merge").waiters)
+            slow.freeze()
+        with holder.lock("merge", wait=20) as mine:
+            slow.thaw()
+            until(lambda: not slow.alive() or holder.locks.show("merge").waiters)
+            mine.check()
+            token = mine.token
+        # Its session lapsed (it says so and ends), or it queued again and came after us.
+        if slow.alive() and slow.said():
+            assert int(slow.hear().split()[0]) > token
