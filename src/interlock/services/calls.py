@@ -144,14 +144,13 @@ class LockCalls(Calls):
         that must still hold in the same commit.
         """
         seat = self.desk.me()
-        least = self.desk.runner.capabilities.min_ttl
-        if ttl is None and not seat.joined:
-            ttl = GRANT_TTL
+        words.name(name, "lock name")
+        lives, ends = self.desk.terms(name, ttl, max_hold)
         return self.desk.locks.acquire(
             seat,
-            words.name(name, "lock name"),
-            ttl=None if ttl is None else words.lease(ttl, least),
-            max_hold=None if max_hold is None else words.lease(max_hold, least, "max_hold"),
+            name,
+            ttl=lives,
+            max_hold=ends,
             metadata=words.metadata(metadata),
             token=token,
             wait=float("inf") if wait == float("inf") else words.duration(wait, "wait"),
