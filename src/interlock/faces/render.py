@@ -51,9 +51,11 @@ def lasting(seconds: float | None) -> str:
     """A duration in words: ``12 s``, ``15 min``."""
     if seconds is None:
         return "a while"
+    if seconds < 1:
+        return f"{seconds:.1f} s"
     for limit, unit, name in ((_MINUTE, 1.0, "s"), (_HOUR, _MINUTE, "min"), (_DAY, _HOUR, "h")):
-        if seconds < limit - unit / 2 or (unit == 1.0 and seconds < limit):
-            return f"{seconds / unit:.0f} {name}" if seconds >= 1 else f"{seconds:.1f} s"
+        if seconds < limit - unit / 2:
+            return f"{seconds / unit:.0f} {name}"
     return f"{seconds / _DAY:.0f} d"
 
 

@@ -36,6 +36,24 @@ class Identity:
 
 def connected(parsed: Parsed) -> Fleet:
     """A client for this command."""
+    fleet = _connected(parsed)
+    tell(parsed, fleet)
+    return fleet
+
+
+def tell(parsed: Parsed, fleet: Fleet) -> None:
+    """With ``-v``: which store it is, and who speaks."""
+    if parsed.common.verbose:
+        import logging
+
+        who = fleet.calls.desk.seat.who
+        place = getattr(fleet.store, "path", parsed.common.store)
+        log = logging.getLogger("interlock")
+        log.info("store %s, agent %s", place, who.agent or "-")
+        log.debug("session %s, trace %s", who.session, who.trace)
+
+
+def _connected(parsed: Parsed) -> Fleet:
     from interlock.client import connect
 
     operation, identity = parsed.operation, Identity(parsed.common)

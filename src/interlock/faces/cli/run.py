@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import words
-from interlock.errors import BadInput, Lapsed, Lost, Unavailable
+from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer, note
-from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.connect import Identity, tell
 from interlock.faces.cli.parse import Parsed, usage
 
 if TYPE_CHECKING:
@@ -67,8 +67,12 @@ def lock_run(parsed: Parsed) -> int:
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)
         return (fleet.calls.desk.session_lease, *held.leases)
 
+    def give_back() -> None:
+        for held in holding:
+            drive(held.release(), held.desk.store)
+
     try:
-        return guard.run(hold, environment, locked=True)
+        return guard.run(hold, environment, give_back)
     except Unavailable as no:
         return answer(parsed, no.outcome)
 
@@ -100,22 +104,26 @@ class _Guard:
         self,
         prepare: Callable[[Fleet], Sequence[Lease | None]],
         environment: dict[str, str],
-        *,
-        locked: bool = False,
+        give_back: Callable[[], None] | None = None,
     ) -> int:
         """Start it when ``prepare`` got what it relies on, and see it to its end."""
         child = Child(self._command)
         try:
             self._listen()
             with self._connected() as fleet:
-                leases = [lease for lease in prepare(fleet) if lease is not None]
-                for lease in leases:
-                    lease.listeners.append(self.wake)
-                self._running = True
-                error = child.start({**self._environment(fleet), **environment})
-                if error is not None:
-                    return self._not_started(error)
-                return self._watch(child, leases, locked=locked)
+                try:
+                    leases = [lease for lease in prepare(fleet) if lease is not None]
+                    for lease in leases:
+                        lease.listeners.append(self.wake)
+                    self._running = True
+                    error = child.start({**self._environment(fleet), **environment})
+                    if error is not None:
+                        return self._not_started(error)
+                    return self._watch(child, leases, locked=give_back is not None)
+                finally:
+                    if give_back is not None:
+                        with suppress(InterlockError):
+                            give_back()
         finally:
             child.abandon()
 
@@ -162,7 +170,9 @@ class _Guard:
             outer.close()
         if not identity.agent:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
-        return connect(identity.store, identity.agent, ttl=self._ttl, trace=identity.trace)
+        fleet = connect(identity.store, identity.agent, ttl=self._ttl, trace=identity.trace)
+        tell(self._parsed, fleet)
+        return fleet
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
         store = getattr(fleet.store, "path", None) or self._identity.store

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+
+from tests.faces.shell import Shell, until
+
+
+def test_a_healthy_place_is_all_ok(shell: Shell) -> None:
+    done = shell.run("doctor")
+    assert done.status == 0
+    for line in done.out.splitlines():
+        assert re.fullmatch(r"(ok|warn|bad ) +[a-z -]+: .+", line), line
+    names = {check["name"] for check in shell.json("doctor")[1]["checks"]}
+    assert {"python", "sqlite", "store", "file system", "permissions", "format"} <= names
+    assert {"integrity", "write-ahead log", "doorbells", "queue", "clock"} <= names
+    assert {"stale locks", "lapsed sessions"} <= names
+
+
+def test_no_store_is_bad(bare: Shell) -> None:
+    done = bare.run("doctor")
+    assert done.status == 4
+    assert "bad  store: there is no store here; run 'interlock init'" in done.out
+    assert bare.run("doctor", "--store", "none.db").status == 4
+    assert not (bare.folder / "none.db").exists(), "a look makes nothing"
+
+
+def test_open_doors_and_left_overs_are_warned_about(ada: Shell) -> None:
+    (ada.folder / ".interlock").chmod(0o755)
+    (ada.folder / ".interlock" / "store.db").chmod(0o644)
+    ada.run("lock", "acquire", "merge", "--ttl", "500ms")
+    ada.run("agent", "join", "--ttl", "500ms")
+    until(lambda: ada.json("lock", "show", "merge")[1]["state"] == "stale")
+    until(lambda: ada.json("agent", "list")[1]["agents"][0]["state"] == "lapsed")
+    done = ada.run("doctor")
+    assert done.status == 0
+    assert f"chmod 700 {ada.folder}/.interlock" in done.out
+    assert f"chmod 600 {ada.folder}/.interlock/store.db" in done.out
+    assert "warn stale locks: 1 (merge); run 'interlock maintain'" in done.out
+    assert "warn lapsed sessions: 1 (ada); run 'interlock maintain'" in done.out
+    assert ada.json("maintain") == (0, {"reclaimed": 2, "sealed": 0, "left": 0})
+    assert "stale locks: none" in ada.run("doctor").out
+
+
+def test_a_damaged_file_is_bad(shell: Shell) -> None:
+    (shell.folder / ".interlock" / "store.db").write_bytes(b"x" * 8192)
+    done = shell.run("doctor")
+    assert done.status == 4
+    assert "bad  store:" in done.out
+
+
+def test_the_facts_of_a_store(shell: Shell) -> None:
+    status, facts = shell.json("store", "info")
+    assert status == 0
+    assert facts["engine"] == "sqlite"
+    assert facts["path"] == str(shell.folder / ".interlock" / "store.db")
+    said = shell.run("store", "info").out
+    assert len({line.index(line.split("  ")[-1].strip()) for line in said.splitlines()}) == 1

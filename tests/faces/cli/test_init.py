@@ -1,0 +1,119 @@
+"""Where a store is made, and how it is found."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Shell
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_init_makes_a_folder_for_its_owner_only(bare: Shell) -> None:
+    status, answer = bare.json("init")
+    folder = bare.folder / ".interlock"
+    assert (status, answer) == (0, {"outcome": "created", "store": str(folder / "store.db")})
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "store.db").stat().st_mode) == 0o600
+    assert (folder / ".gitignore").read_text() == "*\n"
+
+
+def test_a_second_init_changes_nothing(shell: Shell) -> None:
+    status, answer = shell.json("init")
+    assert (status, answer["outcome"]) == (0, "exists")
+
+
+def test_init_makes_the_file_that_is_named(bare: Shell) -> None:
+    path = bare.folder / "deep" / "er.db"
+    for url, outcome in ((str(path), "created"), (f"sqlite://{path}", "exists")):
+        assert bare.json("init", "--store", url) == (0, {"outcome": outcome, "store": str(path)})
+    assert not (bare.folder / ".interlock").exists()
+
+
+def test_without_a_store_it_says_what_to_do(bare: Shell) -> None:
+    for words in (("lock", "list"), ("lock", "acquire", "x", "--agent", "ada"), ("store", "info")):
+        status, answer = bare.json(*words)
+        assert (status, answer["error"]) == (4, "store_missing")
+        assert "interlock init" in answer["message"]
+    bare.exported["INTERLOCK_STORE"] = str(bare.folder / "none.db")
+    assert bare.json("lock", "list")[1]["error"] == "store_missing"
+
+
+def test_sibling_worktrees_meet_in_one_store(bare: Shell) -> None:
+    main = bare.folder / "main"
+    main.mkdir()
+    git(main, "init", "-q")
+    git(main, "commit", "-q", "--allow-empty", "-m", "start")
+    git(main, "worktree", "add", "-q", "../left")
+    git(main, "worktree", "add", "-q", "../right")
+    left, right = Shell(bare.folder / "left"), Shell(bare.folder / "right" / "deep")
+    right.folder.mkdir()
+    assert left.json("init")[1]["store"] == str(main / ".interlock" / "store.db")
+    left.run("lock", "acquire", "merge", "--agent", "ada")
+    status, answer = right.json("lock", "acquire", "merge", "--agent", "bob")
+    assert (status, answer["holder"]) == (1, "ada")
+    found = right.run("doctor").out
+    assert "main worktree" in found
+    status_of_git = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=main, check=True, capture_output=True, text=True
+    )
+    assert status_of_git.stdout == ""
+
+
+def test_a_repository_inside_a_folder_with_a_store_is_on_its_own(shell: Shell) -> None:
+    inner = Shell(shell.folder / "inner")
+    inner.folder.mkdir()
+    assert inner.json("lock", "list")[0] == 0, "a plain folder belongs to the store above it"
+    git(inner.folder, "init", "-q")
+    assert inner.json("lock", "list")[1]["error"] == "store_missing"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_store_that_may_not_be_written_is_trouble_of_the_store() -> None:
+    # pytest's own folders are closed to others, so this one stands elsewhere.
+    folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+    folder.chmod(0o755)
+    try:
+        shell = Shell(folder)
+        store = ("--store", str(folder / "s.db"))
+        assert shell.run("init", *store).status == 0
+        (folder / "s.db").chmod(0o644)
+        done = _as_nobody(shell, "lock", "acquire", "x", "--agent", "ada", *store)
+        assert done.returncode == 4
+        assert done.stderr.startswith("interlock: ")
+        assert done.stderr.count("\n") == 1
+        done = _as_nobody(shell, "init")
+        assert (done.returncode, done.stderr.count("\n")) == (4, 1)
+    finally:
+        subprocess.run(["rm", "-r", folder], check=True)
+
+
+NOBODY = """
+import os, sys
+import interlock.client, interlock.stores.sqlite, interlock.faces.render
+import interlock.faces.cli.connect, interlock.faces.cli.init
+from interlock.faces import operations
+from interlock.faces.cli.command import run
+operations.table()
+os.setgroups([]); os.setgid(65534); os.setuid(65534)  # Python itself may be readable by root alone
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def _as_nobody(shell: Shell, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", NOBODY, *words],
+        cwd=shell.folder,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,80 @@
+"""``.interlock/config.toml``, for the command line and the library alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Shell
+
+import interlock
+
+CONFIG = """
+[lock.default]
+ttl = "2m"
+
+[lock."deploy/eu"]
+ttl = 30
+max_hold = "10m"
+"""
+
+
+@pytest.fixture
+def configured(ada: Shell) -> Shell:
+    (ada.folder / ".interlock" / "config.toml").write_text(CONFIG)
+    return ada
+
+
+def expires(shell: Shell, *words: str) -> float:
+    return float(shell.json("lock", "acquire", *words)[1]["expires_in"])
+
+
+def test_a_lock_has_its_own_terms(configured: Shell) -> None:
+    assert expires(configured, "any") == 120
+    assert expires(configured, "deploy/eu") == 30
+    assert configured.json("lock", "show", "deploy/eu")[1]["max_hold"] == 600
+    assert expires(configured, "waited", "--wait", "1s") == 120
+
+
+def test_the_environment_stands_above_the_file_and_options_above_both(configured: Shell) -> None:
+    configured.exported["INTERLOCK_LOCK_TTL"] = "40s"
+    assert expires(configured, "a") == 40
+    assert expires(configured, "b", "--ttl", "50s") == 50
+
+
+def test_the_library_reads_the_same_file(
+    configured: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(configured.folder)
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    with interlock.connect(agent="ada") as fleet:
+        outcome = fleet.locks.acquire("deploy/eu")
+        assert isinstance(outcome, interlock.Acquired)
+        assert outcome.expires_in == 30
+        assert fleet.locks.show("deploy/eu").max_hold == 600
+        with fleet.lock("block") as held:
+            assert fleet.locks.show("block").expires_in == pytest.approx(120, abs=1)
+            assert not held.lost
+
+
+def test_the_store_may_be_elsewhere(ada: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere: Path = tmp_path_factory.mktemp("elsewhere") / "s.db"
+    (ada.folder / ".interlock" / "config.toml").write_text(f'store = "sqlite://{elsewhere}"\n')
+    assert ada.json("init")[1] == {"outcome": "created", "store": str(elsewhere)}
+    assert ada.json("store", "info")[1]["path"] == str(elsewhere)
+    assert "config.toml" in ada.run("doctor").out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "store = 1", "lock = 1", "[lock]\nmerge = 1", "[lok.default]", "[lock.merge]\nttl = 'soon'",
+        "[lock.merge]\nttl = true", "[lock.merge]\nttl = []", "[lock.merge]\ntll = '3s'", "= 3",
+    ],
+)  # fmt: skip
+def test_a_wrong_file_is_named(ada: Shell, text: str) -> None:
+    (ada.folder / ".interlock" / "config.toml").write_text(text)
+    done = ada.run("lock", "acquire", "merge")
+    assert done.status == 2
+    assert "config.toml" in done.err
+    assert done.err.count("\n") == 1

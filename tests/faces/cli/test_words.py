@@ -1,0 +1,158 @@
+"""Wrong words: one clear line, the right status, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from tests.faces.shell import COMMAND, Result, Shell
+
+from interlock.faces import operations
+from interlock.faces.cli.parse import COMMON
+from interlock.faces.operations.shape import fields
+
+
+def refused(done: Result, status: int = 2) -> str:
+    assert done.status == status, done
+    assert done.out == ""
+    assert done.err.startswith("interlock: ")
+    assert done.err.count("\n") == 1
+    return done.err
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "a" * 201, "..", "a/../b", "/a", "a//b", "a b", "a\nb", "a\x1b[31m", "ä", b"\xff\xfe"],
+)
+def test_bad_names_are_refused(ada: Shell, name: str | bytes) -> None:
+    refused(ada.run("lock", "acquire", name))
+    status, answer = ada.json("lock", "acquire", name)
+    assert (status, answer["error"]) == (2, "bad_name")
+    refused(ada.run("lock", "acquire", "x", "--agent", name))
+
+
+@pytest.mark.parametrize("ttl", ["-5s", "soon", "", "1e9d", "99999d", "1ms", "nan", "inf", b"\xff"])
+def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
+    status, answer = ada.json("lock", "acquire", "x", "--ttl", ttl)
+    assert (status, answer["error"]) == (2, "bad_duration")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("lock", "acquire"), "LOCK is missing"),
+        (("lock", "acquire", "a", "b"), "one word too many"),
+        (("lock", "acquire", "x", "--ttl"), "needs a value"),
+        (("lock", "acquire", "x", "--ttl", "--wait"), "needs a value"),
+        (("lock", "acquire", "x", "--wiat", "5s"), "did you mean --wait?"),
+        (("lock", "acquire", "x", "--token", "abc"), "whole number"),
+        (("lock", "acquire", "x", "--token", "9" * 30), "out of bounds"),
+        (("lock", "acquire", "x", "--metadata", "{"), "not JSON"),
+        (("lock", "acquire", "x", "--metadata", b'"\xff"'), "UTF-8"),
+        (("lock", "acquire", "x", "--trace", "a b"), "trace"),
+        (("lock", "list", "--json=yes"), "takes no value"),
+        (("record", "log", "--limit", "0"), "limit"),
+        (("record", "log", "--after", "-1"), "out of bounds"),
+        (("lock",), "one of: acquire"),
+        (("lock", "aquire", "x"), "did you mean 'lock acquire'?"),
+        (("acquire", "x"), "did you mean 'lock acquire'?"),
+        (("locks",), "did you mean 'lock'?"),
+        (("unlock", "x"), "did you mean 'lock release'?"),
+        (("list",), "'agent list' or 'lock list'"),
+        (("qwertz",), "interlock --help"),
+        ((b"\xff",), "interlock --help"),
+        (("-v",), "which command?"),
+        (("run",), "which program?"),
+        (("lock", "run", "x"), "which program?"),
+        (("lock", "list", "--store", ""), "--store is empty"),
+        (("lock", "list", "--store", "memory:"), "name a file"),
+        (("lock", "list", "--store", "redis2://x"), "redis2://"),
+        (("lock", "list", "--store", b"/tmp/\xff.db"), "UTF-8"),
+    ],
+)
+def test_wrong_words_get_a_hint(ada: Shell, words: tuple[str | bytes, ...], hint: str) -> None:
+    assert hint in refused(ada.run(*words))
+
+
+def test_metadata_above_its_limit_is_refused(ada: Shell) -> None:
+    status, answer = ada.json("lock", "acquire", "x", "--metadata", '"' + "a" * 16384 + '"')
+    assert (status, answer["error"]) == (2, "too_large")
+
+
+def test_who_you_are_must_be_known(shell: Shell) -> None:
+    assert "INTERLOCK_AGENT" in refused(shell.run("lock", "acquire", "x"))
+    shell.exported["INTERLOCK_AGENT"] = ""
+    refused(shell.run("lock", "acquire", "x"))
+
+
+def test_options_may_stand_anywhere(ada: Shell) -> None:
+    for words in (
+        ("--ttl", "40s", "--json", "lock", "acquire", "a"),
+        ("--json", "lock", "--ttl=40s", "acquire", "b"),
+        ("lock", "acquire", "--ttl=40s", "c", "--json"),
+        ("lock", "acquire", "--ttl", "40s", "--json", "--", "d"),
+    ):
+        done = ada.run(*words)
+        assert done.json["expires_in"] == 40
+
+
+@pytest.mark.parametrize("name", operations.names())
+def test_every_operation_explains_itself(bare: Shell, name: str) -> None:
+    done = bare.run(*name.split(), "--help")
+    assert done.status == 0
+    assert done.err == ""
+    own = fields(operations.find(name).request)
+    for field in (*own, *COMMON):
+        shown = field.option if not field.positional else field.name.upper()
+        assert (shown if field.kind != "command" else "CMD") in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--help",), ("-h",), ("help",), ("lock", "--help"), ("help", "lock")]
+)
+def test_help_needs_nothing(bare: Shell, words: tuple[str, ...]) -> None:
+    done = bare.run(*words)
+    assert (done.status, done.err) == (0, "")
+    assert "lock acquire" in done.out
+
+
+def test_the_version_is_one_line(bare: Shell) -> None:
+    done = bare.run("--version")
+    assert done.status == 0
+    assert done.out.startswith("interlock ")
+
+
+def test_more_is_said_only_when_asked(ada: Shell) -> None:
+    assert ada.run("lock", "list").err == ""
+    store = str(ada.folder / ".interlock" / "store.db")
+    assert f"interlock: store {store}, agent ada\n" in ada.run("lock", "list", "-v").err
+    assert "session ses_" in ada.run("-vv", "lock", "list").err
+
+
+def test_a_reader_that_leaves_early_is_no_trouble(ada: Shell) -> None:
+    for number in range(3):
+        ada.run("lock", "acquire", f"l{number}")
+    command = " ".join(COMMAND)
+    script = f"{command} record log | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=ada.folder,
+        env=ada.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+
+
+def test_an_unforeseen_error_is_one_line_too(ada: Shell) -> None:
+    # A folder where a file is expected, which nobody checks for in advance.
+    path = ada.folder / ".interlock" / "store.db"
+    path.write_bytes(b"not a database, but long enough to look like one" * 100)
+    refused(ada.run("lock", "list"), status=4)
+    status, answer = ada.json("lock", "list")
+    assert (status, answer["error"]) == (4, "store_damaged")
+    assert os.path.exists(path)

@@ -1,0 +1,99 @@
+"""The real command, run as a user runs it: a process, a folder, an environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+COMMAND = [sys.executable, "-m", "interlock"]
+PATIENCE = 20.0
+
+
+class Result(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on stdout."""
+        assert self.out.count("\n") == 1, self
+        found = json.loads(self.out)
+        assert isinstance(found, dict)
+        return found
+
+
+class Shell:
+    """A shell in a folder: what it exports is there for each command."""
+
+    def __init__(self, folder: Path, **exported: str) -> None:
+        self.folder = folder
+        self.exported = exported
+        self._started: list[subprocess.Popen[str]] = []
+
+    def run(self, *words: str | bytes, **options: Any) -> Result:
+        done = subprocess.run(
+            [*COMMAND, *words],
+            cwd=options.pop("cwd", self.folder),
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+            **options,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def json(self, *words: str | bytes) -> tuple[int, dict[str, Any]]:
+        done = self.run("--json", *words)
+        assert not done.err, done
+        return done.status, done.json
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("INTERLOCK_")}
+        return kept | self.exported
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.communicate()
+
+
+def until(condition: Callable[[], Any], what: str = "it") -> Any:
+    """Wait for a condition, and return what it found."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        threading.Event().wait(0.02)
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more, or only waits to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in "ZX"

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from interlock.faces import operations
+from interlock.faces.operations.shape import Operation, fields
+from interlock.faces.render import RENDERERS, key
+
+TABLE = operations.table()
+every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
+
+
+def test_the_index_names_each_operation_once() -> None:
+    assert [operation.name for operation in TABLE] == list(operations.names())
+    assert len(set(operations.names())) == len(TABLE)
+    assert set(operations.INDEX) == {"", *operations.NOUNS}
+
+
+@every
+def test_the_help_of_an_operation_is_one_short_line(operation: Operation) -> None:
+    assert 0 < len(operation.help) <= 72
+    assert "\n" not in operation.help
+    assert operation.help[0].islower()
+    assert operation.help[-1] != "."
+
+
+@every
+def test_every_field_of_a_request_says_what_it_means(operation: Operation) -> None:
+    for field in fields(operation.request):
+        assert field.help, field.name
+
+
+@every
+def test_every_outcome_has_a_text(operation: Operation) -> None:
+    for outcome in operation.outcomes:
+        assert key(outcome) in RENDERERS
+
+
+@every
+def test_a_request_has_a_schema_for_faces_that_speak_json(operation: Operation) -> None:
+    schema = msgspec.json.schema(operation.request)
+    found = next(iter(schema["$defs"].values()))
+    assert set(found["properties"]) == {field.name for field in fields(operation.request)}
+
+
+def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
+    kinds: dict[str, set[str]] = {}
+    for operation in TABLE:
+        for field in fields(operation.request):
+            kinds.setdefault(field.name, set()).add(field.kind)
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
+    alone = {operation.name for operation in TABLE if operation.act is None}
+    assert alone == {"init", "demo", "run", "doctor", "bench", "lock run"}
