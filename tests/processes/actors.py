@@ -6,7 +6,6 @@ nothing that it was told is forgotten when it is killed.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
@@ -16,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 import interlock
-from interlock import aio
 from interlock.errors import InterlockError, Lapsed, Lost, StoreTrouble, Unavailable
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite.watch import SQLiteWatch
@@ -93,6 +91,8 @@ def hold(path: str, ttl: str, way: str) -> None:
     """Hold a lock, and say when we knew that it was lost."""
     store = SQLiteStore(path, patience=3)
     if way == "async":
+        import asyncio
+
         asyncio.run(_hold_async(store, float(ttl)))
         return
     fleet = interlock.connect(agent="holder", store=store, ttl=30)
@@ -112,6 +112,10 @@ def hold(path: str, ttl: str, way: str) -> None:
 
 
 async def _hold_async(store: SQLiteStore, ttl: float) -> None:
+    import asyncio
+
+    from interlock import aio
+
     fleet = await aio.connect(agent="holder", store=store, ttl=30)
     try:
         async with fleet.lock("merge", ttl=ttl) as held:

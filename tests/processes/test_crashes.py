@@ -16,11 +16,11 @@ def test_fifty_kills_at_random_moments_lose_nothing(path: str, tmp_path: Path, c
     interlock.connect(path).close()
     dice = random.Random(11)
     entries = 0
-    for number in range(25):
-        pair = [cast.start("busy", path, tmp_path / f"notes{number}.{n}") for n in range(2)]
-        for actor in pair:
+    for number in range(10):
+        crowd = [cast.start("busy", path, tmp_path / f"notes{number}.{n}") for n in range(5)]
+        for actor in crowd:
             assert actor.hear() == "ready"
-        for actor in pair:
+        for actor in crowd:
             time.sleep(dice.random() * 0.04)  # the random moment
             actor.kill()
         with interlock.connect(path, agent="after") as fleet:

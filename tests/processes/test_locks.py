@@ -13,7 +13,7 @@ from tests.processes.helpers import Actor, Cast, until
 
 import interlock
 
-TTL = 0.7
+TTL = 0.5
 
 
 def test_eight_processes_share_one_lock_fairly_and_never_overlap(
@@ -65,7 +65,7 @@ def chaos(
             alive[victim].kill()
             alive[victim] = start()
             assert alive[victim].hear() == "ready"
-        time.sleep(dice.random() * 0.2)  # likewise: a random moment
+        time.sleep(dice.random() * 0.6)  # likewise: a random moment
     for actor in alive:
         assert actor.rest() == ["over"]
     return judge.notes(str(tmp_path / "notes*"))
@@ -78,7 +78,7 @@ def test_random_kills_and_stops_break_no_promise(
     books = chaos(cast, path, tmp_path, seconds=6, fighters=5, seed=3, freeze=freeze)
     shares = judge.one_holder(books)
     assert len(shares) >= 5
-    assert sum(shares.values()) > 50
+    assert sum(shares.values()) > 20
     judge.nothing_lost(path, books)
     judge.sound(path)
 
