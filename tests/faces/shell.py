@@ -97,3 +97,17 @@ def gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return state in "ZX"
+
+
+def hold_the_turn(bells: Path) -> subprocess.Popen[str]:
+    """A process that keeps everybody else from writing."""
+    script = (
+        "import fcntl, signal, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX);"
+        "print(1, flush=True); signal.pause()"
+    )
+    blocker = subprocess.Popen(
+        [sys.executable, "-c", script, os.fspath(bells / "turn")], stdout=subprocess.PIPE, text=True
+    )
+    assert blocker.stdout is not None
+    blocker.stdout.readline()
+    return blocker

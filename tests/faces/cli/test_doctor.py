@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import re
+import signal
 
-from tests.faces.shell import Shell, until
+from tests.faces.shell import Shell, hold_the_turn, until
+
+STOPPED = "bad  queue: "
 
 
 def test_a_healthy_place_is_all_ok(shell: Shell) -> None:
@@ -46,6 +49,21 @@ def test_a_damaged_file_is_bad(shell: Shell) -> None:
     done = shell.run("doctor")
     assert done.status == 4
     assert "bad  store:" in done.out
+
+
+def test_a_stopped_writer_is_named(shell: Shell) -> None:
+    blocker = hold_the_turn(shell.folder / ".interlock" / "store.db-bells")
+    try:
+        blocker.send_signal(signal.SIGSTOP)
+        found = until(
+            lambda: [said for said in shell.run("doctor").out.splitlines() if STOPPED in said]
+        )
+        assert f"process {blocker.pid} is stopped while it writes; let it go on with" in found[0]
+        assert f"'kill -CONT {blocker.pid}'" in found[0]
+        assert shell.run("doctor").status == 4
+    finally:
+        blocker.kill()
+        blocker.communicate()
 
 
 def test_the_facts_of_a_store(shell: Shell) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from tests.faces.shell import COMMAND, Shell, gone, until
+from tests.faces.shell import COMMAND, Shell, gone, hold_the_turn, until
 
 SHOW = (
     "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'INTERLOCK' in k}))"
@@ -179,7 +177,7 @@ def test_a_store_that_is_held_up_ends_the_program_in_time(ada: Shell) -> None:
     """We cannot renew: the program is over before the grant can lapse."""
     process = ada.start("lock", "run", "merge", "--ttl", "1500ms", *python(NAP))
     (pid,) = first_line(process)
-    blocker = _hold_the_turn(ada.folder / ".interlock" / "store.db-bells")
+    blocker = hold_the_turn(ada.folder / ".interlock" / "store.db-bells")
     try:
         until(lambda: gone(pid), "the end of the program")
         shown = ada.json("lock", "show", "merge")[1]
@@ -189,16 +187,3 @@ def test_a_store_that_is_held_up_ends_the_program_in_time(ada: Shell) -> None:
         blocker.communicate()
     process.communicate()
     assert process.returncode in (137, 143)
-
-
-def _hold_the_turn(bells: Path) -> subprocess.Popen[str]:
-    script = (
-        "import fcntl, signal, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX);"
-        "print(1, flush=True); signal.pause()"
-    )
-    blocker = subprocess.Popen(
-        [sys.executable, "-c", script, os.fspath(bells / "turn")], stdout=subprocess.PIPE, text=True
-    )
-    assert blocker.stdout is not None
-    blocker.stdout.readline()
-    return blocker

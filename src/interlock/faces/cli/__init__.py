@@ -2,7 +2,8 @@
 
 main.py     the entry point
 command.py  one command, from its words to its exit status
-parse.py    words to a typed request; our own, because argparse alone costs a third of a command
+parse.py    words to a typed request; our own, because argparse would be an eighth of a command
+common.py   what every command takes
 help.py     what ``--help`` says, and what was probably meant
 connect.py  under which session a command acts
 child.py    a program that must not outlive its grant

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.core import words
 from interlock.errors import BadInput, Lapsed
-from interlock.faces.cli.parse import Common, Parsed
+from interlock.faces.cli.common import Common
+from interlock.faces.cli.parse import Parsed
 
 if TYPE_CHECKING:
     from interlock.client import Fleet

@@ -8,35 +8,18 @@ describe its request to every other face say which options it takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from interlock.errors import BadInput
 from interlock.faces import operations
-from interlock.faces.operations.shape import Field, Operation, Request, fields, option
+from interlock.faces.cli.common import Common
+from interlock.faces.operations.shape import Field, Operation, fields
 
 GREATEST = 2**53
 _SHORT = {"-h": "help", "-v": "verbose"}
-
-
-class Common(Request, frozen=True, kw_only=True):
-    """What every command takes."""
-
-    store: Annotated[
-        str | None, option("text", "the store: a path or a URL (or INTERLOCK_STORE)")
-    ] = None
-    agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
-    session: Annotated[
-        str | None, option("name", "the session you speak for (or INTERLOCK_SESSION)")
-    ] = None
-    trace: Annotated[
-        str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
-    ] = None
-    json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
-    verbose: Annotated[int, option("count", "say more on stderr; twice for the engine room")] = 0
-    help: Annotated[bool, option("flag", "this text")] = False
 
 
 class Parsed(Struct, frozen=True):

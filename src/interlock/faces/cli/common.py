@@ -1,0 +1,23 @@
+"""What every command takes."""
+
+from typing import Annotated
+
+from interlock.faces.operations.shape import Request, option
+
+
+class Common(Request, frozen=True, kw_only=True):
+    """What every command takes."""
+
+    store: Annotated[
+        str | None, option("text", "the store: a path or a URL (or INTERLOCK_STORE)")
+    ] = None
+    agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
+    session: Annotated[
+        str | None, option("name", "the session you speak for (or INTERLOCK_SESSION)")
+    ] = None
+    trace: Annotated[
+        str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
+    ] = None
+    json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
+    verbose: Annotated[int, option("count", "say more on stderr; twice for the engine room")] = 0
+    help: Annotated[bool, option("flag", "this text")] = False
