@@ -137,8 +137,12 @@ class Runner:
                 committed = yield from self._settle(unknown.txn)
                 if committed is None:
                     continue
-            except BaseException:
+            except (Exception, GeneratorExit):
                 self.chain.give_back(draft)
+                raise
+            except BaseException:
+                if draft is not None:
+                    yield from self._close(draft)
                 raise
             if draft is not None and committed is not None:
                 self.chain.advance(draft)
@@ -175,11 +179,16 @@ class Runner:
             self.chain.give_back(draft)
             raise
         except BaseException:
-            # Cancelled under way: the request may still arrive, so close the door first.
-            yield from self._settle(draft.txn.id, quiet=draft.txn.quiet)
-            self.chain.give_back(draft)
+            yield from self._close(draft)
             raise
         return answer
+
+    def _close(self, draft: Draft) -> Op[None]:
+        """Interrupted under way: it may have happened or happen yet, so close the door first."""
+        if (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet)) is None:
+            self.chain.give_back(draft)
+        else:
+            self.chain.advance(draft)
 
     def _settle(self, txn: str, *, quiet: bool = False) -> Op[Committed | None]:
         """Find out what became of a transaction, and make sure that it stays that way."""
