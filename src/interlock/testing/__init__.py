@@ -3,6 +3,7 @@
 clock.py         FakeClock: time moved by hand
 faults.py        FaultyStore: conflicts, lost replies, late arrivals and crashes, by seed or script
 hand.py          operations driven by hand, one step at a time, in any order
+stage.py         one store, one clock, and clients driven by hand
 audit.py         the log replayed against the items: lost, doubled, half-done?
 conformance/     what every store must do; a store's own test file calls it in about 20 lines
 """

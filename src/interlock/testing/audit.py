@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from interlock.core import codec, keys
+from interlock.core import codec
 from interlock.core.log import Entry, decode
-from interlock.store import LOG, VOID, Item, Log, Range, Store
+from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store
 
 _PAGE = 1000
 
@@ -49,9 +49,7 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
         state.update({key: (digest, item) for key, digest in entry.put.items()})
         for key in entry.deleted:
             state.pop(key, None)
-    found = {
-        item.key: item for prefix in (keys.LOCKS, keys.SESSIONS) for item in _items(store, prefix)
-    }
+    found = {item.key: item for item in _items(store)}
     for key in found.keys() | state.keys():
         if key not in found or key not in state:
             yield f"{key} is only in the {'log' if key in state else 'store'}"
@@ -62,11 +60,12 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
             yield f"{key} is not what {by.key} wrote"
 
 
-def _items(store: Store, prefix: str) -> Iterator[Item]:
-    page = Range(prefix, limit=_PAGE)
+def _items(store: Store) -> Iterator[Item]:
+    """Everything that some entry wrote and that does not lapse."""
+    page = Range("", limit=_PAGE)
     while items := store.read(page).ranges[page]:
-        yield from items
-        page = Range(prefix, after=items[-1].key, limit=_PAGE)
+        yield from (i for i in items if i.entry and not i.key.startswith((LOG, LIVE)))
+        page = Range("", after=items[-1].key, limit=_PAGE)
 
 
 def _links(entries: list[tuple[Item, Entry]], heads: int) -> Iterator[str]:

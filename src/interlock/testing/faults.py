@@ -96,7 +96,7 @@ class FaultyStore:
         self.crashed = False
         self._store = store
         self._random = Random(seed)
-        self._chances = chances or Chances()
+        self.chances = chances or Chances()
         self._sleep = sleep
         self._script: list[Fault | None] = []
         self._late: list[_Late] = []
@@ -185,7 +185,7 @@ class FaultyStore:
             return self._script.pop(0)
         left = self._random.random()
         for fault in FAULTS:
-            left -= getattr(self._chances, fault.replace(" ", "_"))
+            left -= getattr(self.chances, fault.replace(" ", "_"))
             if left < 0:
                 return fault
         return None
