@@ -129,18 +129,24 @@ def _releases(who: Who, base: int, now: float) -> Reading[list[Decision[locks.Re
         page = Range(keys.LOCKS, after)
         items = (yield (page,)).ranges[page]
         for item in items:
-            lock = states.lock(item, base)
-            if lock is None or keys.live(who.session) not in lock.grant.live:
+            # A range is not checked by the commit, so each lock of interest is read by itself.
+            if not _lives_by(states.lock(item, base), who.session):
                 continue
-            snapshot = yield (item.key, *{waiter.live for waiter in lock.waiters})
+            lock = states.lock((yield (item.key,))[item.key], base)
+            if lock is None or not _lives_by(lock, who.session):
+                continue
+            snapshot = yield tuple({waiter.live for waiter in lock.waiters})
             live = {key for key, alive in snapshot.items.items() if alive is not None}
-            lock = states.lock(snapshot[item.key], base)
             name = keys.name(item.key.removeprefix(keys.LOCKS))
             caller = locks.Caller(lock=name, agent=who.agent, session=who.session)
             found.append(locks.release(lock, caller, live - {keys.live(who.session)}, now))
         if len(items) < page.limit:
-            return [part for part in found if part.changes]
+            return found
         after = items[-1].key
+
+
+def _lives_by(lock: locks.Lock | None, session: str) -> bool:
+    return lock is not None and keys.live(session) in lock.grant.live
 
 
 def _agent(session: core.Session, left: float | None, holds: Iterable[str]) -> core.Agent:
