@@ -9,7 +9,7 @@ UV_VERSION     ?= 0.13.7
 
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip install -q --disable-pip-version-check
-CODE  = $(wildcard src tests examples)
+CODE  = $(wildcard src tests examples tools)
 MADE := $(VENV)/.made
 RUN  := $(VENV)/.run
 TEST := $(VENV)/.test
@@ -19,10 +19,10 @@ CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench proof lock clean
+.PHONY: help demo test check bench proof reference lock clean
 
 help: ## Show this text
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
@@ -41,6 +41,9 @@ bench: $(RUN) ## Measure this machine
 
 proof: $(TEST) ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
+
+reference: $(RUN) ## Write docs/reference/ again from the code
+	@$(BIN)/python tools/reference.py
 
 # Keeps the pins that still fit; `make lock UPGRADE=--upgrade` moves them all.
 # check.txt comes first and bounds the others, so that they never disagree.

@@ -1,0 +1,396 @@
+"""Writes docs/reference/ from the code: ``make reference``; with --check only says what is stale.
+
+commands.md  from the table of operations
+python.md    from the public names of interlock and interlock.aio, their signatures and docstrings
+errors.md    from errors.py, and every message that the code can give
+"""  # noqa: INP001 - a script
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+import interlock
+from interlock import aio, client, errors
+from interlock.core import lock, session
+from interlock.core.decision import Outcome
+from interlock.core.log import Line
+from interlock.faces import operations
+from interlock.faces.cli.parse import COMMON
+from interlock.faces.operations.shape import Field, Operation, fields
+from interlock.faces.render import lasting
+from interlock.services.lock import Shown
+from interlock.services.maintain import Maintained
+from interlock.services.why import Why
+
+ROOT = Path(__file__).parent.parent
+PLACE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "interlock"
+MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
+WIDTH = 100
+RETURNED: tuple[type, ...] = (
+    Shown,
+    session.Agent,
+    session.Joined,
+    session.Renewed,
+    session.Left,
+    session.Lapsed,
+    Line,
+    Why,
+    Maintained,
+)
+INSIDE = ("keep",)
+"""Public to the command line alone."""
+_KINDS = {"name": "NAME", "text": "TEXT", "int": "N", "duration": "DURATION", "json": "JSON"}
+_NEEDS = {
+    "nothing": "",
+    "store": "Needs a store.",
+    "agent": "Needs a store, and `--agent` or a session.",
+    "session": "Needs a store, and a session.",
+}
+
+
+# ---- Words ------------------------------------------------------------------------------------
+
+
+def first(text: str | None) -> str:
+    """The first paragraph of a docstring, as one line of Markdown."""
+    paragraph = inspect.cleandoc(text or "").partition("\n\n")[0]
+    return " ".join(paragraph.split()).replace("``", "`")
+
+
+def whole(text: str | None) -> str:
+    """A docstring as Markdown: one sentence per line."""
+    paragraphs = inspect.cleandoc(text or "").replace("``", "`").split("\n\n")
+    joined = (" ".join(paragraph.split()) for paragraph in paragraphs)
+    return "\n\n".join(re.sub(r"(?<=[.?!]) (?=[A-Z`])", "\n", paragraph) for paragraph in joined)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table; nothing without rows."""
+    body = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in rows]
+    if not body:
+        return ""
+    titles = list(head)
+    lines = [" | ".join(titles), "|".join(["---"] * len(titles)), *body]
+    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines) + "\n"
+
+
+def members(outcome: type) -> str:
+    """The fields of an outcome, as JSON and Python name them."""
+    if not issubclass(outcome, msgspec.Struct):
+        return ""
+    return ", ".join(f"`{name}`" for name in outcome.__struct_fields__)
+
+
+def tag(outcome: type) -> str:
+    """The word for an outcome in its JSON field "outcome", if it has one."""
+    config = getattr(outcome, "__struct_config__", None)
+    return str(config.tag) if config is not None and config.tag else ""
+
+
+# ---- Commands ---------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[str]:
+    """The page of all commands."""
+    yield "# Commands\n"
+    yield MADE
+    yield "`interlock COMMAND --help` says the same about one command.\n"
+    yield "## Every command\n"
+    yield table(("option", "meaning"), ((_option(f), f.help) for f in COMMON))
+    yield (
+        "A duration is `500ms`, `30s`, `5m`, `2h`, `1d` or a plain number of seconds.\n"
+        "A name has 1 to 200 ASCII letters, digits and `._:@/-`, does not start with `-`, "
+        "and has no empty, `.` or `..` segment.\n"
+        'With `--json` the answer is one object on stdout, errors too: `{"error": CODE, "message": '
+        "TEXT}`; durations in it are seconds, times are seconds since 1970.\n"
+    )
+    yield "### Exit status\n"
+    yield table(
+        ("status", "meaning"),
+        (
+            ("0", "done; also for a repeat that changes nothing (`extended`, `already_free`)"),
+            ("1", "an ordinary no: somebody else has it, or it is no longer yours"),
+            ("2", "bad input"),
+            ("3", "not allowed"),
+            ("4", "trouble with the store"),
+            ("128+n", "ended by signal n"),
+        ),
+    )
+    for noun, verbs in operations.INDEX.items():
+        if noun:
+            yield f"## {noun}\n"
+            yield f"{operations.NOUNS[noun][0].upper()}{operations.NOUNS[noun][1:]}.\n"
+        else:
+            yield "## Without a noun\n"
+        for verb in verbs:
+            yield from command(operations.find(f"{noun} {verb}".strip()))
+
+
+def command(operation: Operation) -> Iterator[str]:
+    """One command."""
+    own = fields(operation.request)
+    usage = " ".join(_place(field) for field in own if field.positional)
+    yield f"### interlock {operation.name}\n"
+    yield f"{operation.help[0].upper()}{operation.help[1:]}.\n{_NEEDS[operation.needs]}".rstrip()
+    line = f"interlock {operation.name} [options] {usage}".rstrip()
+    yield "\n" + "\n".join(("```text", line, *operation.examples, "```")) + "\n"
+    yield table(
+        ("option", "meaning", "default"),
+        ((_option(field), field.help, _default(field)) for field in own),
+    )
+    yield table(("outcome", "exit status", "meaning", "fields"), _outcomes(operation))
+    if any(field.kind == "command" for field in own):
+        yield "The exit status is that of the program, 128+n if a signal ended it.\n"
+
+
+def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
+    for outcome in operation.outcomes:
+        if outcome is dict:
+            continue
+        status = str(outcome.exit_status) if issubclass(outcome, Outcome) else "0"
+        if isinstance(getattr(outcome, "exit_status", None), property):
+            status = "0 or 4"
+        word = f"`{tag(outcome)}`" if tag(outcome) else ""
+        yield word, status, first(outcome.__doc__), members(outcome)
+
+
+def _place(field: Field) -> str:
+    return "-- CMD..." if field.kind == "command" else field.name.upper()
+
+
+def _option(field: Field) -> str:
+    if field.positional:
+        return f"`{_place(field)}`"
+    short = {"verbose": "-v, ", "help": "-h, "}.get(field.name, "")
+    value = f" {_KINDS[field.kind]}" if field.takes_value else ""
+    return f"`{short}{field.option}{value}`"
+
+
+def _default(field: Field) -> str:
+    if not field.default:
+        return "0" if field.kind == "duration" and field.default is not None else ""
+    if field.kind == "duration":
+        return lasting(float(field.default))
+    return "" if field.kind == "flag" else str(field.default)
+
+
+# ---- Python -----------------------------------------------------------------------------------
+
+
+def python() -> Iterator[str]:
+    """The page of all public names."""
+    yield "# Python\n"
+    yield MADE
+    yield (
+        "`interlock.connect` is for programs that may block, `interlock.aio.connect` for event "
+        "loops.\n"
+        "Both have the same names; in `aio` whatever talks to the store is awaited.\n"
+        "A call that may find somebody else in the way returns what it found; "
+        "a `with` block cannot return, so it raises.\n"
+    )
+    yield "## interlock.connect\n"
+    yield signature("interlock.connect", client.connect)
+    yield whole(client.connect.__doc__) + "\n"
+    for kind, made in (
+        ("What `connect` returns; `locks`, `agents` and `record` are below.", client.Fleet),
+        ("`fleet.locks`: locks, by name.", client.Locks),
+        ("`fleet.agents`: agents, which are their sessions.", client.Agents),
+        ("`fleet.record`: what happened.", client.Record),
+        ("`with fleet.lock(...) as held`: a lock in our hands.", client.Held),
+    ):
+        yield f"## {made.__name__}\n"
+        yield f"{kind}\n"
+        yield from methods(made)
+    yield "## interlock.aio.connect\n"
+    yield whole(aio.__doc__).partition("\n\n")[0] + "\n"
+    yield signature("await interlock.aio.connect", aio.connect)
+    yield "Its `fleet.lock` is for `async with`, and has no `interrupt`:"
+    yield whole(aio.Fleet.lock.__doc__).rpartition("\n\n")[2] + "\n"
+    yield "## Outcomes\n"
+    yield "Frozen values, made for `match`; each is a name of `interlock`.\n"
+    public = [getattr(interlock, name) for name in interlock.__all__]
+    names = [value for value in public if isinstance(value, type)]
+    yield table(
+        ("name", "word", "meaning", "fields"),
+        (
+            (f"`{value.__name__}`", tag(value), first(value.__doc__), members(value))
+            for value in names
+            if issubclass(value, msgspec.Struct)
+        ),
+    )
+    yield "## Other values\n"
+    yield "What the other calls return.\n"
+    yield table(
+        ("name", "meaning", "fields"),
+        ((f"`{value.__name__}`", first(value.__doc__), members(value)) for value in RETURNED),
+    )
+    yield "## Errors\n"
+    yield "All are below `InterlockError`; [errors](errors.md) has the whole tree.\n"
+    yield table(
+        ("name", "meaning"),
+        (
+            (f"`{value.__name__}`", first(value.__doc__))
+            for value in names
+            if issubclass(value, errors.InterlockError)
+        ),
+    )
+
+
+def methods(made: type) -> Iterator[str]:
+    """The methods and properties of a class, its own before those that it inherits."""
+    for home in made.__mro__:
+        for name, member in vars(home).items():
+            if name.startswith("_") or name in INSIDE or home.__module__ == "typing":
+                continue
+            if isinstance(member, property):
+                yield f"### .{name}\n\n{whole(member.__doc__)}\n"
+            elif callable(member):
+                yield f"### .{name}\n\n{signature('.' + name, member)}\n{whole(member.__doc__)}\n"
+
+
+def signature(name: str, called: Callable[..., object]) -> str:
+    """How it is called, as a block of its own."""
+    found = inspect.signature(called)
+    own = [p for p in found.parameters.values() if p.name != "self"]
+    shown = [_parameter(p) for p in own]
+    star = next((place for place, p in enumerate(own) if p.kind == p.KEYWORD_ONLY), None)
+    if star is not None:
+        shown.insert(star, "*")
+    line = f"{name}({', '.join(shown)}) -> {_type(found.return_annotation)}"
+    if len(line) > WIDTH:
+        inside = "".join(f"    {part},\n" for part in shown)
+        line = f"{name}(\n{inside}) -> {_type(found.return_annotation)}"
+    return f"```text\n{line}\n```\n"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = f"{parameter.name}: {_type(parameter.annotation)}"
+    if parameter.default is parameter.empty:
+        return text
+    return f"{text} = {parameter.default!r}"
+
+
+def _type(annotation: object) -> str:
+    """An annotation as a user reads it: what a call returns, not how it is driven."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
+    text = re.sub(r"\b(?:locks|sessions|core)\.", "", text)
+    text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
+    for alias in ("AcquireOutcome", "ReleaseOutcome", "BeatOutcome"):
+        kinds = get_args(getattr(lock, alias))
+        text = text.replace(alias, " | ".join(kind.__name__ for kind in kinds))
+    return text
+
+
+# ---- Errors -----------------------------------------------------------------------------------
+
+
+def tree() -> Iterator[type[errors.InterlockError]]:
+    """All errors, in the order of errors.py."""
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, errors.InterlockError):
+            yield value
+
+
+def error_page() -> Iterator[str]:
+    """The page of all errors."""
+    drawn = inspect.cleandoc(errors.__doc__ or "").split("\n\n")
+    said = messages()
+    yield "# Errors\n"
+    yield MADE
+    yield (
+        "An error is for breakage; that somebody else has a lock is an answer.\n"
+        "A message is one line: what is wrong, then what to do.\n"
+        "On the command line it goes to stderr; with `--json` it is "
+        '`{"error": CODE, "message": TEXT}` on stdout.\n'
+        "[Find out what is wrong](../how-to/find-out-what-is-wrong.md) says more about the ones "
+        "that people meet.\n"
+    )
+    yield "```text\n" + inspect.cleandoc(drawn[1]) + "\n```\n"
+    yield table(
+        ("error", "code", "exit status", "HTTP status", "meaning"),
+        (
+            (
+                f"`{error.__name__}`",
+                f"`{error.code}`",
+                str(error.exit_status),
+                str(error.http_status),
+                first(error.__doc__),
+            )
+            for error in tree()
+        ),
+    )
+    yield "## Every message\n"
+    yield "Words in braces stand for what the message names.\n"
+    for error in tree():
+        if lines := said.get(error.__name__):
+            yield f"### {error.code}\n"
+            yield "\n".join(f"- {line}" for line in sorted(lines)) + "\n"
+
+
+def messages() -> dict[str, set[str]]:
+    """What each error can say, as far as the code says it in one place."""
+    known = {error.__name__ for error in tree()}
+    found: dict[str, set[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.relative_to(SOURCE).parts[0] in ("demo", "bench", "testing"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id in known and node.args and (text := _text(node.args[0])):
+                found.setdefault(node.func.id, set()).add(text)
+    return found
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    return "".join(_part(part) for part in node.values)
+
+
+def _part(part: ast.expr) -> str:
+    if isinstance(part, ast.FormattedValue):
+        names = [n for n in ast.walk(part.value) if isinstance(n, ast.Name | ast.Attribute)]
+        last = names[0] if names else None
+        word = last.attr if isinstance(last, ast.Attribute) else getattr(last, "id", "value")
+        return "{" + word.strip("_").lower() + "}"
+    return str(part.value) if isinstance(part, ast.Constant) else ""
+
+
+# ---- The files --------------------------------------------------------------------------------
+
+PAGES = {"commands.md": commands, "python.md": python, "errors.md": error_page}
+
+
+def main() -> int:
+    """Write the pages, or say which of them are stale."""
+    check = "--check" in sys.argv[1:]
+    stale = []
+    for name, make in PAGES.items():
+        text = re.sub(r"\n{3,}", "\n\n", "\n".join(make())).rstrip("\n") + "\n"
+        path = PLACE / name
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not check:
+            PLACE.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if check and stale:
+        sys.stderr.write(f"stale in docs/reference: {', '.join(stale)}; run 'make reference'\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
