@@ -1,0 +1,258 @@
+"""Pages of the documentation, taken apart and carried out.
+
+How a block is treated follows from its first line:
+
+  ```console           Lines that start with ``$ `` are run in order by one real bash for the whole
+                       page, in a folder of its own, with this Interlock on the PATH; a line that
+                       starts with ``> `` goes on with the one before it.  What stands below a
+                       command is what it printed, stdout and stderr together.
+                       It must end with status 0, or with N where ``[exit N]`` stands below it.
+                       ``make X`` is run as ``interlock X``, which is what the Makefile does.
+  ```python            Run as a script, in the same folder; a ``text`` block right below it is what
+                       it printed.
+  ```LANGUAGE name=F   Not run but saved as F, for the commands that follow.
+  ```text              A picture, or the output of the block before it.
+
+Two comments, which a reader of the page does not see:
+
+  <!-- until: CMD -->  Wait until CMD succeeds: for what a command before has left running.
+  <!-- any: A B -->    In the next block the words A and B stand for any word.
+
+Shown and real output are compared after numbers, ids, times and columns were made alike (see
+``alike``); ``...`` stands for anything, and for any number of lines if it is a line of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Self
+
+ROOT = Path(__file__).parent.parent.parent
+HOME = "/home/ada"
+"""The pages say that they are in the folder ``shop`` there; the real one is made to look so."""
+HOST = "laptop"
+PATIENCE = 30.0
+LANGUAGES = ("console", "python", "text", "toml")
+
+_FENCE = re.compile(r"^```(?P<language>\w*)(?: name=(?P<name>\S+))?$")
+_COMMENT = re.compile(r"^<!-- (?P<word>until|any): (?P<rest>.*) -->$")
+_EXIT = re.compile(r"\[exit (\d+)\]")
+
+
+@dataclass
+class Command:
+    """What is typed, and what is said to come of it."""
+
+    line: int
+    text: str
+    shown: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        """The exit status that the page says."""
+        found = _EXIT.fullmatch(self.shown[-1]) if self.shown else None
+        return int(found[1]) if found else 0
+
+    @property
+    def output(self) -> str:
+        """The output that the page shows."""
+        return "\n".join(line for line in self.shown if not _EXIT.fullmatch(line))
+
+
+@dataclass
+class Block:
+    """A fenced block, or (``until``) a comment that acts like one."""
+
+    line: int
+    language: str
+    text: str
+    name: str = ""
+    any: frozenset[str] = frozenset()
+    below: bool = False
+    """Whether nothing but blank lines stands between it and the block before."""
+
+    def commands(self) -> Iterator[Command]:
+        """The commands of a console block."""
+        found: Command | None = None
+        for number, line in enumerate(self.text.splitlines(), self.line + 1):
+            if line.startswith("$ "):
+                if found is not None:
+                    yield found
+                found = Command(number, line[2:])
+                continue
+            assert found is not None, f"line {number}: output without a command"
+            if line.startswith("> ") and not found.shown:
+                found.text += "\n" + line[2:]
+            else:
+                found.shown.append(line)
+        if found is not None:
+            yield found
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page, in their order."""
+    found: list[Block] = []
+    wild: frozenset[str] = frozenset()
+    below = False
+    lines = iter(enumerate(page.splitlines(), 1))
+    for number, line in lines:
+        if comment := _COMMENT.match(line):
+            if comment["word"] == "until":
+                found.append(Block(number, "until", comment["rest"]))
+            else:
+                wild = frozenset(comment["rest"].split())
+        elif line.startswith("```"):
+            fence = _FENCE.match(line)
+            assert fence, f"line {number}: {line!r} is not a fence that this test knows"
+            body: list[str] = []
+            for _, inner in lines:
+                if inner == "```":
+                    break
+                body.append(inner)
+            text = "\n".join(body) + "\n"
+            name = fence["name"] or ""
+            found.append(Block(number, fence["language"], text, name, wild, below))
+            wild, below = frozenset(), True
+        elif line:
+            below = False
+    return found
+
+
+def alike(text: str) -> str:
+    """The text with everything that differs from run to run made the same."""
+    text = re.sub(r"\b(ses|grt|txn|trc|wtr)_[0-9a-f]+", r"\1_#", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "#", text)
+    text = re.sub(r"\d+(?:[.,:]\d+)*", "#", text)
+    text = re.sub(r"# (?:ms|s)\b", "# s", text)
+    return "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
+
+
+def pattern(shown: str, wild: frozenset[str] = frozenset()) -> re.Pattern[str]:
+    """What real output, made alike, has to match."""
+    lines: list[str] = []
+    for line in alike(shown).splitlines():
+        if line == "...":
+            lines.append(r"(?:.*\n)*?")
+            continue
+        parts = (re.escape(part) for part in line.split("..."))
+        lines.append(".*".join(parts) + r"\n")
+    text = "".join(lines)
+    for word in wild:
+        text = re.sub(rf"\b{re.escape(word)}\b", r"\\w+", text)
+    return re.compile(text)
+
+
+def matches(shown: str, real: str, wild: frozenset[str] = frozenset()) -> bool:
+    """Whether this is what the page shows."""
+    made = alike(real)
+    return pattern(shown, wild).fullmatch(made + "\n" if made else "") is not None
+
+
+class Shell:
+    """One bash in a folder of its own, as a reader of the page has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "shop"
+        self._folder.mkdir()
+        self._out = folder / "out"
+        own = {key: os.environ[key] for key in os.environ if not key.startswith("INTERLOCK")}
+        # Git must not look at whoever runs the test.
+        own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}
+        own |= {"GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+        own |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        own |= {"PYTHONWARNINGS": "error"}
+        (folder / "gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.com\n")
+        self._bash = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            cwd=self._folder,
+            env=own,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,  # so that whatever a page left running can be ended with it
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """The exit status of a command, and what it printed."""
+        words, out = shlex.quote(command), shlex.quote(str(self._out))
+        self._pipe(self._bash.stdin).write(f"eval {words} </dev/null >{out} 2>&1\necho $?\n")
+        self._pipe(self._bash.stdin).flush()
+        status = self._pipe(self._bash.stdout).readline()
+        assert status, f"the shell ended in: {command}"
+        return int(status), self._seen(self._out.read_text())
+
+    def until(self, command: str) -> None:
+        """Wait until a command succeeds."""
+        ends = time.monotonic() + PATIENCE
+        while self.run(command)[0] != 0:
+            assert time.monotonic() < ends, f"waited in vain for: {command}"
+            time.sleep(0.02)
+
+    def save(self, name: str, text: str) -> None:
+        """Save a file of the page."""
+        (self._folder / name).write_text(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._bash.pid, signal.SIGKILL)
+        self._pipe(self._bash.stdin).close()
+        self._pipe(self._bash.stdout).close()
+        self._bash.wait()
+
+    def _seen(self, text: str) -> str:
+        # What bash itself says of a job that was killed depends on when it notices.
+        text = re.sub(r"^bash: line \d+: .*\n", "", text, flags=re.MULTILINE)
+        text = text.replace(os.path.realpath(self._folder.parent), HOME)
+        return re.sub(rf"\b{re.escape(os.uname().nodename)}(?=:\d|\))", HOST, text)
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
+
+
+def carry_out(page: str, folder: Path) -> None:
+    """Do all that a page says, and see that it comes out as shown."""
+    with Shell(folder) as shell:
+        printed: str | None = None
+        for block in blocks(page):
+            match block.language:
+                case "until":
+                    shell.until(block.text)
+                case "console":
+                    for command in block.commands():
+                        _console(shell, command, block.any)
+                case "text" if printed is not None and block.below:
+                    _compare(block.line, block.text, printed, block.any)
+                case "python" if not block.name:
+                    shell.save("block.py", block.text)
+                    status, printed = shell.run("python block.py")
+                    assert status == 0, f"line {block.line}: {printed}"
+                    continue
+                case _:
+                    if block.name:
+                        shell.save(block.name, block.text)
+            printed = None
+
+
+def _console(shell: Shell, command: Command, wild: frozenset[str]) -> None:
+    status, real = shell.run(re.sub(r"^make (?=\w+$)", "interlock ", command.text))
+    where = f"line {command.line}: {command.text}"
+    assert status == command.status, f"{where}\nended with {status}:\n{real}"
+    _compare(command.line, command.output, real, wild)
+
+
+def _compare(line: int, shown: str, real: str, wild: frozenset[str]) -> None:
+    assert matches(shown, real, wild), f"line {line}\nshows:\n{shown}\nbut it is:\n{real}"

@@ -1,0 +1,77 @@
+"""The reference is made from the code, and what pages say by hand about the code is still so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from tests.docs.pages import ROOT
+
+from interlock import errors
+from interlock.core import lock, session, words
+from interlock.faces import operations
+from interlock.services.calls import GRANT_TTL
+from interlock.stores.memory import MemoryStore
+
+HOW_TO = ROOT / "docs" / "how-to"
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def test_the_reference_is_fresh() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_has_its_place() -> None:
+    page = (REFERENCE / "commands.md").read_text()
+    for name in operations.names():
+        assert f"### interlock {name}\n" in page
+
+
+def test_every_error_is_explained() -> None:
+    page = (HOW_TO / "find-out-what-is-wrong.md").read_text()
+    for error in vars(errors).values():
+        if not isinstance(error, type) or not issubclass(error, errors.InterlockError):
+            continue
+        if error not in (errors.InterlockError, errors.No):  # these are never raised themselves
+            assert f"`{error.code}`" in page, error
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [
+        ("a name", f"{words.NAME_LIMIT} characters"),
+        ("metadata", f"{words.METADATA_LIMIT // 1024} KiB"),
+        ("waiters for one lock", f"{lock.WAITERS:,}"),
+        ("longest duration", f"{words.LONGEST / 86400:.0f} days"),
+        ("shortest ttl", f"{MemoryStore().capabilities.min_ttl * 1000:.0f} ms"),
+        ("ttl of a session", f"{session.TTL:.0f} s"),
+        ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
+        ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
+        ("claim window", f"{lock.CLAIM_WINDOW:.0f} s"),
+    ],
+)
+def test_limits_are_as_the_code_has_them(what: str, value: str) -> None:
+    page = (HOW_TO / "settings-and-limits.md").read_text()
+    assert re.search(rf"^\| {re.escape(what)} \| {re.escape(value)} \|", page, re.MULTILINE)
+
+
+def test_every_variable_that_the_code_reads_is_documented() -> None:
+    page = (HOW_TO / "settings-and-limits.md").read_text()
+    found: set[str] = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        found |= set(re.findall(r'"(INTERLOCK_[A-Z_]+)"', path.read_text()))
+    assert len(found) >= 4
+    for variable in found:
+        assert f"`{variable}`" in page, variable
+
+
+def test_the_readme_shows_the_table_of_the_bench() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert readme.count("<!-- bench -->") == readme.count("<!-- /bench -->") == 1
+    table = readme.partition("<!-- bench -->")[2].partition("<!-- /bench -->")[0]
+    assert "operation" in table
+    assert "per second" in table
