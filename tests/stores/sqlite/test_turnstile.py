@@ -56,7 +56,11 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
     store = SQLiteStore(path, patience=0.5)
     store.transact(increase)
     stuck = standing(cast, path)
-    waiting = [cast.start("count", path, 0) for _ in range(2)]
+    waiting = [cast.start("count", path, 0.01) for _ in range(2)]
+    for actor in waiting:
+        assert actor.hear() == "ready"
+        actor.tell()
+    until(lambda: _at_the_gate(store._turnstile._gate) in {actor.pid for actor in waiting})
     said = f"process {stuck.pid} has held the store up for 0.5 s.*kill -CONT {stuck.pid}"
     began = time.monotonic()
     for _ in range(2):
@@ -69,9 +73,9 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
     assert stuck.hear() == "done"
     stuck.finish()
     store.transact(increase)
-    assert counted(store) == 3
+    shares = [int(actor.hear()) for actor in waiting]
+    assert counted(store) == 3 + sum(shares)
     for actor in waiting:
-        actor.tell()
         actor.finish()
     store.close()
 
