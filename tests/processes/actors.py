@@ -139,6 +139,24 @@ def acquire(path: str, lock: str, ttl: str) -> None:
     fleet.close()
 
 
+def stop_with_the_lock(path: str, ttl: str) -> None:
+    """Wait for a lock, and stand still between its hand-over and our first look at it."""
+    from interlock.services.lock import Locks
+
+    look = Locks.lifetimes
+
+    def late(locks: Locks, name: str, grant: str) -> Any:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return look(locks, name, grant)
+
+    Locks.lifetimes = late  # type: ignore[assignment,method-assign]
+    fleet = interlock.connect(path, agent="late", ttl=30)
+    held = fleet.lock("merge", ttl=float(ttl)).__enter__()
+    say("lost", held.lost)
+    say(type(held.release()).__name__)
+    fleet.close()
+
+
 def stop_inside(path: str) -> None:
     """Stand still in the middle of a commit."""
     store = SQLiteStore(path)

@@ -90,3 +90,20 @@ def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
         # Its session lapsed (it says so and ends), or it queued again and came after us.
         if slow.alive() and slow.said():
             assert int(slow.hear().split()[0]) > token
+
+
+def test_a_waiter_that_is_stopped_with_its_lock_knows_at_once_that_it_is_too_late(
+    path: str, cast: Cast
+) -> None:
+    with interlock.connect(path, agent="holder") as holder:
+        with holder.lock("merge"):
+            late = cast.start("stop_with_the_lock", path, 0.5)
+            until(lambda: holder.locks.show("merge").waiters)
+            began = time.monotonic()
+            until(lambda: time.monotonic() > began + 0.1)  # a wait that is worth a second look
+        late.frozen()
+        with holder.lock("merge", wait=20) as mine:
+            assert isinstance(mine.outcome, interlock.Reclaimed)
+            late.thaw()
+            assert late.rest() == ["lost True", "Fenced"]
+            mine.check()

@@ -161,7 +161,9 @@ def open_it(path: str, user: str = "") -> None:
 def fork(path: str, exit_by: str) -> None:
     """Fork with a store, a lock and a watch; the child tries everything, the parent goes on."""
     import interlock
+    from interlock.stores.sqlite import watch
 
+    watch.BACKSTOP = 3600.0  # what the parent hears was rung
     fleet = interlock.connect(path, agent="parent")
     store = fleet.store
     assert isinstance(store, SQLiteStore)
