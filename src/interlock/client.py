@@ -172,7 +172,8 @@ class Fleet(_Noun[FleetCalls]):
         """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
 
         If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
-        with ``interrupt`` the exception strikes inside the block, as soon as possible.
+        with ``interrupt`` the exception strikes inside the block, as soon as it runs Python code
+        (not inside of a call that sleeps or waits in the system).
         """
         terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
         return LockBlock(self, name, terms, interrupt=interrupt)

@@ -100,10 +100,8 @@ def hold(path: str, ttl: str, way: str) -> None:
         with fleet.lock("merge", ttl=float(ttl), interrupt=way == "interrupt") as held:
             say("held", held.token)
             try:
-                while not held.lost:
-                    time.sleep(0.001)
-                if way == "interrupt":
-                    time.sleep(20)
+                while way == "interrupt" or not held.lost:
+                    time.sleep(0.001)  # an interrupt strikes between two calls, not inside one
             finally:
                 say("stopped", time.monotonic())
     except Lost as error:
