@@ -137,6 +137,20 @@ def test_a_settling_that_fails_too_is_repeated(stage: Stage, far: Client) -> Non
     assert len(entries(stage)) == 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_void_that_is_refused_for_no_reason_is_tried_again(
+    stage: Stage, far: Client, seed: int
+) -> None:
+    far.network.sow(seed)
+    far.network.script(["late arrival", "conflict"])
+    assert far.run(change(far)).outcome == 1
+    far.network.deliver()
+    item = stage.store.read("n")["n"]
+    assert item is not None
+    assert item.value == b"1"
+    assert len(entries(stage)) == 1
+
+
 def test_settling_is_bounded_and_names_the_transaction(far: Client) -> None:
     late: list[Fault] = ["late arrival"]
     far.network.script(late * 100)
