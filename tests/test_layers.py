@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import interlock
+
+ROOT = Path(interlock.__file__).parent
+
+FOUNDATION = {"errors", "version", "clock"}
+BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
+CLIENTS = {"opening", "client", "aio", "interlock"}
+
+MAY_IMPORT = {
+    "errors": set[str](),
+    "version": set[str](),
+    "clock": set[str](),
+    "core": {"core", "errors"},
+    "store": {"errors"},
+    "stores": {"stores", "store"} | FOUNDATION,
+    "services": {"services", "core", "store", "errors", "clock", "settings"},
+    "settings": {"core", "errors"},
+    "places": {"core", "errors", "settings"},
+    "opening": BELOW_CLIENTS,
+    "client": BELOW_CLIENTS | {"opening"},
+    "aio": BELOW_CLIENTS | {"opening"},
+    "interlock": BELOW_CLIENTS | CLIENTS,
+    "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
+    "demo": BELOW_CLIENTS | CLIENTS | {"demo"},
+    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo"},
+    "__main__": {"faces"},
+    "testing": BELOW_CLIENTS | CLIENTS | {"testing"},
+}
+
+
+def layer(module: str) -> str:
+    """The file or folder right under the package; the package and its public names are clients."""
+    parts = module.split(".")
+    return "interlock" if len(parts) == 1 or parts[1] in interlock.__all__ else parts[1]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module of ours that a file imports, lazily or not."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "interlock":
+            yield from (f"interlock.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def own(path: Path) -> str:
+    """The layer that a file belongs to."""
+    name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "interlock" if name == "__init__" else name
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    found = {layer(name) for name in imports(path) if name.split(".")[0] == "interlock"}
+    assert found <= MAY_IMPORT[own(path)]
+
+
+def test_every_part_of_the_package_has_its_place() -> None:
+    assert {own(path) for path in ROOT.rglob("*.py")} <= set(MAY_IMPORT)

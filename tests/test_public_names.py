@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import interlock
+
+
+def test_public_names_are_sorted_and_few() -> None:
+    assert sorted(set(interlock.__all__)) == interlock.__all__
+    assert len(interlock.__all__) <= 40
+
+
+@pytest.mark.parametrize("name", interlock.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    assert getattr(interlock, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = interlock.nothing
+
+
+@pytest.mark.parametrize("costly", ["asyncio", "apsw", "msgspec", "socket"])
+def test_importing_the_package_costs_nothing(costly: str) -> None:
+    code = f"import interlock, sys; sys.exit({costly!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_blocking_client_does_not_need_asyncio(tmp_path: Path) -> None:
+    code = (
+        f"import interlock, sys; fleet = interlock.connect({str(tmp_path / 's.db')!r}, agent='a');"
+        "fleet.locks.acquire('merge'); fleet.close(); sys.exit('asyncio' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,83 @@
+"""The public API as users write it: mypy reads this, nobody runs it."""
+
+from __future__ import annotations
+
+from typing import assert_never, assert_type
+
+import interlock
+from interlock import aio
+from interlock.core.lock import (
+    Acquired,
+    AlreadyFree,
+    Busy,
+    Extended,
+    Fenced,
+    NotOwner,
+    Proof,
+    Reclaimed,
+    Released,
+)
+from interlock.core.log import Line
+from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
+from interlock.services.lock import Shown
+from interlock.services.maintain import Maintained
+from interlock.services.why import Why
+
+
+def blocking(fleet: interlock.Fleet) -> str:
+    outcome = fleet.locks.acquire("merge", ttl="30s", wait=5, metadata={"step": 1})
+    assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Fenced)
+    assert_type(fleet.locks.release("merge", token=3), Released | AlreadyFree | NotOwner | Fenced)
+    assert_type(fleet.locks.heartbeat("merge"), Extended | NotOwner | Fenced)
+    assert_type(fleet.locks.list(), tuple[Shown, ...])
+    assert_type(fleet.locks.show("merge"), Shown)
+    assert_type(fleet.agents.join(ttl=900), Joined)
+    assert_type(fleet.agents.leave(), Left | Lapsed)
+    assert_type(fleet.agents.beat(), Renewed | Lapsed)
+    assert_type(fleet.agents.list(), tuple[Agent, ...])
+    assert_type(fleet.record.log(limit=5), tuple[Line, ...])
+    assert_type(fleet.maintain(), Maintained)
+    assert_type(fleet.why("lock/merge"), Why)
+    match outcome:
+        case Acquired() | Extended() | Reclaimed():
+            assert_type(outcome.token, int | None)
+            return f"{outcome.token}"
+        case Busy():
+            return outcome.holder
+        case Fenced():
+            return outcome.lock
+        case _:
+            assert_never(outcome)
+
+
+def blocks() -> None:
+    with interlock.connect(agent="ada") as fleet:
+        assert_type(fleet, interlock.Fleet)
+        with fleet.lock("merge", wait="1m") as held:
+            assert_type(held, interlock.Held)
+            assert_type(held.token, int)
+            assert_type(held.lost, bool)
+            assert_type(held.check(), Proof)
+            fleet.locks.acquire("second", given=[held.check()])
+
+
+def mistakes(fleet: interlock.Fleet) -> None:
+    fleet.locks.acquire()  # type: ignore[call-arg]
+    fleet.locks.acquire("merge", "30s")  # type: ignore[call-arg]
+    fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]
+    fleet.locks.release("merge", token="3")  # type: ignore[arg-type]
+    fleet.locks.acquire(b"merge")  # type: ignore[arg-type]
+
+
+async def awaited() -> None:
+    async with await aio.connect(agent="ada") as fleet:
+        outcome = await fleet.locks.acquire("merge", ttl="30s", wait=5)
+        assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Fenced)
+        assert_type(await fleet.locks.show("merge"), Shown)
+        assert_type(await fleet.agents.list(), tuple[Agent, ...])
+        assert_type(await fleet.maintain(), Maintained)
+        async with fleet.lock("merge") as held:
+            assert_type(held.token, int)
+            assert_type(await held.check(), Proof)
+            assert_type(await held.release(), Released | AlreadyFree | NotOwner | Fenced)
+        await fleet.locks.acquire("merge", tll=1)  # type: ignore[call-arg]
