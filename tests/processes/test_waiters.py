@@ -30,7 +30,10 @@ def test_a_waiter_killed_at_any_step_costs_its_ttl_and_no_more(
         for actor, lock in zip(doomed, locks, strict=True):
             until(lambda a=actor, n=lock: not a.alive() or holder.locks.show(n).waiters)  # type: ignore[misc]
         heirs: dict[str, tuple[int, float]] = {}
-        threads = [threading.Thread(target=_inherit, args=(path, lock, heirs)) for lock in locks]
+        threads = [
+            threading.Thread(daemon=True, target=_inherit, args=(path, lock, heirs))
+            for lock in locks
+        ]
         for thread in threads:
             thread.start()
         for lock in locks:

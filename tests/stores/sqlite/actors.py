@@ -9,6 +9,7 @@ import platform
 import signal
 import struct
 import sys
+import threading
 import time
 
 import apsw
@@ -209,6 +210,86 @@ def fork(path: str, exit_by: str) -> None:
         say("held")
         wait()
     fleet.close()
+
+
+def fork_and_connect(path: str) -> None:
+    """Fork, and connect again in the child, as one is told to; the parent leaves first."""
+    store = SQLiteStore(path)
+    store.transact(increase)
+    store.read("counter")
+    hear, speak = os.pipe()
+    if os.fork() == 0:
+        mine = SQLiteStore(path)
+        mine.transact(increase)
+        mine.read("counter")
+        say("child ready")
+        os.read(hear, 1)
+        answer = mine.transact(increase)
+        say("child", answer and answer.revision)
+        mine.close()
+        os._exit(0)
+    wait()
+    store.close()
+    say("parent closed")
+    wait()
+    os.write(speak, b"!")
+    os.wait()
+    say("child gone")
+
+
+def fork_often(path: str, many: str) -> None:
+    """Fork again and again while threads commit; each child connects and commits as well."""
+    store = SQLiteStore(path)
+    done = [0, 0]
+    stop = threading.Event()
+
+    def commit(number: int) -> None:
+        while not stop.is_set():
+            store.transact(increase)
+            done[number] += 1
+
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    children = []
+    for _ in range(int(many)):
+        child = os.fork()
+        if child == 0:
+            mine = SQLiteStore(path)
+            mine.transact(increase)
+            mine.close()
+            os._exit(0)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    store.close()
+    say(sum(done), statuses.count(0))
+
+
+def fork_inside(path: str) -> None:
+    """Fork in the middle of a transaction."""
+    from interlock.stores.sqlite import store as module
+
+    module.PATIENCE_TO_REST = 0.1
+    store = SQLiteStore(path)
+
+    def work(view: View) -> Txn:
+        child = os.fork()
+        if child == 0:
+            try:
+                SQLiteStore(path)
+                say("worked")
+            except StoreClosed as error:
+                say(error)
+            os._exit(0)
+        os.waitpid(child, 0)
+        return increase(view)
+
+    store.transact(work)
+    store.transact(increase)
+    store.close()
 
 
 def forbid_sockets() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import apsw
 import pytest
 from tests.processes.helpers import Cast
+from tests.stores.sqlite.actors import increase
 
 import interlock
+from interlock.stores.sqlite import SQLiteStore
 
 
 @pytest.mark.parametrize("exit_by", ["_exit", "exit"])
@@ -28,3 +30,51 @@ def test_the_child_of_a_fork_is_refused_and_harms_nothing(
     db = apsw.Connection(path)
     assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     db.close()
+
+
+def counted(path: str) -> tuple[int, int]:
+    """The counter, and the latest revision."""
+    store = SQLiteStore(path)
+    item = store.read("counter")["counter"]
+    revision = store.read().revision
+    store.close()
+    assert item is not None
+    return int(item.value), revision
+
+
+def test_what_a_child_commits_through_its_own_connection_is_not_lost_when_the_parent_leaves(
+    path: str, cast: Cast
+) -> None:
+    """SQLite would have the child rely on the parent's locks."""
+    actor = cast.start("fork_and_connect", path)
+    assert actor.hear() == "child ready"
+    actor.tell()
+    assert actor.hear() == "parent closed"
+    store = SQLiteStore(path)  # the last one, as far as the kernel can tell, unless the child locks
+    store.transact(increase)
+    store.close()
+    assert counted(path) == (3, 3)
+    actor.tell()
+    assert actor.hear() == "child 4"
+    assert actor.hear() == "child gone"
+    actor.finish()
+    assert counted(path) == (4, 4)
+
+
+def test_a_program_may_fork_while_its_threads_commit(path: str, cast: Cast) -> None:
+    actor = cast.start("fork_often", path, 20)
+    (line,) = actor.rest()
+    done, children = map(int, line.split())
+    assert children == 20
+    assert counted(path) == (done + 20, done + 20)
+    db = apsw.Connection(path)
+    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    db.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_child_forked_inside_of_a_transaction_is_refused_the_file(path: str, cast: Cast) -> None:
+    actor = cast.start("fork_inside", path)
+    assert "was being written when this process was forked; start such processes" in actor.hear()
+    actor.finish()
+    assert counted(path) == (2, 2)

@@ -145,7 +145,7 @@ def test_threads_and_tasks_together_lose_nothing(path: str) -> None:
             found = await asyncio.gather(*(store.transact_async(increase) for _ in range(15)))
             answers.extend(found)
 
-    threads = [threading.Thread(target=block) for _ in range(8)]
+    threads = [threading.Thread(daemon=True, target=block) for _ in range(8)]
     for thread in threads:
         thread.start()
     asyncio.run(main())
@@ -214,7 +214,7 @@ def test_closing_answers_everybody_who_still_waits(path: str) -> None:
 
     async def main() -> None:
         with turn_taken(store):
-            thread = threading.Thread(target=block)
+            thread = threading.Thread(daemon=True, target=block)
             thread.start()
             until(lambda: store._writer._queue)
             task = asyncio.ensure_future(store.transact_async(putting("k/b")))
@@ -312,7 +312,9 @@ def test_no_more_than_one_commit_for_a_group_that_cannot_begin(path: str) -> Non
     other = apsw.Connection(path)
     other.execute("BEGIN IMMEDIATE")
     answers: list[Committed | None] = []
-    thread = threading.Thread(target=lambda: answers.append(store.transact(putting("k/a"))))
+    thread = threading.Thread(
+        daemon=True, target=lambda: answers.append(store.transact(putting("k/a")))
+    )
     thread.start()
     until(lambda: store._writer._thread is not None)
     other.execute("COMMIT")

@@ -111,7 +111,9 @@ def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
 def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(path: str, cast: Cast) -> None:
     store = SQLiteStore(path)
     stuck = standing(cast, path)
-    threads = [threading.Thread(target=store.transact, args=(increase,)) for _ in range(5)]
+    threads = [
+        threading.Thread(daemon=True, target=store.transact, args=(increase,)) for _ in range(5)
+    ]
     for thread in threads:
         thread.start()
     until(lambda: len(store._writer._queue) == 5)
@@ -126,7 +128,7 @@ def test_whoever_waits_in_time_goes_on_when_the_stopped_process_does(path: str, 
 def test_a_killed_process_frees_its_turn_at_once(path: str, cast: Cast) -> None:
     store = SQLiteStore(path)
     stuck = standing(cast, path)
-    thread = threading.Thread(target=store.transact, args=(increase,))
+    thread = threading.Thread(daemon=True, target=store.transact, args=(increase,))
     thread.start()
     until(lambda: store._writer._queue)
     began = time.monotonic()
@@ -145,7 +147,7 @@ def test_a_killed_waiter_does_not_hold_up_those_behind_it(path: str, cast: Cast)
         assert waiter.hear() == "ready"
         waiter.tell()
     until(lambda: all(waiter.state() == "S" for waiter in waiters))
-    thread = threading.Thread(target=store.transact, args=(increase,))
+    thread = threading.Thread(daemon=True, target=store.transact, args=(increase,))
     thread.start()
     until(lambda: store._writer._queue)
     for waiter in waiters[:2]:
@@ -215,7 +217,9 @@ def test_after_the_folder_was_removed_old_and_new_processes_queue_together_again
 def test_two_stores_of_one_process_take_turns_as_well(path: str) -> None:
     stores = [SQLiteStore(path) for _ in range(4)]
     threads = [
-        threading.Thread(target=lambda s=store: [s.transact(increase) for _ in range(50)])
+        threading.Thread(
+            daemon=True, target=lambda s=store: [s.transact(increase) for _ in range(50)]
+        )
         for store in stores
     ]
     for thread in threads:

@@ -6,6 +6,7 @@ turnstile.py  processes queue for the write in the kernel, in order, without sle
 bells.py      doorbells: who watches what, and how a commit wakes them
 watch.py      the feed of changes, rung by the bells
 schema.py     tables, format number, migration
+fork.py       no connection is open at the moment of a fork
 place.py      where a file may stand, and who may read it
 """
 

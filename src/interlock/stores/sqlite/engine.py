@@ -79,6 +79,11 @@ class Reader:
         self.db = db
         self._execute = db.execute
 
+    def attach(self, db: apsw.Connection) -> None:
+        """Go on with another connection to the same file."""
+        self.db = db
+        self._execute = db.execute
+
     def read(self, *refs: Ref) -> Snapshot:
         """All the refs as this transaction sees them."""
         items: dict[str, Item | None] = {}
@@ -148,6 +153,11 @@ class Engine(Reader):
         self._jobs = 0
         self._patient: bool | None = None
         self._cache: dict[str, Item | None] = {}
+
+    def attach(self, db: apsw.Connection) -> None:
+        """Go on with another connection to the same file."""
+        super().attach(db)
+        self._patient = None
 
     def begin(self, *, patient: bool) -> None:
         """Open the transaction; an impatient caller gets BusyError at once."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import apsw
@@ -25,13 +25,13 @@ from interlock.store import (
 from interlock.stores.sqlite import place, schema
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.engine import Engine, Later, Reader
+from interlock.stores.sqlite.fork import PATIENCE as PATIENCE_TO_REST
+from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.turnstile import Turnstile
 from interlock.stores.sqlite.watch import Feed, SQLiteWatch
 from interlock.stores.sqlite.writer import PATIENCE, Writer
 
 T = TypeVar("T")
-
-_open: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 
 
 class SQLiteStore:
@@ -39,6 +39,7 @@ class SQLiteStore:
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
         self.path = os.path.abspath(path)
+        guard.check(self.path)
         kind = place.prepare(self.path, create=create)
         self.capabilities = Capabilities(
             engine="sqlite",
@@ -53,6 +54,12 @@ class SQLiteStore:
         self._pid = os.getpid()
         self._reading = threading.Lock()
         self._reader: Reader | None = None
+        self._resting = self._closed = False
+        with guard.changing:
+            self._open(patience)
+            guard.add(self)
+
+    def _open(self, patience: float) -> None:
         db = self._connect()
         folder = self.path + "-bells"
         self._bells = Bells(folder)
@@ -65,8 +72,6 @@ class SQLiteStore:
         self._engine = Engine(db, self.path, self._bells.ring)
         self._writer = Writer(self._engine, self._turnstile, patience)
         self._feed = Feed(self._bells, self._later, self._data_version, self._check)
-        self._closed = False
-        _open.add(self)
 
     def read(self, *refs: Ref) -> Snapshot:
         """All the refs at one revision, beside whoever writes."""
@@ -168,12 +173,50 @@ class SQLiteStore:
         idle = self._writer.close()
         self._feed.close()
         self._bells.close()
-        with self._reading:
+        with guard.changing, self._reading:
             if self._reader is not None:
                 self._reader.db.close()
-        if idle:
-            self._engine.db.close()
-        _open.discard(self)
+            if idle:
+                self._engine.db.close()
+            guard.discard(self)
+
+    def rest(self) -> bool:
+        """Close all connections for the moment of a fork; False if we could not stop in time."""
+        if self._closed:
+            return True
+        if not self._writer.using.acquire(timeout=PATIENCE_TO_REST):
+            return False
+        if not self._reading.acquire(timeout=PATIENCE_TO_REST):
+            self._writer.using.release()
+            return False
+        if self._reader is not None:
+            self._reader.db.close()
+        self._reader = None
+        self._engine.db.close()
+        self._resting = True
+        return True
+
+    def wake(self) -> None:
+        """After a fork, in the parent: go on."""
+        if self._resting:
+            with suppress(apsw.Error):  # whoever comes next meets the trouble, and is told
+                db = schema.connect(self.path)
+                schema.configure(db)
+                self._engine.attach(db)
+            self._resting = False
+            self._reading.release()
+            self._writer.using.release()
+
+    def abandon(self) -> None:
+        """After a fork, in the child: what is still open is the parent's, not even to be closed."""
+        if not self._resting:
+            import ctypes
+
+            for db in (self._engine.db, self._reader and self._reader.db):
+                if db is not None:
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
+        self._turnstile.close()
+        self._feed.abandon()
 
     def _connect(self) -> apsw.Connection:
         try:
@@ -237,24 +280,6 @@ class SQLiteStore:
             return self._bells.trouble
         bell.close()
         return "ok"
-
-    def _abandon(self) -> None:
-        """After a fork: the child may not touch the parent's connections, not even close them."""
-        import ctypes
-
-        for db in (self._engine.db, self._reader and self._reader.db):
-            if db is not None:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
-        self._turnstile.close()
-        self._feed.abandon()
-
-
-def _abandon_all() -> None:
-    for store in list(_open):
-        store._abandon()  # noqa: SLF001 - one module
-
-
-os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _size(path: str) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 
 _LOCKS = "/proc/locks"
 
@@ -68,12 +69,13 @@ class Turnstile:
         """If our files were removed, queue at those that everybody else sees by now."""
         if os.fstat(self._turn).st_nlink and os.fstat(self._gate).st_nlink:
             return
-        os.makedirs(self._folder, 0o700, exist_ok=True)
         # In place: a thread that waits at the old files must not meet a stranger's descriptor.
-        for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
-            fresh = self._open(name)
-            os.dup2(fresh, fd, inheritable=False)
-            os.close(fresh)
+        with suppress(OSError):  # SQLite's own lock remains
+            os.makedirs(self._folder, 0o700, exist_ok=True)
+            for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
+                fresh = self._open(name)
+                os.dup2(fresh, fd, inheritable=False)
+                os.close(fresh)
 
     def close(self) -> None:
         """Leave the queue for good; also drops a turn that a parent of a fork had."""

@@ -45,6 +45,8 @@ class Writer:
         self._turnstile = turnstile
         self._patience = patience
         self._right = threading.Lock()
+        self.using = threading.Lock()
+        """Held while the connection is in use; the right and the turn may be held for longer."""
         self._arrived = threading.Condition()
         self._queue: deque[Job] = deque()
         self._gathered: list[Job] = []
@@ -131,7 +133,8 @@ class Writer:
             if not self._turnstile.try_enter():
                 return False
             try:
-                ran = self._group(jobs, patient=False)
+                with self.using:
+                    ran = self._group(jobs, patient=False)
             finally:
                 self._turnstile.leave()
             touched = self._engine.take_touched()
@@ -163,7 +166,8 @@ class Writer:
                 jobs = self._next_batch()
                 started = time.monotonic()
                 try:
-                    self._group(jobs, patient=True)
+                    with self.using:
+                        self._group(jobs, patient=True)
                 except Exception as error:  # noqa: BLE001 - the callers wait for an answer
                     _fail(jobs, error)
                 finally:
