@@ -270,7 +270,11 @@ class MemoryWatch:
                 future: asyncio.Future[None] = loop.create_future()
                 self._sleeper = (loop, future)
             left = None if ends is None else ends - loop.time()
-            await asyncio.wait((future,), timeout=left)
+            try:
+                await asyncio.wait((future,), timeout=left)
+            finally:
+                with self._rung:  # whoever commits later must not call a loop that is gone
+                    self._sleeper = None
 
     def close(self) -> None:
         """Stop listening."""

@@ -219,7 +219,18 @@ class Watches(Suite):
             assert [_key(change) for change in await _take(watch, PATIENCE)] == ["p/1"]
 
         asyncio.run(main())
-        write(store, Put("p/2", b""))  # the watch outlived its event loop, which harms nobody
+
+    def test_a_watch_that_outlives_its_event_loop_harms_nobody(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+
+        async def main() -> None:
+            task = asyncio.create_task(_take(watch, None))
+            await asyncio.sleep(0)
+            task.cancel()
+
+        asyncio.run(main())
+        write(store, Put("p/1", b""))
+        assert [change.key for change in gather(watch, bool)] == ["p/1"]
 
     def test_a_closed_watch_leaves_the_others_alone(self, store: Store) -> None:
         start = store.read().revision
