@@ -811,7 +811,7 @@ class FaultyMachine(LockMachine):
 
 
 BUDGET = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, print_blob=True, database=None
+    max_examples=150, stateful_step_count=40, deadline=None, print_blob=True, database=None
 )
 TestCore = LockMachine.TestCase
 TestCore.settings = BUDGET
