@@ -270,9 +270,9 @@ def fork_often(path: str, many: str) -> None:
 
 def fork_inside(path: str) -> None:
     """Fork in the middle of a transaction."""
-    from interlock.stores.sqlite import store as module
+    from interlock.stores.sqlite import fork as forks
 
-    module.PATIENCE_TO_REST = 0.1
+    forks.PATIENCE = 0.1
     store = SQLiteStore(path)
 
     def work(view: View) -> Txn:

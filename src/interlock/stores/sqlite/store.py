@@ -22,10 +22,9 @@ from interlock.store import (
     View,
     Work,
 )
-from interlock.stores.sqlite import place, schema
+from interlock.stores.sqlite import fork, place, schema
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.engine import Engine, Later, Reader
-from interlock.stores.sqlite.fork import PATIENCE as PATIENCE_TO_REST
 from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.turnstile import Turnstile
 from interlock.stores.sqlite.watch import Feed, SQLiteWatch
@@ -184,9 +183,9 @@ class SQLiteStore:
         """Close all connections for the moment of a fork; False if we could not stop in time."""
         if self._closed:
             return True
-        if not self._writer.using.acquire(timeout=PATIENCE_TO_REST):
+        if not self._writer.using.acquire(timeout=fork.PATIENCE):
             return False
-        if not self._reading.acquire(timeout=PATIENCE_TO_REST):
+        if not self._reading.acquire(timeout=fork.PATIENCE):
             self._writer.using.release()
             return False
         if self._reader is not None:
