@@ -6,6 +6,7 @@ Shared by the blocking and the async ``with`` blocks, which differ only in how t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from interlock.core import keys, words
 from interlock.core import lock as core
 from interlock.core.decision import Write
-from interlock.errors import Lost, Unavailable
+from interlock.errors import InterlockError, Lost, Unavailable
 from interlock.services.calls import Desk, LockCalls
 from interlock.services.keeper import Lease
 from interlock.services.steps import Op
@@ -74,7 +75,15 @@ class Holding:
             if lease is not self.desk.session_lease:
                 self.desk.keeper.drop(lease)
         calls = LockCalls(self.desk)
-        return (yield from calls.release(self.grant.lock, token=self.grant.token))
+        try:
+            return (yield from calls.release(self.grant.lock, token=self.grant.token))
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:
+            # Interrupted at the end of a block, where nobody would give it back later.
+            with suppress(InterlockError):
+                yield from calls.release(self.grant.lock, token=self.grant.token)
+            raise
 
     def over(self) -> Lost:
         """The error that says so."""

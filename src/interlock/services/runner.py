@@ -118,18 +118,7 @@ class Runner:
 
     def _inside(self, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
         """One transaction of a local engine."""
-        attempt: Attempt | None = None
-        draft: Draft | None = None
-
-        def work(view: View) -> Txn | None:
-            nonlocal attempt, draft
-            self.chain.give_back(draft)
-            attempt, draft = _decide_with(deciding(), view), None
-            if not attempt.decision.changes:
-                return None
-            draft = self._draft(attempt, who, checked=False)
-            return draft.txn
-
+        work = Inside(self, deciding, who)
         for _ in range(ATTEMPTS):
             try:
                 committed = yield Transact(work)
@@ -138,16 +127,17 @@ class Runner:
                 if committed is None:
                     continue
             except (Exception, GeneratorExit):
-                self.chain.give_back(draft)
+                self.chain.give_back(work.draft)
                 raise
             except BaseException:
+                draft = work.call_off()
                 if draft is not None:
                     yield from self._close(draft)
                 raise
-            if draft is not None and committed is not None:
-                self.chain.advance(draft)
-            assert attempt is not None  # noqa: S101 - the work ran
-            return Done(attempt.decision.outcome, committed and committed.revision)
+            if work.draft is not None and committed is not None:
+                self.chain.advance(work.draft)
+            assert work.attempt is not None  # noqa: S101 - the work ran
+            return Done(work.attempt.decision.outcome, committed and committed.revision)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
@@ -158,7 +148,7 @@ class Runner:
             attempt = yield from _decide(deciding(), known)
             if not attempt.decision.changes:
                 return Done(attempt.decision.outcome, None)
-            draft = self._draft(attempt, who, checked=True)
+            draft = self.draft(attempt, who, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self.chain.advance(draft)
@@ -208,7 +198,8 @@ class Runner:
             return None if item.value == VOID else Committed(item.revision, answer.items)
         raise OutcomeUnknown("the store stopped answering; look before you repeat this", txn)
 
-    def _draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+    def draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+        """The transaction that carries a decision out, with its entry."""
         decision = attempt.decision
         txn = self.new_id("txn")
         puts = tuple([Put(w.key, codec.encode(w.value), w.ttl) for w in decision.puts])
@@ -256,6 +247,37 @@ class Runner:
     def _jitter(self, number: int) -> float:
         """Up to 1, 2, 4 ... 128 ms."""
         return self._randomness(1)[0] / 255 * min(1 << number, 128) / 1000
+
+
+class Inside:
+    """The work of one transaction: it may run again, and in a thread of the engine."""
+
+    def __init__(self, runner: Runner, deciding: Callable[[], Deciding[Any]], who: Who) -> None:
+        self.attempt: Attempt | None = None
+        self.draft: Draft | None = None
+        self._runner = runner
+        self._deciding = deciding
+        self._who = who
+        self._off = False
+        self._guard = threading.Lock()
+
+    def __call__(self, view: View) -> Txn | None:
+        """Decide on what the transaction sees."""
+        with self._guard:
+            if self._off:
+                return None
+            self._runner.chain.give_back(self.draft)
+            self.attempt, self.draft = _decide_with(self._deciding(), view), None
+            if not self.attempt.decision.changes:
+                return None
+            self.draft = self._runner.draft(self.attempt, self._who, checked=False)
+            return self.draft.txn
+
+    def call_off(self) -> Draft | None:
+        """Do nothing from now on; what was drafted by then may happen all the same."""
+        with self._guard:
+            self._off = True
+            return self.draft
 
 
 class Draft(Struct, frozen=True):
