@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -127,9 +128,9 @@ async def _hold_async(store: SQLiteStore, ttl: float) -> None:
     store.close()
 
 
-def acquire(path: str, lock: str, ttl: str) -> None:
+def acquire(path: str, lock: str, ttl: str, session: str = "1") -> None:
     """Wait for a lock, say when it came, and give it back when told to."""
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=float(session))
     say("ready")
     with fleet.lock(lock, ttl=float(ttl)) as held:
         say(held.token, time.monotonic())
@@ -144,7 +145,7 @@ def stop_with_the_lock(path: str, ttl: str) -> None:
     look = Locks.lifetimes
 
     def late(locks: Locks, name: str, grant: str) -> Any:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return look(locks, name, grant)
 
     Locks.lifetimes = late  # type: ignore[assignment,method-assign]
@@ -158,7 +159,7 @@ def stop_with_the_lock(path: str, ttl: str) -> None:
 def stop_inside(path: str) -> None:
     """Stand still in the middle of a commit."""
     store = SQLiteStore(path)
-    store.transact(lambda _: os.kill(os.getpid(), signal.SIGSTOP))
+    store.transact(lambda _: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP))
     store.close()
 
 

@@ -115,10 +115,10 @@ def test_fifty_processes_share_one_file_without_errors_or_starvation(
 
 @pytest.mark.parametrize("ttl", [0.5, 1.0])
 def test_a_lock_moves_on_when_its_holder_is_killed(path: str, cast: Cast, ttl: float) -> None:
-    holder = cast.start("acquire", path, "merge", ttl)
+    holder = cast.start("acquire", path, "merge", ttl, 30)
     assert holder.hear() == "ready"
     token = int(holder.hear().split()[0])
-    waiter = cast.start("acquire", path, "merge", ttl)
+    waiter = cast.start("acquire", path, "merge", ttl, 30)
     assert waiter.hear() == "ready"
     with interlock.connect(path) as fleet:
         until(lambda: fleet.locks.show("merge").waiters)
@@ -160,7 +160,7 @@ def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(
 ) -> None:
     holder = cast.start("hold", path, 1.0, way)
     token = int(holder.hear().split()[1])
-    waiter = cast.start("acquire", path, "merge", 1.0)
+    waiter = cast.start("acquire", path, "merge", 1.0, 30)
     assert waiter.hear() == "ready"
     with interlock.connect(path) as fleet:
         until(lambda: fleet.locks.show("merge").waiters)
@@ -179,7 +179,7 @@ def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(
 
 
 def test_the_record_of_a_fight_names_every_holder_once(path: str, cast: Cast) -> None:
-    actors = [cast.start("acquire", path, "merge", 5) for _ in range(5)]
+    actors = [cast.start("acquire", path, "merge", 5, 30) for _ in range(5)]
     for actor in actors:
         assert actor.hear() == "ready"
     tokens = []

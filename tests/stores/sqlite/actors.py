@@ -90,7 +90,7 @@ def stop_inside(path: str) -> None:
     """Stand still in the middle of a commit, and finish it when told to go on."""
 
     def work(view: View) -> Txn:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return increase(view)
 
     store = SQLiteStore(path)
