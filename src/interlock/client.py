@@ -121,8 +121,8 @@ class LockBlock:
         lost = held.lost
         with suppress(InterlockError):
             held.release()
-        if lost and kind is None:
-            raise held.over()
+        if lost and (kind is None or kind is Lost):  # an interrupt could not say what was lost
+            raise held.over() from None
 
     def _raise_in_thread(self) -> None:
         if self._held is None:

@@ -146,3 +146,30 @@ def test_tasks_that_time_out_anywhere_leave_nothing_held_and_the_record_whole(
             assert audit(fleet.store) == []
 
     asyncio.run(main())
+
+
+class _Slow(MemoryStore):
+    """Takes some turns of the event loop for each transaction."""
+
+    async def transact_async(self, work: Work) -> Committed | None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return self.transact(work)
+
+
+def test_a_task_that_is_cancelled_again_and_again_still_leaves_the_queue() -> None:
+    async def main() -> None:
+        store = _Slow()
+        fleet = await aio.connect(agent="ada", store=store)
+        await fleet.locks.acquire("merge")
+        waiting = asyncio.create_task(fleet.locks.acquire("merge", wait=60))
+        while not (await fleet.locks.show("merge")).waiters:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        while not waiting.done():
+            waiting.cancel()
+            await asyncio.sleep(0)
+        assert waiting.cancelled()
+        assert (await fleet.locks.show("merge")).waiters == ()
+        await fleet.close()
+
+    asyncio.run(main())

@@ -12,9 +12,7 @@ from msgspec import Struct
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Outcome(
-    Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome", gc=False
-):
+class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome", gc=False):
     """An answer as the user sees it; the tag is the word in the JSON field "outcome"."""
 
     exit_status: ClassVar[int] = 0

@@ -102,7 +102,7 @@ class Desk:
             ttl = self._grant_ttl if self.seat.joined else self._grant_ttl or GRANT_TTL
         return (
             None if ttl is None else words.lease(ttl, least),
-            None if max_hold is None else words.lease(max_hold, least, "max_hold"),
+            None if max_hold is None else words.lease(max_hold, least, "maximum hold"),
         )
 
     def me(self) -> Seat:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Generator
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from interlock.store import (
@@ -164,15 +165,29 @@ def drive(op: Op[T], store: Store) -> T:
 
 
 async def drive_async(op: Op[T], store: Store) -> T:
-    """Carry out an operation in an event loop."""
+    """Carry out an operation in an event loop; once cancelled, its clean-up is not."""
+    cancelled = False
     try:
         step = next(op)
         while True:
+            awaitable = step.perform_async(store)
             try:
-                answer = await step.perform_async(store)
+                answer = await (_undisturbed(awaitable) if cancelled else awaitable)
             except BaseException as error:  # noqa: BLE001 - the operation decides
+                cancelled = cancelled or not isinstance(error, Exception)
                 step = op.throw(error)
             else:
                 step = op.send(answer)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+
+
+async def _undisturbed(awaitable: Awaitable[T]) -> T:
+    """Wait to the end, though the task is cancelled once more: the first time will be raised."""
+    import asyncio
+
+    task = asyncio.ensure_future(awaitable)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)
+    return task.result()

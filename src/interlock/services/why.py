@@ -9,6 +9,8 @@ from interlock.services.lock import Locks, Shown
 from interlock.services.session import Sessions
 from interlock.services.steps import Op
 
+_MINUTES = 120
+
 
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An explanation for a person, with its parts for a program."""
@@ -59,4 +61,11 @@ def _held(shown: Shown, session: Session | None) -> tuple[str, str]:
     where = f" (process {session.pid} on {session.host})" if session else ""
     queue = f", {len(shown.waiters)} wait" if shown.waiters else ""
     because = f"held by {shown.holder}{where} with token {shown.token}{queue}"
-    return because, f"{shown.holder} releases it, or stops beating for {shown.expires_in:.0f} s"
+    span = _words(shown.expires_in)
+    return because, f"{shown.holder} releases it, or does not renew it for {span}"
+
+
+def _words(seconds: float | None) -> str:
+    """A span of time as a person says it."""
+    left = seconds or 0.0
+    return f"{left:.0f} s" if left < _MINUTES else f"{left / 60:.0f} min"

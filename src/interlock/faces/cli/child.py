@@ -161,6 +161,9 @@ def _descendants() -> list[int]:
 
 def _processes() -> Iterator[tuple[int, int]]:
     """Running processes with their parents."""
+    if not os.path.isdir("/proc"):
+        yield from _listed()
+        return
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -171,3 +174,15 @@ def _processes() -> Iterator[tuple[int, int]]:
             continue
         if state != b"Z":
             yield int(name), int(parent)
+
+
+def _listed() -> Iterator[tuple[int, int]]:
+    """The same where there is no /proc."""
+    import subprocess
+
+    lines = subprocess.run(
+        ["/bin/ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    for pid, parent, state in (line.split() for line in lines):
+        if not state.startswith("Z"):
+            yield int(pid), int(parent)

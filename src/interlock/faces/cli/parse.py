@@ -102,12 +102,12 @@ class _Words:
         return self._found
 
     def _rest(self, words: list[str]) -> None:
-        while words and self._places and self._places[0].kind != "command":
-            self._place(words.pop(0))
-        if self._places and self._places[0].kind == "command":
+        """What follows ``--``: the program for those who run one, plain words for the others."""
+        if self._places and self._places[-1].kind == "command":
             self._found["command"] = tuple(words)
-        elif words:
-            self._place(words[0])
+            return
+        for word in words:
+            self._place(word)
 
     def _place(self, word: str) -> None:
         if not self._places:

@@ -46,8 +46,7 @@ def refuse_shared(path: str, kind: str) -> None:
     """Raise if a file system of this kind would break a store."""
     if kind in REFUSED or (kind.startswith("fuse") and kind not in _FUSE_OK):
         raise StoreUnsuitable(
-            f"{path} is on {kind}, where SQLite cannot lock safely;"
-            " put the store on a local disk, or use a redis:// or etcd:// store"
+            f"{path} is on {kind}, where SQLite cannot lock safely; put the store on a local disk"
         )
 
 
