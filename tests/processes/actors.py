@@ -142,13 +142,14 @@ def stop_with_the_lock(path: str, ttl: str) -> None:
     """Wait for a lock, and stand still between its hand-over and our first look at it."""
     from interlock.services.lock import Locks
 
-    look = Locks.lifetimes
+    acquire = Locks.acquire
 
-    def late(locks: Locks, name: str, grant: str) -> Any:
+    def late(*arguments: Any, **named: Any) -> Any:
+        outcome = yield from acquire(*arguments, **named)
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
-        return look(locks, name, grant)
+        return outcome
 
-    Locks.lifetimes = late  # type: ignore[assignment,method-assign]
+    Locks.acquire = late  # type: ignore[method-assign]
     fleet = interlock.connect(path, agent="late", ttl=30)
     held = fleet.lock("merge", ttl=float(ttl)).__enter__()
     say("lost", held.lost)

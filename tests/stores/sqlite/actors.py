@@ -206,7 +206,9 @@ def fork(path: str, exit_by: str) -> None:
         say("child", status)
         held.check()
         store.transact(lambda _: put("k/parent"))
-        say("heard", [getattr(change, "key", "") for change in feed.take(20)])
+        began = time.monotonic()
+        found = [getattr(change, "key", "") for change in feed.take(20)]
+        say("heard", found if time.monotonic() - began < 15 else "too late")
         say("held")
         wait()
     fleet.close()
