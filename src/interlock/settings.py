@@ -34,6 +34,7 @@ class Settings:
     def __init__(self, folder: str | None = None) -> None:
         self._path = None if folder is None else os.path.join(folder, FILE)
         self._table: dict[str, Any] | None = None
+        self._locks: dict[str, dict[str, float]] | None = None
 
     @property
     def store(self) -> str | None:
@@ -45,14 +46,19 @@ class Settings:
 
     def lock(self, name: str) -> Mapping[str, float]:
         """The terms of a lock in seconds: ``ttl`` and ``max_hold``, where they are set."""
-        found: dict[str, float] = {}
-        tables = self._read().get("lock", {})
-        for key in ("default", name):
-            found.update(self._terms(key, tables.get(key, {})))
+        if self._locks is None:
+            self._locks = self._all_locks()
+        return self._locks.get(name) or self._locks["default"]
+
+    def _all_locks(self) -> dict[str, dict[str, float]]:
+        """Every lock that has settings of its own, and the default for all others."""
+        environment: dict[str, float] = {}
         for term in _TERMS:
             if text := os.environ.get(f"INTERLOCK_LOCK_{term.upper()}"):
-                found[term] = words.duration(text, f"INTERLOCK_LOCK_{term.upper()}")
-        return found
+                environment[term] = words.duration(text, f"INTERLOCK_LOCK_{term.upper()}")
+        tables = {"default": {}, **self._read().get("lock", {})}
+        terms = {name: self._terms(name, table) for name, table in tables.items()}
+        return {name: {**terms["default"], **own, **environment} for name, own in terms.items()}
 
     def _terms(self, name: str, table: object) -> dict[str, float]:
         where = f'{self._path}: [lock."{name}"]'

@@ -31,7 +31,7 @@ def name(part: str) -> str:
 
 def lock(lock: str) -> str:
     """The item that is this lock."""
-    return LOCKS + part(lock)
+    return LOCKS + lock.replace("/", "%2F")
 
 
 def session(session: str) -> str:

@@ -34,7 +34,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
@@ -310,16 +310,12 @@ def busy(name: str, lock: Lock, expires_in: float | None = None) -> Busy:
 
 def granted(name: str, grant: Grant, expires_in: float | None = None) -> Acquired | Reclaimed:
     """The answer for the holder of this grant."""
-    common = {
-        "lock": name,
-        "holder": grant.agent,
-        "token": grant.token,
-        "expires_in": expires_in,
-        "grant": grant.id,
-    }
-    if grant.reclaimed_from:
-        return Reclaimed(reclaimed_from=grant.reclaimed_from, **common)  # type: ignore[arg-type]
-    return Acquired(**common)  # type: ignore[arg-type]
+    outcome = Acquired(
+        lock=name, holder=grant.agent, token=grant.token, expires_in=expires_in, grant=grant.id
+    )
+    if not grant.reclaimed_from:
+        return outcome
+    return Reclaimed(reclaimed_from=grant.reclaimed_from, **asdict(outcome))
 
 
 def next_alive(lock: Lock, live: AbstractSet[str]) -> Waiter | None:
@@ -360,15 +356,16 @@ class _Passed(Struct, frozen=True, gc=False):
 def _take(
     command: Acquire, now: float, passed: _Passed | None = None, stale: str = ""
 ) -> Decision[AcquireOutcome]:
-    grant = _grant(_waiter(command, now), now, stale)
-    taken = _Passed(
-        Lock(grant),
+    grant = _grant(command.grant, command, now, stale)
+    event = Event("lock:acquired", command.agent)
+    return Decision(
+        outcome=granted(command.lock, grant, command.ttl or command.session_ttl),
+        verb="lock.acquire",
+        thing="lock/" + command.lock,
         puts=(Write(keys.lock(command.lock), Lock(grant)), *_liveness(grant, command.lock)),
         deletes=() if passed is None else passed.deletes[1:],
-        events=(*(() if passed is None else passed.events), Event("lock:acquired", command.agent)),
+        events=(event,) if passed is None else (*passed.events, event),
     )
-    outcome = granted(command.lock, grant, command.ttl or command.session_ttl)
-    return taken.decision(outcome, "lock.acquire", command.lock)
 
 
 def _queue(passed: _Passed, command: Acquire, now: float) -> Decision[AcquireOutcome | Waiting]:
@@ -441,7 +438,7 @@ def _pass_on(lock: Lock, name: str, live: AbstractSet[str], now: float, *, stale
     successor = next_alive(lock, live)
     if successor is None:
         return _Passed(None, deletes=(keys.lock(name), *deletes), events=(ended,))
-    grant = _grant(successor, now, lock.grant.agent if stale else "")
+    grant = _grant(successor.id, successor, now, lock.grant.agent if stale else "")
     passed = Lock(grant, lock.waiters[lock.waiters.index(successor) + 1 :])
     return _Passed(
         passed,
@@ -478,18 +475,17 @@ def _waiter(command: Acquire, now: float) -> Waiter:
     )
 
 
-def _grant(waiter: Waiter, now: float, stale: str) -> Grant:
-    base = keys.live(waiter.session) if waiter.ttl is None else keys.live(waiter.id)
-    ends = () if waiter.max_hold is None else (keys.limit(waiter.id),)
+def _grant(id_: str, terms: Acquire | Waiter, now: float, stale: str) -> Grant:
+    live = keys.live(terms.session if terms.ttl is None else id_)
     return Grant(
-        id=waiter.id,
-        agent=waiter.agent,
-        session=waiter.session,
-        live=(base, *ends),
+        id=id_,
+        agent=terms.agent,
+        session=terms.session,
+        live=(live,) if terms.max_hold is None else (live, keys.limit(id_)),
         since=now,
-        ttl=waiter.ttl,
-        max_hold=waiter.max_hold,
-        metadata=waiter.metadata,
+        ttl=terms.ttl,
+        max_hold=terms.max_hold,
+        metadata=terms.metadata,
         reclaimed_from=stale,
     )
 

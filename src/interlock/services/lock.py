@@ -187,16 +187,17 @@ class Locks:
         given: tuple[core.Proof, ...],
     ) -> Op[core.AcquireOutcome | core.Gone]:
         runner = self._runner
+        own = (keys.live(seat.who.session),) if seat.joined else ()
+        refs = (keys.lock(command.lock), *own)
 
         def deciding() -> Deciding[core.AcquireOutcome | core.Waiting]:
-            own = (keys.live(seat.who.session),) if seat.joined else ()
-            snapshot = yield (keys.lock(command.lock), *own)
-            if own and snapshot[own[0]] is None:
+            snapshot = yield refs
+            if seat.joined and snapshot.items[refs[1]] is None:
                 raise Lapsed(f"session {seat.who.session} lapsed; join again")
             for proof in given:
                 if not (yield from _holds(proof)):
                     return Decision(outcome=core.Fenced(lock=proof.lock))
-            lock = states.lock(snapshot[keys.lock(command.lock)], base)
+            lock = states.lock(snapshot.items[refs[0]], base)
             live = yield from self.liveness(lock)
             call = command
             if lock is not None and command.token is not None and core.alive(lock.grant, live):
@@ -207,7 +208,7 @@ class Locks:
 
         guess: dict[str, Item | None] = {}
         if not runner.capabilities.local:
-            guess = {keys.lock(command.lock): None, keys.live(seat.who.session): _ALIVE}
+            guess = {refs[0]: None, keys.live(seat.who.session): _ALIVE}
         done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):

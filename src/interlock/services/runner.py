@@ -209,7 +209,9 @@ class Runner:
                     f"{put.key} would have {len(put.value)} bytes;"
                     f" this store takes {self.capabilities.max_value}"
                 )
-        checks = tuple(_check(key, item) for key, item in attempt.seen.items()) if checked else ()
+        checks: tuple[Check, ...] = ()
+        if checked:
+            checks = tuple(_check(key, item) for key, item in attempt.seen.items())
         if decision.quiet:
             return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True), ())
         after = self.chain.take()
@@ -227,7 +229,7 @@ class Runner:
                 after=after,
                 saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
                 put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
-                deleted=tuple(k for k in decision.deletes if not k.startswith(LIVE)),
+                deleted=tuple([k for k in decision.deletes if not k.startswith(LIVE)]),
                 events=decision.events,
             )
         )

@@ -175,9 +175,10 @@ class Engine(Reader):
 
     def item(self, key: str) -> Item | None:
         """What stands under a key; jobs of one group often ask for the same ones."""
-        if key not in self._cache:
-            self._cache[key] = super().item(key)
-        return self._cache[key]
+        cache = self._cache
+        if key not in cache:
+            cache[key] = super().item(key)
+        return cache[key]
 
     def run(self, job: Job) -> None:
         """Run one job; what its work raises is its own affair, the engine's errors are not."""
