@@ -55,7 +55,7 @@ TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
 
 
-class Who(Struct, frozen=True):
+class Who(Struct, frozen=True, gc=False):
     """In whose name something is done."""
 
     agent: str = ""
@@ -63,14 +63,14 @@ class Who(Struct, frozen=True):
     trace: str = ""
 
 
-class Done(Struct, Generic[T], frozen=True):
+class Done(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed."""
 
     outcome: T
     revision: int | None
 
 
-class Attempt(Struct, frozen=True):
+class Attempt(Struct, frozen=True, gc=False):
     """A decision with everything it saw."""
 
     decision: Decision[Any]
@@ -282,7 +282,7 @@ class Inside:
             return self.draft
 
 
-class Draft(Struct, frozen=True):
+class Draft(Struct, frozen=True, gc=False):
     """A transaction that is ready, and the heads of the chain that it links."""
 
     txn: Txn
@@ -360,5 +360,12 @@ def _stamp(item: Item | None) -> str | None:
 
 
 def _word(outcome: object) -> str:
-    config = getattr(type(outcome), "__struct_config__", None)
-    return str(config.tag) if config is not None and config.tag else str(outcome)
+    """The word for an outcome in the record: its tag, or itself."""
+    kind = type(outcome)
+    if kind not in _tags:
+        config = getattr(kind, "__struct_config__", None)
+        _tags[kind] = None if config is None else config.tag
+    return str(_tags[kind] or outcome)
+
+
+_tags: dict[type, object] = {}

@@ -15,6 +15,7 @@ Answers are given after COMMIT returned, that is, when they are durable.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -75,9 +76,7 @@ class Writer:
 
     async def run_async(self, work: Work) -> Committed | None:
         """The same for an event loop; jobs of one turn of the loop form a group."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
+        loop = _running_loop()
         job = Job(work)
         job.future = loop.create_future()
         self._gathered.append(job)
@@ -85,7 +84,7 @@ class Writer:
             loop.call_soon(self._flush, loop)
         try:
             await job.future
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled
             self._withdraw(job)
             raise
         return job.result()
@@ -258,6 +257,11 @@ class Writer:
         for job in jobs:
             if job.error is None:
                 self._group((job,), patient=True)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """The loop that we are in; asyncio is there already then, and only then."""
+    return sys.modules["asyncio"].get_running_loop()  # type: ignore[no-any-return]
 
 
 def _slow(started: float, jobs: Sequence[Job]) -> bool:
