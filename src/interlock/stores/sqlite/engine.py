@@ -54,13 +54,14 @@ Later = list[tuple[int, str, bytes, str]]
 class Job:
     """One transaction on its way, and where its answer goes."""
 
-    __slots__ = ("answer", "error", "future", "txn", "waiter", "whole", "work")
+    __slots__ = ("answer", "error", "future", "timer", "txn", "waiter", "whole", "work")
 
     def __init__(self, work: Work, *, whole: bool = False) -> None:
         self.work = work
         self.whole = whole
         self.waiter: threading.Lock | None = None
         self.future: asyncio.Future[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self.txn: Txn | None = None
         self.answer: Committed | None = None
         self.error: BaseException | None = None

@@ -87,6 +87,8 @@ class Writer:
         except BaseException:  # cancelled
             self._withdraw(job)
             raise
+        if job.timer is not None:
+            job.timer.cancel()  # its group was answered as a whole
         return job.result()
 
     def close(self) -> bool:
@@ -118,7 +120,7 @@ class Writer:
             self._slow = self._slow or _slow(started, jobs)
             if not at_once:
                 self._hand_over(jobs)
-                loop.call_later(self._patience, self._give_up, jobs)
+                jobs[0].timer = loop.call_later(self._patience, self._give_up, jobs)
                 return
         except Exception as error:  # noqa: BLE001 - nobody hears it here: it goes to the callers
             _fail(jobs, error)
