@@ -88,7 +88,7 @@ class Writer:
             self._withdraw(job)
             raise
         if job.timer is not None:
-            job.timer.cancel()  # its group was answered as a whole
+            job.timer.cancel()  # the last of its group: all others were answered before
         return job.result()
 
     def close(self) -> bool:
@@ -120,7 +120,7 @@ class Writer:
             self._slow = self._slow or _slow(started, jobs)
             if not at_once:
                 self._hand_over(jobs)
-                jobs[0].timer = loop.call_later(self._patience, self._give_up, jobs)
+                jobs[-1].timer = loop.call_later(self._patience, self._give_up, jobs)
                 return
         except Exception as error:  # noqa: BLE001 - nobody hears it here: it goes to the callers
             _fail(jobs, error)
