@@ -77,8 +77,7 @@ class Reader:
     """Reads through one connection; inside a transaction if the caller began one."""
 
     def __init__(self, db: apsw.Connection) -> None:
-        self.db = db
-        self._execute = db.execute
+        self.attach(db)
 
     def attach(self, db: apsw.Connection) -> None:
         """Go on with another connection to the same file."""
@@ -144,6 +143,7 @@ class Engine(Reader):
     """The connection that writes: whoever has the turn runs jobs in one transaction of it."""
 
     def __init__(self, db: apsw.Connection, path: str, bell: Callable[[list[str]], None]) -> None:
+        self._patient: bool | None = None
         super().__init__(db)
         self.ring = bell
         self._path = path
@@ -152,12 +152,14 @@ class Engine(Reader):
         self._last = 0
         self._quiet = 0
         self._jobs = 0
-        self._patient: bool | None = None
         self._cache: dict[str, Item | None] = {}
 
     def attach(self, db: apsw.Connection) -> None:
         """Go on with another connection to the same file."""
         super().attach(db)
+        # One cursor for all statements: making one costs as much as a short statement does.  It
+        # holds no read open, since each transaction ends with a statement of this same cursor.
+        self._execute = db.cursor().execute
         self._patient = None
 
     def begin(self, *, patient: bool) -> None:
