@@ -32,11 +32,12 @@ class SQLiteFloor:
         self._db = schema.connect(path)
         schema.configure(self._db)
         schema.establish(self._db, path)
+        self._execute = self._db.cursor().execute
         self._revision = 0
 
     def commit(self, transactions: int = 1) -> None:
         """So many acquisitions in one durable commit."""
-        execute = self._db.execute
+        execute = self._execute
         execute("BEGIN IMMEDIATE")
         execute(_REVISION).fetchone()
         for _ in range(transactions):

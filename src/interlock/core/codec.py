@@ -25,6 +25,9 @@ except ImportError:  # a Python built without them
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 
+RANDOM_BYTES = 10
+"""What an id needs."""
+
 _FEW = 8
 _count = 0
 _sha256: Callable[[bytes], Any] = _small_sha256

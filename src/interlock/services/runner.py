@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -50,6 +51,7 @@ Reading: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
 Deciding: TypeAlias = Reading[Decision[T]]
 
 ATTEMPTS = 64
+_IDS_AT_ONCE = 32
 SETTLE_ATTEMPTS = 8
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
@@ -90,13 +92,22 @@ class Runner:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
         self._randomness = randomness
+        self._pool: deque[bytes] = deque()
         self.chain = Chain(self.new_id("wtr"))
         self._base: int | None = None
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
         moment = int(self.clock.wall() * 1000)
-        return codec.make_id(prefix, moment, self._randomness(10))
+        try:
+            randomness = self._pool.pop()
+        except IndexError:
+            # Asking the system for each id would take longer than all else that makes one.
+            data = self._randomness(codec.RANDOM_BYTES * _IDS_AT_ONCE)
+            size = codec.RANDOM_BYTES
+            self._pool.extend(data[i : i + size] for i in range(size, len(data), size))
+            randomness = data[:size]
+        return codec.make_id(prefix, moment, randomness)
 
     def base(self) -> Op[int]:
         """What is added to a revision to make a token."""

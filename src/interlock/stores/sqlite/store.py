@@ -50,7 +50,7 @@ class SQLiteStore:
             max_operations=10_000,
             max_value=1024 * 1024,
         )
-        self._pid = os.getpid()
+        self._forked = False
         self._reading = threading.Lock()
         self._reader: Reader | None = None
         self._resting = self._closed = False
@@ -166,7 +166,7 @@ class SQLiteStore:
 
     def close(self) -> None:
         """Let go of the file; what was acknowledged stays."""
-        if self._closed or os.getpid() != self._pid:
+        if self._closed or self._forked:
             return
         self._closed = True
         idle = self._writer.close()
@@ -208,6 +208,7 @@ class SQLiteStore:
 
     def abandon(self) -> None:
         """After a fork, in the child: what is still open is the parent's, not even to be closed."""
+        self._forked = True
         if not self._resting:
             import ctypes
 
@@ -237,7 +238,7 @@ class SQLiteStore:
         return self._reader
 
     def _check(self) -> None:
-        if os.getpid() != self._pid:
+        if self._forked:
             raise StoreClosed("this store was opened before a fork; connect again in the child")
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
