@@ -1,7 +1,7 @@
 """The floor of SQLite: the engine's own client doing what an acquisition does, and nothing else.
 
-The same tables, the same number and size of rows read and written, the same durability, through
-apsw alone.
+The same tables, the same rows under the same keys read and written, the same durability, through
+one cursor of apsw and nothing else.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class SQLiteFloor:
         self._execute = self._db.cursor().execute
         self._revision = 0
 
-    def commit(self, transactions: int = 1) -> None:
-        """So many acquisitions in one durable commit."""
+    def commit(self, *names: str) -> None:
+        """Acquisitions of these locks in one durable commit."""
         execute = self._execute
         execute("BEGIN IMMEDIATE")
         execute(_REVISION).fetchone()
-        for _ in range(transactions):
-            self._one(execute)
+        for name in names:
+            self._one(execute, name)
         execute("COMMIT")
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
 
-    def _one(self, execute: Callable[..., apsw.Cursor]) -> None:
+    def _one(self, execute: Callable[..., apsw.Cursor], name: str) -> None:
         self._revision = revision = self._revision + 1
-        key, id_ = f"locks/bench.{revision}", f"txn_{revision:032x}"
+        key, id_ = f"locks/{name}", f"txn_{revision:032x}"
         execute(_READ, (key,)).fetchone()
         execute(_READ, ("live/session",)).fetchone()
         execute(_PUT, (key, _LOCK, revision, revision, id_, _HASH))

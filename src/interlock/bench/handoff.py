@@ -32,7 +32,7 @@ def measure(folder: str, quick: bool) -> Iterator[Row]:
     bare: list[float] = []
     for _ in range(200):
         began = time.perf_counter()
-        floor.commit()
+        floor.commit("bench")
         bare.append(time.perf_counter() - began)
     floor.close()
     seconds = 1.0 if quick else 5.0

@@ -23,11 +23,11 @@ def one_at_a_time(folder: str, quick: bool) -> Iterator[Row]:
     bare: list[float] = []
     with interlock.connect(_fresh(folder), agent="bench") as fleet:
         for turn in range(_turns(quick)):
-            for number in range(TURN):
+            for name in _names(turn):
                 began = time.perf_counter()
-                fleet.locks.acquire(f"bench.{turn}.{number}")
+                fleet.locks.acquire(name)
                 ours.append(time.perf_counter() - began)
-            _floor_turn(floor, bare)
+            _floor_turn(floor, turn, bare)
     floor.close()
     yield timed("acquire, blocking", ours, bare, "at most 1.6")
 
@@ -41,11 +41,11 @@ def one_at_a_time_async(folder: str, quick: bool) -> Iterator[Row]:
     async def measure() -> None:
         async with await aio.connect(_fresh(folder), agent="bench") as fleet:
             for turn in range(_turns(quick)):
-                for number in range(TURN):
+                for name in _names(turn):
                     began = time.perf_counter()
-                    await fleet.locks.acquire(f"bench.{turn}.{number}")
+                    await fleet.locks.acquire(name)
                     ours.append(time.perf_counter() - began)
-                _floor_turn(floor, bare)
+                _floor_turn(floor, turn, bare)
 
     asyncio.run(measure())
     floor.close()
@@ -71,8 +71,8 @@ def in_flight(folder: str, quick: bool) -> Iterator[Row]:
                 await asyncio.gather(*(worker(turn, number) for number in range(IN_FLIGHT)))
                 ours += time.perf_counter() - began
                 began = time.perf_counter()
-                for _ in range(each):
-                    floor.commit(IN_FLIGHT)
+                for count in range(each):
+                    floor.commit(*(f"bench.{turn}.{n}.{count}" for n in range(IN_FLIGHT)))
                 bare += time.perf_counter() - began
 
     asyncio.run(measure())
@@ -88,10 +88,14 @@ def in_flight(folder: str, quick: bool) -> Iterator[Row]:
     )
 
 
-def _floor_turn(floor: SQLiteFloor, into: list[float]) -> None:
-    for _ in range(TURN):
+def _names(turn: int) -> list[str]:
+    return [f"bench.{turn}.{number}" for number in range(TURN)]
+
+
+def _floor_turn(floor: SQLiteFloor, turn: int, into: list[float]) -> None:
+    for name in _names(turn):
         began = time.perf_counter()
-        floor.commit()
+        floor.commit(name)
         into.append(time.perf_counter() - began)
 
 
