@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
+from interlock.core.words import FOREVER
 from interlock.errors import InterlockError
 from interlock.opening import open_desk
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
@@ -155,7 +156,7 @@ class Fleet(_Noun[FleetCalls]):
         self,
         name: str,
         *,
-        wait: float | str = float("inf"),
+        wait: float | str = FOREVER,
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,

@@ -13,39 +13,40 @@ from interlock.bench.floor import SQLiteFloor
 from interlock.bench.table import Row, timed
 
 IN_FLIGHT = 64
-TURN = 50
 
 
 def one_at_a_time(folder: str, quick: bool) -> Iterator[Row]:
-    """An uncontended acquire through the blocking client."""
+    """An uncontended acquire through the blocking client, in turns with a bare commit."""
     floor = SQLiteFloor(folder)
     ours: list[float] = []
     bare: list[float] = []
     with interlock.connect(_fresh(folder), agent="bench") as fleet:
-        for turn in range(_turns(quick)):
-            for name in _names(turn):
-                began = time.perf_counter()
-                fleet.locks.acquire(name)
-                ours.append(time.perf_counter() - began)
-            _floor_turn(floor, turn, bare)
+        for name in _names(quick):
+            began = time.perf_counter()
+            fleet.locks.acquire(name)
+            between = time.perf_counter()
+            floor.commit(name)
+            ours.append(between - began)
+            bare.append(time.perf_counter() - between)
     floor.close()
     yield timed("acquire, blocking", ours, bare, "at most 1.6")
 
 
 def one_at_a_time_async(folder: str, quick: bool) -> Iterator[Row]:
-    """An uncontended acquire through the async client."""
+    """An uncontended acquire through the async client, in turns with a bare commit."""
     floor = SQLiteFloor(folder)
     ours: list[float] = []
     bare: list[float] = []
 
     async def measure() -> None:
         async with await aio.connect(_fresh(folder), agent="bench") as fleet:
-            for turn in range(_turns(quick)):
-                for name in _names(turn):
-                    began = time.perf_counter()
-                    await fleet.locks.acquire(name)
-                    ours.append(time.perf_counter() - began)
-                _floor_turn(floor, turn, bare)
+            for name in _names(quick):
+                began = time.perf_counter()
+                await fleet.locks.acquire(name)
+                between = time.perf_counter()
+                floor.commit(name)
+                ours.append(between - began)
+                bare.append(time.perf_counter() - between)
 
     asyncio.run(measure())
     floor.close()
@@ -88,19 +89,8 @@ def in_flight(folder: str, quick: bool) -> Iterator[Row]:
     )
 
 
-def _names(turn: int) -> list[str]:
-    return [f"bench.{turn}.{number}" for number in range(TURN)]
-
-
-def _floor_turn(floor: SQLiteFloor, turn: int, into: list[float]) -> None:
-    for name in _names(turn):
-        began = time.perf_counter()
-        floor.commit(name)
-        into.append(time.perf_counter() - began)
-
-
-def _turns(quick: bool) -> int:
-    return 6 if quick else 60
+def _names(quick: bool) -> list[str]:
+    return [f"bench.{number}" for number in range(300 if quick else 3000)]
 
 
 def _fresh(folder: str) -> str:

@@ -18,6 +18,7 @@ NAME_LIMIT = 200
 METADATA_LIMIT = 16 * 1024
 PAYLOAD_LIMIT = 1024 * 1024
 LONGEST = 366 * 24 * 3600.0
+FOREVER = float("inf")
 
 T = TypeVar("T")
 
@@ -55,6 +56,11 @@ def duration(text: str | float, what: str = "duration") -> float:
     if not 0 <= seconds <= LONGEST:
         raise BadDuration(f"the {what} {text} is out of bounds; give 0 to 366 days")
     return seconds
+
+
+def patience(text: str | float) -> float:
+    """How long to wait: a duration, or for ever."""
+    return FOREVER if text in (FOREVER, "forever") else duration(text, "wait")
 
 
 def lease(text: str | float, least: float, what: str = "ttl") -> float:

@@ -153,7 +153,7 @@ class LockCalls(Calls):
             max_hold=ends,
             metadata=words.metadata(metadata),
             token=token,
-            wait=float("inf") if wait == float("inf") else words.duration(wait, "wait"),
+            wait=words.patience(wait),
             given=tuple(given),
         )
 

@@ -42,13 +42,13 @@ def run(parsed: Parsed) -> int:
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
-    from interlock.faces.operations.lock import Run, patience
+    from interlock.faces.operations.lock import Run
     from interlock.services.held import Terms, take
     from interlock.services.steps import drive
 
     request: Run = parsed.request
     terms = Terms(
-        wait=patience(request.wait),
+        wait=request.wait,
         ttl=None,
         max_hold=request.max_hold,
         metadata=request.metadata,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Struct
 
 from interlock.core import lock as core
+from interlock.core import words
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.lock import Shown
 
@@ -86,24 +87,16 @@ class LockList(Struct, frozen=True, kw_only=True):
     locks: tuple[Shown, ...]
 
 
-def patience(wait: Duration) -> Duration:
-    """A wait as the services take it: ``forever`` is a number too."""
-    return float("inf") if wait == "forever" else wait
-
-
 def waits(request: Acquire) -> bool:
     """Whether a request may have to queue, and so must show that it lives."""
-    from interlock.core import words
-
-    wait = patience(request.wait)
-    return wait == float("inf") or words.duration(wait, "wait") > 0
+    return words.patience(request.wait) > 0
 
 
 def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
     return fleet.locks.acquire(
         request.lock,
         ttl=request.ttl,
-        wait=patience(request.wait),
+        wait=request.wait,
         max_hold=request.max_hold,
         metadata=request.metadata,
         token=request.token,
