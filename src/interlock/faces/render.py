@@ -1,6 +1,7 @@
 """Outcomes as people read them: short, aligned, times in words, colour only where it is seen.
 
-One function for each outcome, found by the name of its class behind that of its noun.
+One function for each outcome, found by the name of its class behind that of its noun.  What it is
+given is plain text already: line breaks and escapes in an answer are our own.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from interlock.faces.plain import all_plain, plain
 
 if TYPE_CHECKING:
     from interlock.core import lock as locks
@@ -39,7 +42,7 @@ class Paint:
 
 def render(outcome: object, *, colour: bool = False) -> str:
     """An outcome as text, without a final newline."""
-    return RENDERERS[key(type(outcome))](outcome, Paint(colour=colour))
+    return RENDERERS[key(type(outcome))](all_plain(outcome), Paint(colour=colour))
 
 
 def key(outcome: type) -> str:
@@ -258,7 +261,7 @@ def _facts(outcome: dict[str, object], paint: Paint) -> str:
 def _fact(name: str, fact: object) -> str:
     if name.endswith("bytes") and isinstance(fact, int):
         return _size(fact)
-    return str(fact)
+    return plain(str(fact))
 
 
 def _size(count: int) -> str:
@@ -279,7 +282,7 @@ def _json(value: object) -> str:
         return ""
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    return plain(msgspec.json.encode(value).decode())
 
 
 RENDERERS: dict[str, Callable[[Any, Paint], str]] = {

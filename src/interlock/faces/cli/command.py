@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from interlock.errors import BadInput, InterlockError
 from interlock.faces import operations
 from interlock.faces.cli.parse import Parsed, parse, split
+from interlock.faces.plain import one_line, plain, quoted
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
 
 def failed(error: InterlockError, *, json: bool) -> int:
     """Say what went wrong, once."""
-    message = _one_line(str(error))
+    message = one_line(str(error))
     if json:
         write_json({"error": error.code, "message": message})
     else:
@@ -69,7 +70,8 @@ def failed(error: InterlockError, *, json: bool) -> int:
 
 def note(message: str) -> None:
     """A line for whoever watches, beside the answer."""
-    sys.stderr.write(f"interlock: {message}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"interlock: {one_line(message)}\n")
 
 
 def write_json(answer: object) -> None:
@@ -173,7 +175,9 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
         write((texts.overview() + "\n").encode())
         return 0
     if not name:
-        raise BadInput(f"which command? {words[0]!a} is only an option; see 'interlock --help'")
+        raise BadInput(
+            f"which command? {quoted(words[0])} is only an option; see 'interlock --help'"
+        )
     if name in operations.NOUNS:
         if not asked:
             verbs = ", ".join(operations.INDEX[name])
@@ -181,7 +185,7 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
         write((texts.noun(name) + "\n").encode())
         return 0
     question = texts.meant(name) or "see 'interlock --help'"
-    raise BadInput(f"there is no command {name[:60]!a}; {question}")
+    raise BadInput(f"there is no command {quoted(name)}; {question}")
 
 
 def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
@@ -196,7 +200,8 @@ def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
     if any(word.startswith("-vv") for word in words) or list(words).count("-v") > 1:
         import traceback
 
-        traceback.print_exception(error)
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            sys.stderr.write(plain(line) + "\n")
         return _Internal(message)
     return _Internal(f"{message}; run again with -vv for the traceback")
 
@@ -205,10 +210,6 @@ class _Internal(InterlockError):
     """A fault of ours, or of the system under us."""
 
     code = "internal"
-
-
-def _one_line(message: str) -> str:
-    return " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
 
 
 def _log(verbose: int) -> None:

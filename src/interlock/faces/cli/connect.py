@@ -14,6 +14,7 @@ from interlock.core import words
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.common import Common
 from interlock.faces.cli.parse import Parsed
+from interlock.faces.plain import plain
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -50,7 +51,7 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         who = fleet.calls.desk.seat.who
         place = getattr(fleet.store, "path", parsed.common.store)
         log = logging.getLogger("interlock")
-        log.info("store %s, agent %s", place, who.agent or "-")
+        log.info("store %s, agent %s", plain(str(place)), plain(who.agent or "-"))
         log.debug("session %s, trace %s", who.session, who.trace)
 
 

@@ -17,6 +17,7 @@ from interlock.errors import BadInput
 from interlock.faces import operations
 from interlock.faces.cli.common import Common
 from interlock.faces.operations.shape import Field, Operation, fields
+from interlock.faces.plain import quoted
 
 GREATEST = 2**53
 _SHORT = {"-h": "help", "-v": "verbose"}
@@ -111,7 +112,7 @@ class _Words:
 
     def _place(self, word: str) -> None:
         if not self._places:
-            raise BadInput(f"{word!a} is one word too many; {usage(self._name)}")
+            raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
         field = self._places.pop(0)
         self._found[field.name] = value(field, word)
 
@@ -122,7 +123,7 @@ class _Words:
         key, equals, text = word.partition("=")
         field = self._options.get(key)
         if field is None:
-            raise BadInput(f"there is no option {key!a} here{self._meant(key)}")
+            raise BadInput(f"there is no option {quoted(key)} here{self._meant(key)}")
         if not field.takes_value:
             if equals:
                 raise BadInput(f"{key} takes no value; drop what follows '='")
@@ -150,7 +151,7 @@ def value(field: Field, text: str) -> object:
     what = _placeholder(field)
     if field.kind == "int":
         if not text.isascii() or not text.removeprefix("-").isdigit():
-            raise BadInput(f"{what} takes a whole number, not {text[:40]!a}")
+            raise BadInput(f"{what} takes a whole number, not {quoted(text)}")
         number = int(text) if len(text) <= len(str(GREATEST)) else GREATEST + 1
         if not 0 <= number <= GREATEST:
             raise BadInput(f"{what} is out of bounds; give 0 to {GREATEST}")

@@ -20,6 +20,7 @@ from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer, note
 from interlock.faces.cli.connect import Identity, tell
 from interlock.faces.cli.parse import Parsed, usage
+from interlock.faces.plain import quoted
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -152,11 +153,11 @@ class _Guard:
         return status or error.exit_status
 
     def _not_started(self, error: OSError) -> int:
-        program = self._command[0]
+        program = quoted(self._command[0])
         if isinstance(error, FileNotFoundError):
-            note(f"there is no program {program!a}; check its name and PATH")
+            note(f"there is no program {program}; check its name and PATH")
             return NOT_FOUND
-        note(f"{program!a} cannot be run ({error.strerror}); check its rights")
+        note(f"{program} cannot be run ({error.strerror}); check its rights")
         return NOT_EXECUTABLE
 
     def _connected(self) -> Fleet:

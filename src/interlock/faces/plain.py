@@ -1,0 +1,55 @@
+r"""Text that does to a terminal only what text should.
+
+A store is written by many, and a file can be edited: a holder's name may hold an escape sequence, a
+line that looks like an answer, or a mark that turns the line round.  Whatever is shown to people
+goes through here, and what cannot be seen is spelled out: ``\x1b``, ``\n``, ``\u202e``.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+T = TypeVar("T")
+
+_SHOWN = 40
+
+
+def plain(text: str) -> str:
+    """The text with everything spelled out that does not print as itself."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
+def one_line(text: str) -> str:
+    """The same for a message, where a line break is only a space."""
+    return plain(" ".join(text.split()))
+
+
+def quoted(text: str) -> str:
+    """A word of the caller's, in quotes and not too long to be repeated."""
+    return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+def all_plain(value: T) -> T:
+    """A copy in which every text is plain, however deep; all but metadata."""
+    return _copy(value)  # type: ignore[return-value]  # each value becomes one of its own type
+
+
+def _copy(value: object) -> object:
+    match value:
+        case str():
+            return plain(value)
+        case Struct():
+            # Metadata is shown as JSON, where a line break has its own spelling: plain after that.
+            names = (name for name in value.__struct_fields__ if name != "metadata")
+            return replace(value, **{name: _copy(getattr(value, name)) for name in names})
+        case tuple() | list():
+            return type(value)(_copy(part) for part in value)
+        case dict():
+            return {_copy(key): _copy(part) for key, part in value.items()}
+        case _:
+            return value
