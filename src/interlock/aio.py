@@ -90,6 +90,10 @@ class Held(HeldLock):
         """Give it back before the block ends."""
         return drive_async(self._holding.release(), self._holding.desk.store)
 
+    def end(self) -> Awaitable[bool]:
+        """The end of the block: give it back; whether it had been lost."""
+        return drive_async(self._holding.end(), self._holding.desk.store)
+
 
 class LockBlock:
     """``async with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
@@ -115,9 +119,7 @@ class LockBlock:
         if held is None or self._task is None:
             return
         ours = self._cancelled and self._task.uncancel() == 0
-        lost = held.lost
-        with suppress(InterlockError):
-            await held.release()
+        lost = await held.end()
         if (ours and kind is asyncio.CancelledError) or (lost and kind is None):
             raise held.over() from None
 

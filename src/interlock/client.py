@@ -91,6 +91,10 @@ class Held(HeldLock):
         """Give it back before the block ends."""
         return self._drive(self._holding.release())
 
+    def end(self) -> bool:
+        """The end of the block: give it back; whether it had been lost."""
+        return self._drive(self._holding.end())
+
     def _drive(self, op: Op[T]) -> T:
         return drive(op, self._holding.desk.store)
 
@@ -105,33 +109,37 @@ class LockBlock:
         self._terms = terms
         self._held: Held | None = None
         self._thread = 0
+        self._striking = threading.Lock()
 
     def __enter__(self) -> Held:
         desk = self._fleet.calls.desk
         self._thread = threading.get_ident()
         on_lost = self._raise_in_thread if self._interrupt else None
         holding = drive(take(desk, self._name, on_lost, self._terms), desk.store)
-        self._held = Held(holding)
-        self._fleet.keep(watch=self._interrupt)
+        try:
+            self._held = Held(holding)
+            self._fleet.keep(watch=self._interrupt)
+        except BaseException:
+            drive(holding.end(), desk.store)
+            raise
         return self._held
 
     def __exit__(self, kind: object, *_: object) -> None:
-        held, self._held = self._held, None
+        with self._striking:
+            held, self._held = self._held, None
         if held is None:
             return
-        lost = held.lost
-        with suppress(InterlockError):
-            held.release()
+        lost = held.end()
         if lost and (kind is None or kind is Lost):  # an interrupt could not say what was lost
             raise held.over() from None
 
     def _raise_in_thread(self) -> None:
-        if self._held is None:
-            return
         import ctypes
 
-        thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
+        with self._striking:  # the block may not end between the question and the strike
+            if self._held is not None:
+                thread, error = ctypes.c_ulong(self._thread), ctypes.py_object(Lost)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
 
 class Fleet(_Noun[FleetCalls]):

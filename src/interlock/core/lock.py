@@ -359,7 +359,7 @@ def _take(
     grant = _grant(command.grant, command, now, stale)
     event = Event("lock:acquired", command.agent)
     return Decision(
-        outcome=granted(command.lock, grant, command.ttl or command.session_ttl),
+        outcome=granted(command.lock, grant, _lives(command)),
         verb="lock.acquire",
         thing="lock/" + command.lock,
         puts=(Write(keys.lock(command.lock), Lock(grant)), *_liveness(grant, command.lock)),
@@ -502,6 +502,12 @@ def _liveness(grant: Grant, name: str, at_most: float | None = None) -> tuple[Wr
 
 def _own_keys(grant: Grant) -> tuple[str, ...]:
     return tuple(key for key in grant.live if key != keys.live(grant.session))
+
+
+def _lives(command: Acquire) -> float:
+    """How long a fresh grant lives at least, renewed or not at most."""
+    ttl = command.ttl or command.session_ttl
+    return ttl if command.max_hold is None else min(ttl, command.max_hold)
 
 
 def _tag(grant: Grant, name: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ Shared by the blocking and the async ``with`` blocks, which differ only in how t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from interlock.core import keys, words
 from interlock.core import lock as core
 from interlock.core.decision import Write
-from interlock.errors import InterlockError, Lost, Unavailable
+from interlock.errors import Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk, LockCalls
 from interlock.services.keeper import Lease
 from interlock.services.steps import Op
@@ -46,6 +45,7 @@ class Holding:
         self.desk = desk
         self.grant = grant
         self.leases = leases
+        self.released = False
         self._on_lost = on_lost
         for lease in leases:
             if on_lost is not None:
@@ -59,7 +59,7 @@ class Holding:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        return not all(lease.alive() for lease in self.leases)
+        return self.released or not all(lease.alive() for lease in self.leases)
 
     def check(self) -> Op[core.Proof]:
         """The proof, if the store agrees that we still hold."""
@@ -74,16 +74,33 @@ class Holding:
                 lease.listeners.remove(self._on_lost)
             if lease is not self.desk.session_lease:
                 self.desk.keeper.drop(lease)
+        self.released = True
+        owed = (self.desk.seat, self.grant.lock, self.grant.grant)
         calls = LockCalls(self.desk)
         try:
             return (yield from calls.release(self.grant.lock, token=self.grant.token))
-        except (Exception, GeneratorExit):
+        except (StoreTrouble, GeneratorExit):
+            self.desk.locks.owed.append(owed)  # the keeper gives it back as soon as it can
             raise
         except BaseException:
-            # Interrupted at the end of a block, where nobody would give it back later.
-            with suppress(InterlockError):
-                yield from calls.release(self.grant.lock, token=self.grant.token)
+            yield from self.desk.locks.give_up(*owed)
             raise
+
+    def end(self) -> Op[bool]:
+        """The end of a block: give it back if that was not done yet; whether it had been lost."""
+        if self.released:
+            return False
+        lost = self.lost()
+        try:
+            outcome = yield from self.release()
+        except StoreTrouble as trouble:
+            import logging
+
+            logging.getLogger("interlock").warning(
+                "lock %r will be given back later: %s", self.grant.lock, trouble
+            )
+            return lost
+        return lost or not isinstance(outcome, core.Released)
 
     def over(self) -> Lost:
         """The error that says so."""
@@ -138,7 +155,13 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
     times: dict[str, float] | None = None
     if clock.monotonic() - sent > WAITED:
         sent = clock.monotonic()
-        times = yield from desk.locks.lifetimes(name, outcome.grant)
+        try:
+            times = yield from desk.locks.lifetimes(name, outcome.grant)
+        except BaseException as error:
+            desk.locks.owed.append((desk.seat, name, outcome.grant))
+            if not isinstance(error, StoreTrouble | GeneratorExit):
+                yield from desk.locks.pay()
+            raise
     return Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
 
 

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable
 
 from interlock.clock import Clock
 from interlock.core.decision import Write
+from interlock.services.lock import Locks
 from interlock.services.session import Sessions
 from interlock.services.steps import Op
 
 BEATS_PER_TTL = 3
 IDLE = 3600.0
+SOON = 0.5
 LOOK = 0.4
 """How often to look for a lease that ends: sooner than the shortest one can, margin included."""
 
@@ -71,9 +73,10 @@ class Lease:
 class Keeper:
     """All leases of one client."""
 
-    def __init__(self, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, sessions: Sessions, locks: Locks, clock: Clock) -> None:
         self._clock = clock
         self._sessions = sessions
+        self._locks = locks
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
 
@@ -90,17 +93,21 @@ class Keeper:
             self._leases = tuple(kept for kept in self._leases if kept is not lease)
 
     def wait(self) -> float:
-        """Seconds until the next renewal is due."""
-        return self._until(
-            lease.due for lease in self._leases if lease.renewable and not lease.lost
-        )
+        """Seconds until the next renewal is due, or something owed is tried again."""
+        due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
+        return min(due, SOON) if self._locks.owed else due
 
     def time_left(self) -> float:
         """Seconds until the first lease must be given up."""
         return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
-        """Renew everything; what the store no longer knows is lost."""
+        """Renew everything, then take back what is owed."""
+        yield from self._renew()
+        yield from self._locks.pay()
+
+    def _renew(self) -> Op[None]:
+        """What the store no longer knows is lost."""
         leases = [lease for lease in self._leases if lease.renewable and lease.alive()]
         if not leases:
             return

@@ -12,8 +12,8 @@ look: a second at the head of the queue, five seconds at its end.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core import lock as core
 from interlock.core.decision import Decision
-from interlock.errors import InterlockError, Lapsed
+from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import states
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Op, Open, Read, Take
@@ -67,6 +67,8 @@ class Locks:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self.owed: deque[tuple[Seat, str, str]] = deque()
+        """Grants and waits that nobody wants any more and that could not be taken back yet."""
 
     def acquire(
         self,
@@ -99,14 +101,32 @@ class Locks:
             )
             try:
                 outcome = yield from self._acquire(seat, command, base, deadline, given)
-            except GeneratorExit:
-                raise  # nobody drives us any more: nothing can be taken back from here
+            except (StoreTrouble, GeneratorExit):
+                # The store does not answer, or nobody drives us any more: later, then.
+                self.owed.append((seat, name, command.grant))
+                raise
             except BaseException:
-                with suppress(InterlockError):
-                    yield from self._abandon(seat, command, base)
+                yield from self.give_up(seat, name, command.grant)
                 raise
             if not isinstance(outcome, core.Gone):
                 return outcome
+
+    def give_up(self, seat: Seat, name: str, grant: str) -> Op[None]:
+        """Take back whatever of a grant or a wait reached the store; later, if not now."""
+        try:
+            yield from self._take_back(seat, name, grant)
+        except (InterlockError, GeneratorExit) as error:
+            self.owed.append((seat, name, grant))
+            if not isinstance(error, InterlockError):
+                raise
+        except BaseException:
+            self.owed.append((seat, name, grant))
+            raise
+
+    def pay(self) -> Op[None]:
+        """Take back what is owed; what cannot be is owed still."""
+        for _ in range(len(self.owed)):
+            yield from self.give_up(*self.owed.popleft())
 
     def release(self, who: Who, name: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
         """Give it back; the next waiter has it with the same commit."""
@@ -137,6 +157,9 @@ class Locks:
             return core.beat(lock, caller, live, ttl)
 
         done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
+        if isinstance(done.outcome, core.Extended):
+            times = yield from self.lifetimes(name, done.outcome.grant)
+            return replace(done.outcome, expires_in=min(times.values(), default=0.0))
         return done.outcome
 
     def show(self, name: str) -> Op[Shown]:
@@ -212,30 +235,37 @@ class Locks:
         done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):
-            ends = deadline or 0.0
-            return (yield from self._wait(seat, command, base, ends, done.revision or 0))
+            until = (deadline or 0.0, done.revision or 0)
+            return (yield from self._wait(seat, command, base, until, given))
         if isinstance(outcome, core.Busy):
             return (yield from self._timed(outcome))
         return _stamped(outcome, base, done.revision)
 
     def _wait(
-        self, seat: Seat, command: core.Acquire, base: int, deadline: float, revision: int
+        self,
+        seat: Seat,
+        command: core.Acquire,
+        base: int,
+        until: tuple[float, int],
+        given: tuple[core.Proof, ...],
     ) -> Op[core.AcquireOutcome | core.Gone]:
         """Sleep until our turn comes, the holder may have lapsed, or the deadline."""
+        deadline, revision = until
         clock = self._runner.clock
+        mine = (command.lock, command.grant)
         watch = yield Open(keys.wake(command.grant), revision)
         try:
             while True:
                 nap = yield from self._look_at(command, base)
                 if nap is None:
-                    found = yield from self._decide(core.look, seat, command, base)
+                    found = yield from self._decide(core.look, seat, *mine, base)
                     if not isinstance(found, core.Waiting):
-                        return (yield from self._confirm(seat, command, found))
+                        return (yield from self._confirm(seat, command, found, given))
                     continue
                 left = deadline - clock.monotonic()
                 if left <= 0:
-                    final = yield from self._decide(core.withdraw, seat, command, base)
-                    return (yield from self._confirm(seat, command, final))
+                    final = yield from self._decide(core.withdraw, seat, *mine, base)
+                    return (yield from self._confirm(seat, command, final, given))
                 yield Take(watch, min(left, nap))
         finally:
             watch.close()
@@ -260,30 +290,55 @@ class Locks:
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
     def _decide(
-        self, decide: Callable[..., Decision[T]], seat: Seat, command: core.Acquire, base: int
+        self, decide: Callable[..., Decision[T]], seat: Seat, name: str, grant: str, base: int
     ) -> Op[T]:
         def deciding() -> Deciding[T]:
-            key = keys.lock(command.lock)
+            key = keys.lock(name)
             lock = states.lock((yield (key,))[key], base)
             live = yield from self.liveness(lock)
-            return decide(lock, command.lock, command.grant, live, self._runner.clock.wall())
+            return decide(lock, name, grant, live, self._runner.clock.wall())
 
         done = yield from self._runner.change(deciding, seat.who)
         return _stamped(done.outcome, base, done.revision)
 
     def _confirm(
-        self, seat: Seat, command: core.Acquire, outcome: Settled
+        self,
+        seat: Seat,
+        command: core.Acquire,
+        outcome: Settled,
+        given: tuple[core.Proof, ...],
     ) -> Op[core.AcquireOutcome | core.Gone]:
-        """A grant that came while we slept starts with a short ttl: stretch it as asked."""
+        """Agree to a grant that came while we slept, if what it relies on still holds.
+
+        One commit stretches its short ttl as asked, or gives it back.
+        """
         if isinstance(outcome, core.Busy):
             return (yield from self._timed(outcome))
         if isinstance(outcome, core.Gone):
             return outcome
-        if command.ttl is None:
-            return replace(outcome, expires_in=command.session_ttl or None)
-        beat = yield from self.heartbeat(seat.who, command.lock, token=outcome.token)
-        if isinstance(beat, core.Extended):
-            return replace(outcome, expires_in=beat.expires_in)
+        if command.ttl is None and not given:
+            return replace(outcome, expires_in=_least(command.session_ttl, command.max_hold))
+        base = yield from self._runner.base()
+        caller = core.Caller(
+            lock=command.lock, agent=seat.who.agent, session=seat.who.session, token=outcome.token
+        )
+
+        def deciding() -> Deciding[core.BeatOutcome | core.ReleaseOutcome]:
+            key = keys.lock(command.lock)
+            lock = states.lock((yield (key,))[key], base)
+            live = yield from self.liveness(lock, caller)
+            for proof in given:
+                if not (yield from _holds(proof)):
+                    back = core.release(lock, caller, live, self._runner.clock.wall())
+                    return replace(back, outcome=core.Fenced(lock=proof.lock))
+            return core.beat(lock, caller, live, command.session_ttl)
+
+        done = yield from self._runner.change(deciding, seat.who)
+        if isinstance(done.outcome, core.Extended):
+            left = _least(done.outcome.expires_in, command.max_hold)
+            return replace(outcome, expires_in=left)
+        if isinstance(done.outcome, core.Fenced) and done.outcome.lock != command.lock:
+            return done.outcome
         return core.Gone(lock=command.lock)
 
     def _timed(self, outcome: core.Busy) -> Op[core.Busy]:
@@ -291,11 +346,12 @@ class Locks:
         shown = yield from self.show(outcome.lock)
         return replace(outcome, expires_in=shown.expires_in)
 
-    def _abandon(self, seat: Seat, command: core.Acquire, base: int) -> Op[None]:
-        """Interrupted: whatever of this call reached the store, take it back."""
-        outcome = yield from self._decide(core.withdraw, seat, command, base)
+    def _take_back(self, seat: Seat, name: str, grant: str) -> Op[None]:
+        """Leave the queue, or release."""
+        base = yield from self._runner.base()
+        outcome = yield from self._decide(core.withdraw, seat, name, grant, base)
         if isinstance(outcome, core.Granted):
-            yield from self.release(seat.who, command.lock, token=outcome.token)
+            yield from self.release(seat.who, name, token=outcome.token)
 
     def liveness(
         self, lock: core.Lock | None, caller: core.Caller | None = None
@@ -349,6 +405,11 @@ def _stamped(outcome: T, base: int, revision: int | None) -> T:
     if isinstance(outcome, core.Granted) and outcome.token is None and revision is not None:
         return replace(outcome, token=base + revision)
     return outcome
+
+
+def _least(*seconds: float | None) -> float | None:
+    """The shortest of these spans; none of them says nothing."""
+    return min((span for span in seconds if span), default=None)
 
 
 def _present(items: Mapping[str, Item | None]) -> frozenset[str]:

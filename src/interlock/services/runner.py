@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
@@ -51,7 +51,6 @@ Reading: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
 Deciding: TypeAlias = Reading[Decision[T]]
 
 ATTEMPTS = 64
-_IDS_AT_ONCE = 32
 SETTLE_ATTEMPTS = 8
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
@@ -87,27 +86,18 @@ class Runner:
         store: Store,
         *,
         clock: Clock | None = None,
-        randomness: Callable[[int], bytes] = os.urandom,
+        randomness: Callable[[int], bytes] | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
-        self._randomness = randomness
-        self._pool: deque[bytes] = deque()
+        self._randomness = randomness or pooled
         self.chain = Chain(self.new_id("wtr"))
         self._base: int | None = None
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
         moment = int(self.clock.wall() * 1000)
-        try:
-            randomness = self._pool.pop()
-        except IndexError:
-            # Asking the system for each id would take longer than all else that makes one.
-            data = self._randomness(codec.RANDOM_BYTES * _IDS_AT_ONCE)
-            size = codec.RANDOM_BYTES
-            self._pool.extend(data[i : i + size] for i in range(size, len(data), size))
-            randomness = data[:size]
-        return codec.make_id(prefix, moment, randomness)
+        return codec.make_id(prefix, moment, self._randomness(codec.RANDOM_BYTES))
 
     def base(self) -> Op[int]:
         """What is added to a revision to make a token."""
@@ -123,6 +113,8 @@ class Runner:
         guess: Mapping[str, Item | None] | None = None,
     ) -> Op[Done[T]]:
         """Carry a decision through; returns when it stands, durably."""
+        if trace := TRACE.get():  # asked here: the work itself may run in another task's context
+            who = Who(who.agent, who.session, trace)
         if self.capabilities.local:
             return (yield from self._inside(deciding, who))
         return (yield from self._optimistic(deciding, who, dict(guess or {})))
@@ -132,10 +124,11 @@ class Runner:
         work = Inside(self, deciding, who)
         for _ in range(ATTEMPTS):
             try:
-                committed = yield Transact(work)
-            except OutcomeUnknown as unknown:
-                committed = yield from self._settle(unknown.txn)
+                committed: Committed | None = yield Transact(work)
+            except OutcomeUnknown:
+                committed = yield from self._settle(cast("Draft", work.draft))
                 if committed is None:
+                    work.draft = None  # given back already
                     continue
             except (Exception, GeneratorExit):
                 self.chain.give_back(work.draft)
@@ -143,29 +136,31 @@ class Runner:
             except BaseException:
                 draft = work.call_off()
                 if draft is not None:
-                    yield from self._close(draft)
+                    yield from self._settle(draft)
                 raise
-            if work.draft is not None and committed is not None:
-                self.chain.advance(work.draft)
-            assert work.attempt is not None  # noqa: S101 - the work ran
-            return Done(work.attempt.decision.outcome, committed and committed.revision)
+            else:
+                if work.draft is not None and committed is not None:
+                    self.chain.advance(work.draft)
+            decision = cast("Attempt", work.attempt).decision
+            return Done(decision.outcome, None if committed is None else committed.revision)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
         self, deciding: Callable[[], Deciding[T]], who: Who, known: dict[str, Item | None]
     ) -> Op[Done[T]]:
         """Read, decide, commit what was checked; start over with the fresh items on conflict."""
+        guessed = bool(known)
         for number in range(ATTEMPTS):
             attempt = yield from _decide(deciding(), known)
             if not attempt.decision.changes:
-                return Done(attempt.decision.outcome, None)
-            draft = self.draft(attempt, who, checked=True)
-            answer = yield from self._commit(draft)
+                if not guessed:
+                    return Done(attempt.decision.outcome, None)
+                known, guessed = {}, False  # nothing would prove the guess: look
+                continue
+            answer = yield from self._commit(self.draft(attempt, who, checked=True))
             if isinstance(answer, Committed):
-                self.chain.advance(draft)
                 return Done(attempt.decision.outcome, answer.revision)
-            self.chain.give_back(draft)
-            known = {} if answer is None else dict(answer.items)
+            known, guessed = {} if answer is None else dict(answer.items), False
             if number:
                 yield Pause(self._jitter(number))
         raise StoreBusy("too many others change the same thing; try again")
@@ -175,39 +170,63 @@ class Runner:
         try:
             answer: Committed | Conflict = yield Commit(draft.txn)
         except OutcomeUnknown:
-            return (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet))
+            return (yield from self._settle(draft))
         except (Exception, GeneratorExit):
             self.chain.give_back(draft)
             raise
         except BaseException:
-            yield from self._close(draft)
+            yield from self._settle(draft)
             raise
+        if isinstance(answer, Committed):
+            self.chain.advance(draft)
+        else:
+            self.chain.give_back(draft)
         return answer
 
-    def _close(self, draft: Draft) -> Op[None]:
-        """Interrupted under way: it may have happened or happen yet, so close the door first."""
-        if (yield from self._settle(draft.txn.id, quiet=draft.txn.quiet)) is None:
-            self.chain.give_back(draft)
-        else:
-            self.chain.advance(draft)
+    def _settle(self, draft: Draft) -> Op[Committed | None]:
+        """Find out what became of a transaction, and make sure that it stays that way.
 
-    def _settle(self, txn: str, *, quiet: bool = False) -> Op[Committed | None]:
-        """Find out what became of a transaction, and make sure that it stays that way."""
-        if quiet:
+        It may have happened or may happen yet, so an interrupt has to wait: the door is closed
+        first.
+        """
+        if draft.txn.quiet:
             return None
+        interrupt: BaseException | None = None
         for number in range(SETTLE_ATTEMPTS):
             try:
-                answer = yield Commit(void(txn))
+                answer: Committed | Conflict = yield Commit(void(draft.txn.id))
             except OutcomeUnknown:
-                yield Pause(self._jitter(number + 1))
+                interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
-            if isinstance(answer, Committed):
-                return None
-            item = answer.items[LOG + txn]
-            if item is None:
+            except (Exception, GeneratorExit):
+                self.chain.give_back(draft)
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again when all is settled
+                interrupt = error
+                continue
+            item = answer.items.get(LOG + draft.txn.id)
+            if isinstance(answer, Conflict) and item is None:
                 continue  # refused though nothing stood there: the door is still open
-            return None if item.value == VOID else Committed(item.revision, answer.items)
-        raise OutcomeUnknown("the store stopped answering; look before you repeat this", txn)
+            happened = isinstance(answer, Conflict) and item is not None and item.value != VOID
+            (self.chain.advance if happened else self.chain.give_back)(draft)
+            if interrupt is not None:
+                raise interrupt
+            return Committed(item.revision, answer.items) if happened and item else None
+        self.chain.give_back(draft)
+        unknown = OutcomeUnknown(
+            "the store stopped answering; look before you repeat this", draft.txn.id
+        )
+        raise interrupt or unknown
+
+    def _pause(self, number: int) -> Op[BaseException | None]:
+        """Step back for a moment; an interrupt is returned, not raised."""
+        try:
+            yield Pause(self._jitter(number))
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whoever asked raises it in time
+            return error
+        return None
 
     def draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
         """The transaction that carries a decision out, with its entry."""
@@ -236,7 +255,7 @@ class Runner:
                 verb=decision.verb,
                 outcome=_word(decision.outcome),
                 thing=decision.thing,
-                trace=TRACE.get() or who.trace,
+                trace=who.trace,
                 after=after,
                 saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
                 put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
@@ -260,6 +279,21 @@ class Runner:
     def _jitter(self, number: int) -> float:
         """Up to 1, 2, 4 ... 128 ms."""
         return self._randomness(1)[0] / 255 * min(1 << number, 128) / 1000
+
+
+def pooled(size: int, pieces: int = 32) -> bytes:
+    """Random bytes, fetched in larger portions: asking the system takes longer than using them."""
+    pool = _pools.setdefault(size, deque())
+    try:
+        return pool.pop()
+    except IndexError:
+        data = os.urandom(size * pieces)
+        pool.extend(data[i : i + size] for i in range(size, len(data), size))
+        return data[:size]
+
+
+_pools: dict[int, deque[bytes]] = {}
+os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not make the same ids
 
 
 class Inside:

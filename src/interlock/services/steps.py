@@ -151,17 +151,18 @@ class Pause:
 
 def drive(op: Op[T], store: Store) -> T:
     """Carry out an operation for a caller that may block."""
-    try:
-        step = next(op)
-        while True:
-            try:
-                answer = step.perform(store)
-            except BaseException as error:  # noqa: BLE001 - the operation decides
-                step = op.throw(error)
-            else:
-                step = op.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+    answer: Any = None
+    struck: BaseException | None = None
+    while True:
+        try:
+            step = op.send(answer) if struck is None else op.throw(struck)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+        answer, struck = None, None
+        try:
+            answer = step.perform(store)
+        except BaseException as error:  # noqa: BLE001 - the operation decides
+            struck = error
 
 
 async def drive_async(op: Op[T], store: Store) -> T:
