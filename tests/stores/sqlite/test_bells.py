@@ -7,7 +7,9 @@ import os
 import shutil
 import socket
 import statistics
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -310,3 +312,68 @@ def test_a_program_with_more_than_1024_descriptors_can_watch(store: SQLiteStore)
         for pair in pairs:
             pair.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_threads_that_ring_at_once_close_no_descriptor_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead watcher's bell makes whoever rings let go of the folder; a number closed twice may
+    be somebody else's file by then."""
+    bells = Bells(str(tmp_path))
+    close, closed = os.close, list[int]()
+
+    def slowly(fd: int) -> None:
+        time.sleep(0.001)
+        closed.append(fd)
+        close(fd)
+
+    monkeypatch.setattr(os, "close", slowly)
+    failed = list[BaseException]()
+
+    def ring(number: int) -> None:
+        try:
+            for turn in range(20):
+                with suppress(FileExistsError):
+                    (tmp_path / f"99999-{number:04x}{turn:04x}=k").touch(exist_ok=False)
+                bells.ring(["k/1"])
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    threads = [threading.Thread(target=ring, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    bells.close()
+    assert not failed
+    assert "Bad file descriptor" not in bells.trouble
+
+
+def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stands(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> bool:
+        raise OSError(9, "Bad file descriptor")
+
+    watch = store.watch("k/", 0)
+    monkeypatch.setattr(store._bells, "_send", fail)
+    write(store, "k/1")
+    assert "Bad file descriptor" in store._bells.trouble
+    assert store.read("k/1")["k/1"] is not None
+    watch.close()
+
+
+def test_a_list_made_in_the_same_second_is_not_kept_where_times_have_no_smaller_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = 1_700_000_000 * 10**9
+    bells = Bells(str(tmp_path))
+    (tmp_path / "1-00000001=a").touch()
+    os.utime(tmp_path, ns=(second, second))
+    monkeypatch.setattr(time, "time_ns", lambda: second + 900_000_000)
+    assert bells._list() == ["1-00000001=a"]
+    (tmp_path / "1-00000001=b").touch()
+    os.utime(tmp_path, ns=(second, second))
+    assert sorted(bells._list()) == ["1-00000001=a", "1-00000001=b"]
+    bells.close()

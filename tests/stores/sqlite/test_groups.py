@@ -49,6 +49,14 @@ def turn_taken(store: SQLiteStore) -> Iterator[None]:
         other.close()
 
 
+@contextmanager
+def turn_taken_at_first(store: SQLiteStore) -> Iterator[None]:
+    """The turn is not to be had at once, so that the writer thread has to wait for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._turnstile, "try_enter", lambda: False)
+        yield
+
+
 async def soon(condition: Callable[[], object]) -> None:
     """Let the loop turn until this is so."""
     async with asyncio.timeout(20):
@@ -323,3 +331,29 @@ def test_no_more_than_one_commit_for_a_group_that_cannot_begin(path: str) -> Non
     assert revisions(list(answers)) == [1]
     assert os.path.exists(path)
     store.close()
+
+
+def test_a_turn_that_cannot_be_taken_fails_its_jobs_and_not_those_that_follow(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter, broken = Turnstile.enter, [OSError(37, "No locks available")]
+
+    def fail_once(self: Turnstile) -> None:
+        if broken:
+            raise broken.pop()
+        enter(self)
+
+    monkeypatch.setattr(Turnstile, "enter", fail_once)
+    with turn_taken_at_first(store), pytest.raises(OSError, match="No locks"):
+        store.transact(putting("k/1"))
+    with turn_taken_at_first(store):
+        assert isinstance(store.transact(putting("k/2")), Committed)
+
+
+def test_a_writer_thread_that_died_is_replaced(store: SQLiteStore) -> None:
+    dead = threading.Thread(target=lambda: None)
+    dead.start()
+    dead.join()
+    store._writer._thread = dead
+    with turn_taken_at_first(store):
+        assert isinstance(store.transact(putting("k/1")), Committed)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _LONGEST_PATH = 100
 _LONGEST_PREFIX = 180
 _TICK = 100_000_000
+_SECOND = 1_000_000_000
 
 
 class Bells:
@@ -36,6 +38,8 @@ class Bells:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.trouble = ""
+        self._lock = threading.Lock()
+        """Held by whoever uses what follows: threads that committed ring at once."""
         self._handle = -1
         self._sender: socket.socket | None = None
         self._names: list[str] = []
@@ -44,11 +48,14 @@ class Bells:
     def ring(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
         try:
-            names = self._list()
+            with self._lock:
+                self._ring(touched)
         except OSError as error:
             # The commit stands whatever became of the folder; the backstop wakes the watchers.
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
-            return
+
+    def _ring(self, touched: Iterable[str]) -> None:
+        names = self._list()
         marks = [name for name in names if "=" in name]
         if not marks:
             return
@@ -64,13 +71,14 @@ class Bells:
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)  # somebody may have tidied up
-            return Bell(self, name)
+            with self._lock:
+                return Bell(self, name)
         except OSError as error:
             self.trouble = f"local sockets do not work here ({error.strerror or error})"
             return None
 
     def address(self, name: str) -> str:
-        """A path to a socket that is short enough to bind and to send to."""
+        """A path to a socket that is short enough to bind and to send to; asked under the lock."""
         path = f"{self.folder}/{name}"
         if len(os.fsencode(path)) <= _LONGEST_PATH or sys.platform != "linux":
             return path
@@ -83,10 +91,11 @@ class Bells:
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self._sender is not None:
-            self._sender.close()
-        self._sender = None
-        self._forget_folder()
+        with self._lock:
+            if self._sender is not None:
+                self._sender.close()
+            self._sender = None
+            self._forget_folder()
 
     def _list(self) -> list[str]:
         """The files in the folder.
@@ -103,7 +112,9 @@ class Bells:
         if changed != self._changed:
             now = time.time_ns()
             self._names = os.listdir(self.folder)
-            self._changed = changed if now - changed > _TICK else -1
+            # Nothing below a second: a file system that may not know smaller parts of one.
+            tick = _TICK if changed % _SECOND else 2 * _SECOND
+            self._changed = changed if now - changed > tick else -1
         return self._names
 
     def _send(self, name: str) -> bool:
@@ -130,9 +141,9 @@ class Bells:
                 self.remove(mark)
 
     def _forget_folder(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
 
     def remove(self, name: str) -> None:
         """Take a file of the folder away, if it is still there."""

@@ -149,7 +149,7 @@ class Writer:
             if self._closed:
                 raise StoreClosed("this store was closed; connect again")
             self._queue.extend(jobs)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._serve, name="interlock-writer", daemon=True
                 )
@@ -157,27 +157,41 @@ class Writer:
             self._arrived.notify()
 
     def _serve(self) -> None:
+        """The life of the writer thread: whatever happens, whoever waits for it is answered."""
         while self._wait_for_jobs():
-            # The right first: the turn belongs to the process, so two threads would share it,
-            # and the first to leave would leave for both.
-            with self._right:
-                self._turnstile.enter()
-                if self._closed:
-                    break
-                jobs = self._next_batch()
-                started = time.monotonic()
-                try:
-                    with self.using:
-                        self._group(jobs, patient=True)
-                except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+            jobs: list[Job] = []
+            touched: list[str] = []
+            try:
+                # The right first: the turn belongs to the process, so two threads would share
+                # it, and the first to leave would leave for both.
+                with self._right:
+                    self._take_turn(jobs)
+                    touched = self._engine.take_touched()
+            except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+                if not jobs:  # else they ran, and have their answers
+                    jobs = self._next_batch()
                     _fail(jobs, error)
-                finally:
-                    self._turnstile.leave()
-                self._slow = _slow(started, jobs)
-                touched = self._engine.take_touched()
             _answer(jobs)
-            self._engine.ring(touched)
+            with suppress(Exception):  # the backstop wakes whom this did not
+                self._engine.ring(touched)
         self._turnstile.close()
+
+    def _take_turn(self, jobs: list[Job]) -> None:
+        """Wait for the turn, and run everything that has gathered by then."""
+        self._turnstile.enter()
+        try:
+            if self._closed:
+                return
+            jobs.extend(self._next_batch())
+            started = time.monotonic()
+            try:
+                with self.using:
+                    self._group(jobs, patient=True)
+            except Exception as error:  # noqa: BLE001 - the callers wait for an answer
+                _fail(jobs, error)
+            self._slow = _slow(started, jobs)
+        finally:
+            self._turnstile.leave()
 
     def _wait_for_jobs(self) -> bool:
         with self._arrived:
