@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 
 import pytest
@@ -156,3 +157,44 @@ def test_an_unforeseen_error_is_one_line_too(ada: Shell) -> None:
     status, answer = ada.json("lock", "list")
     assert (status, answer["error"]) == (4, "store_damaged")
     assert os.path.exists(path)
+
+
+@pytest.mark.parametrize("words", ["lock list", "--json lock list", "--help", "lock acquire m"])
+def test_a_closed_stdout_is_one_line_and_nothing_is_done(ada: Shell, words: str) -> None:
+    done = _in_bash(ada, f"{words} >&-")
+    assert refused(done, 4).startswith("interlock: stdout is closed")
+    assert _in_bash(ada, f"{words} >&- 2>&-") == Result(4, "", "")
+    assert ada.json("lock", "list")[1] == {"locks": []}
+
+
+@pytest.mark.parametrize("words", ["lock list", "--json lock list", "--json lock"])
+def test_an_answer_that_cannot_be_written_is_one_line(ada: Shell, words: str) -> None:
+    refused(_in_bash(ada, f"{words} >/dev/full"), 2 if words.endswith("lock") else 4)
+
+
+def test_a_closed_stderr_is_silence(ada: Shell) -> None:
+    assert _in_bash(ada, "lock list 2>&-") == Result(0, "no lock is held\n", "")
+    assert _in_bash(ada, "lock 2>&-") == Result(2, "", "")
+
+
+def test_long_words_are_not_repeated_whole(ada: Shell) -> None:
+    long = "9" * 5000
+    for words in (
+        (long,), ("lock", long), ("--" + long,), ("lock", "show", "m", long),
+        ("lock", "list", "--" + long), ("lock", "beat", "m", "--token", long),
+        ("lock", "beat", "m", "--token", "x" + long), ("lock", "show", long), ("why", long),
+        ("agent", "show", long),
+    ):  # fmt: skip
+        assert len(refused(ada.run(*words))) < 300
+
+
+def _in_bash(shell: Shell, words: str) -> Result:
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(COMMAND)} {words}"],
+        cwd=shell.folder,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)

@@ -32,6 +32,7 @@ _SPECIAL = {
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+_CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
 
 
 class Stopped(BaseException):
@@ -61,10 +62,13 @@ def run(argv: Sequence[str]) -> int:
 def failed(error: InterlockError, *, json: bool) -> int:
     """Say what went wrong, once."""
     message = one_line(str(error))
-    if json:
-        write_json({"error": error.code, "message": message})
-    else:
-        note(message)
+    try:
+        if json:
+            write_json({"error": error.code, "message": message})
+            return error.exit_status
+    except OSError:  # nobody can read the answer; perhaps somebody reads this
+        pass
+    note(message)
     return error.exit_status
 
 
@@ -83,6 +87,8 @@ def write_json(answer: object) -> None:
 
 def write(data: bytes) -> None:
     """The answer: on a pipe, too, a reader has it at once."""
+    if sys.stdout is None:
+        raise OSError(_CLOSED)
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
@@ -118,6 +124,8 @@ def stoppable() -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if sys.stdout is None:  # better nothing than a grant whose token nobody learns
+        raise _Internal(_CLOSED)
     name, words = split(argv)
     if name in ("", "help") or name not in operations.names():
         return _no_operation(name, words)

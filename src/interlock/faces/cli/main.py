@@ -7,6 +7,7 @@ import os
 import sys
 
 BROKEN_PIPE = 141
+UNWRITTEN = 4
 
 
 def main() -> None:
@@ -16,11 +17,14 @@ def main() -> None:
     from interlock.faces.cli.command import run
 
     status = run(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        status = BROKEN_PIPE
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # it was closed before we began
+                stream.flush()
+        except BrokenPipeError:
+            status = BROKEN_PIPE
+        except OSError:
+            status = status or UNWRITTEN
     if "multiprocessing" in sys.modules:
         sys.exit(status)
     os._exit(status)  # the interpreter's farewell to its modules is another tenth
