@@ -27,6 +27,17 @@ def test_no_store_is_bad(bare: Shell) -> None:
     assert not (bare.folder / "none.db").exists(), "a look makes nothing"
 
 
+def test_a_url_leads_to_the_same_file_as_for_everybody_else(bare: Shell) -> None:
+    url = f"sqlite://{bare.folder}/a%20b.db"
+    assert bare.json("init", "--store", url)[1]["store"] == f"{bare.folder}/a b.db"
+    done = bare.run("doctor", "--store", url)
+    assert done.status == 0, done
+    assert "ok   permissions: for you only" in done.out
+    bare.exported["HOME"] = str(bare.folder)
+    assert bare.run("doctor", "--store", "~/a b.db").status == 0
+    assert "bad  store: no store speaks" in bare.run("doctor", "--store", "redis://x").out
+
+
 def test_open_doors_and_left_overs_are_warned_about(ada: Shell) -> None:
     (ada.folder / ".interlock").chmod(0o755)
     (ada.folder / ".interlock" / "store.db").chmod(0o644)

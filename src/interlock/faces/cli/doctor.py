@@ -19,6 +19,7 @@ from interlock.faces.cli.connect import Identity
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Check, Diagnosis
 from interlock.faces.render import lasting
+from interlock.stores import file_of
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -44,7 +45,7 @@ def _checks(parsed: Parsed) -> Findings:
     try:
         url, how = _where(parsed)
         yield _ok("store", f"{url} (from {how})")
-        path = _path(url)
+        path = file_of(url)
         if path is not None:
             yield from _place(path)
         from interlock.client import connect
@@ -59,7 +60,7 @@ def _checks(parsed: Parsed) -> Findings:
 
 def _where(parsed: Parsed) -> tuple[str, str]:
     if given := Identity(parsed.common).store:
-        path = _path(given)
+        path = file_of(given)
         if path is not None and not _exists(path):
             from interlock.errors import StoreMissing
 
@@ -67,13 +68,6 @@ def _where(parsed: Parsed) -> tuple[str, str]:
         return given, "--store"
     found = places.locate()
     return found.url, found.how
-
-
-def _path(url: str) -> str | None:
-    """The file behind a URL, if there is one."""
-    if url.startswith("sqlite:///"):
-        return url.removeprefix("sqlite://")
-    return None if ":" in url.partition("/")[0] else url
 
 
 def _exists(path: str | None) -> bool:
