@@ -139,6 +139,7 @@ class Fleet(_Noun[FleetCalls]):
         self.record = Record(RecordCalls(desk))
         self._closed = False
         self._nudge = asyncio.Event()
+        desk.locks.on_owed = self._nudge.set
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)

@@ -152,6 +152,7 @@ class Fleet(_Noun[FleetCalls]):
         self.record = Record(RecordCalls(desk))
         self._stopped = threading.Event()
         self._nudge = threading.Event()
+        desk.locks.on_owed = self._nudge.set
         self._threads: list[threading.Thread] = []
 
     maintain = blocking(FleetCalls.maintain)

@@ -16,7 +16,7 @@ from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NAME_LIMIT = 200
 METADATA_LIMIT = 16 * 1024
-PAYLOAD_LIMIT = 1024 * 1024
+METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
 
@@ -30,6 +30,8 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0
 
 def name(text: str, what: str = "name") -> str:
     """Return the text if it is a legal name, and say what is wrong with it otherwise."""
+    if not isinstance(text, str):
+        raise BadName(f"the {what} must be text, not {type(text).__name__}")
     if not text:
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} characters")
     if len(text) > NAME_LIMIT:
@@ -51,11 +53,20 @@ def duration(text: str | float, what: str = "duration") -> float:
         if not found:
             raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m or 90")
         seconds = float(found[1]) * _UNITS[found[2]]
-    else:
+    elif isinstance(text, int | float):
         seconds = float(text)
+    else:
+        raise BadDuration(f"the {what} must be seconds or text like 30s, not {text!r:.40}")
     if not 0 <= seconds <= LONGEST:
-        raise BadDuration(f"the {what} {text} is out of bounds; give 0 to 366 days")
+        raise BadDuration(f"the {what} {str(text)[:_SHOWN]} is out of bounds; give 0 to 366 days")
     return seconds
+
+
+def token(value: int | None) -> int | None:
+    """Return the value if it can be a token."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise BadInput(f"a token is a whole number, not {value!r:.40}")
+    return value
 
 
 def patience(text: str | float) -> float:
@@ -77,11 +88,22 @@ def metadata(value: T) -> T:
         return value
     try:
         size = len(msgspec.json.encode(value))
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"the metadata is not JSON ({error}); give an object or a string") from None
+    if _deeper(value, METADATA_DEPTH):
+        raise TooLarge(f"the metadata is nested too deeply; {METADATA_DEPTH} levels are allowed")
     if size > METADATA_LIMIT:
         raise TooLarge(f"the metadata has {size} bytes; {METADATA_LIMIT} are allowed")
     return value
+
+
+def _deeper(value: object, levels: int) -> bool:
+    """Whether a value has more levels than this; recursion stops there, so it is bounded."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if not isinstance(value, list | tuple):
+        return False
+    return levels == 0 or any(_deeper(part, levels - 1) for part in value)
 
 
 def _shown(text: str) -> str:

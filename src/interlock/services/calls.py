@@ -77,7 +77,10 @@ class Desk:
         found = yield from self.sessions.find(session)
         beat = yield from self.sessions.beat(session)
         if found is None or isinstance(beat, sessions.Lapsed):
-            raise Lapsed(f"session {session} is over; run 'interlock agent join' for a new one")
+            raise Lapsed(
+                f"session {session} is over; for a new one:"
+                ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
+            )
         if self._agent not in (None, found.agent):
             raise BadInput(
                 f"session {session} belongs to {found.agent}, not to {self._agent};"
@@ -95,7 +98,7 @@ class Desk:
         No ttl means by our session; one that ends with this command has a ``grant_ttl`` instead.
         """
         least = self.runner.capabilities.min_ttl
-        settings = self._settings.lock(name)
+        settings = self._settings.lock(name, least)
         ttl = settings.get("ttl") if ttl is None else ttl
         max_hold = settings.get("max_hold") if max_hold is None else max_hold
         if ttl is None:
@@ -154,7 +157,7 @@ class LockCalls(Calls):
             ttl=lives,
             max_hold=ends,
             metadata=words.metadata(metadata),
-            token=token,
+            token=words.token(token),
             wait=words.patience(wait),
             given=tuple(given),
         )
@@ -162,13 +165,16 @@ class LockCalls(Calls):
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
         who = self.desk.me().who
-        return self.desk.locks.release(who, words.name(name, "lock name"), token=token)
+        return self.desk.locks.release(who, words.name(name, "lock name"), token=words.token(token))
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
         seat = self.desk.me()
         return self.desk.locks.heartbeat(
-            seat.who, words.name(name, "lock name"), token=token, session_ttl=seat.session_ttl
+            seat.who,
+            words.name(name, "lock name"),
+            token=words.token(token),
+            session_ttl=seat.session_ttl,
         )
 
     def list(self) -> Op[tuple[Shown, ...]]:

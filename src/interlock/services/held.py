@@ -80,7 +80,7 @@ class Holding:
         try:
             return (yield from calls.release(self.grant.lock, token=self.grant.token))
         except (StoreTrouble, GeneratorExit):
-            self.desk.locks.owed.append(owed)  # the keeper gives it back as soon as it can
+            self.desk.locks.owe(*owed)  # the keeper gives it back as soon as it can
             raise
         except BaseException:
             yield from self.desk.locks.give_up(*owed)
@@ -158,7 +158,7 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
         try:
             times = yield from desk.locks.lifetimes(name, outcome.grant)
         except BaseException as error:
-            desk.locks.owed.append((desk.seat, name, outcome.grant))
+            desk.locks.owe(desk.seat, name, outcome.grant)
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from desk.locks.pay()
             raise

@@ -77,6 +77,7 @@ class Keeper:
         self._clock = clock
         self._sessions = sessions
         self._locks = locks
+        self._tried = float("-inf")
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
 
@@ -95,7 +96,9 @@ class Keeper:
     def wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        return min(due, SOON) if self._locks.owed else due
+        if not self._locks.owed:
+            return due
+        return min(due, max(0.0, self._tried + SOON - self._clock.monotonic()))
 
     def time_left(self) -> float:
         """Seconds until the first lease must be given up."""
@@ -104,6 +107,7 @@ class Keeper:
     def beat(self) -> Op[None]:
         """Renew everything, then take back what is owed."""
         yield from self._renew()
+        self._tried = self._clock.monotonic()
         yield from self._locks.pay()
 
     def _renew(self) -> Op[None]:

@@ -69,6 +69,13 @@ class Locks:
         self._runner = runner
         self.owed: deque[tuple[Seat, str, str]] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
+        self.on_owed: Callable[[], None] = lambda: None
+        """Called when there is something to take back; whoever drives the keeper sets it."""
+
+    def owe(self, seat: Seat, name: str, grant: str) -> None:
+        """Take this back later."""
+        self.owed.append((seat, name, grant))
+        self.on_owed()
 
     def acquire(
         self,
@@ -103,7 +110,7 @@ class Locks:
                 outcome = yield from self._acquire(seat, command, base, deadline, given)
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
-                self.owed.append((seat, name, command.grant))
+                self.owe(seat, name, command.grant)
                 raise
             except BaseException:
                 yield from self.give_up(seat, name, command.grant)
@@ -116,11 +123,11 @@ class Locks:
         try:
             yield from self._take_back(seat, name, grant)
         except (InterlockError, GeneratorExit) as error:
-            self.owed.append((seat, name, grant))
+            self.owe(seat, name, grant)
             if not isinstance(error, InterlockError):
                 raise
         except BaseException:
-            self.owed.append((seat, name, grant))
+            self.owe(seat, name, grant)
             raise
 
     def pay(self) -> Op[None]:

@@ -49,7 +49,7 @@ class Maintenance:
         """Locks whose grant and sessions whose liveness is gone."""
         found: list[Item] = []
         for item in (yield from every(keys.LOCKS)):
-            lock = states.lock(item, base)
+            lock = states.readable_lock(item, base)
             live: Snapshot = yield Read(*(lock.grant.live if lock else ()))
             if any(alive is None for alive in live.items.values()):
                 found.append(item)

@@ -106,7 +106,7 @@ class Sessions:
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
         for item in (yield from every(keys.LOCKS)):
-            lock = states.lock(item, base)
+            lock = states.readable_lock(item, base)
             if lock is not None:
                 name = keys.name(item.key.removeprefix(keys.LOCKS))
                 holds.setdefault(lock.grant.session, []).append(name)
@@ -130,7 +130,7 @@ def _releases(who: Who, base: int, now: float) -> Reading[list[Decision[locks.Re
         items = (yield (page,)).ranges[page]
         for item in items:
             # A range is not checked by the commit, so each lock of interest is read by itself.
-            if not _lives_by(states.lock(item, base), who.session):
+            if not _lives_by(states.readable_lock(item, base), who.session):
                 continue
             lock = states.lock((yield (item.key,))[item.key], base)
             if lock is None or not _lives_by(lock, who.session):

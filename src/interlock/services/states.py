@@ -25,6 +25,14 @@ def lock(item: Item | None, base: int) -> Lock | None:
     return lock_seen(_decode(_LOCK, item), base + item.revision)
 
 
+def readable_lock(item: Item, base: int) -> Lock | None:
+    """The same, for a pass over many: one that cannot be read is nobody else's trouble."""
+    try:
+        return lock(item, base)
+    except StoreDamaged:
+        return None
+
+
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
     return None if item is None else _decode(_SESSION, item)
@@ -33,7 +41,7 @@ def session(item: Item | None) -> Session | None:
 def _decode(decoder: msgspec.json.Decoder[T], item: Item) -> T:
     try:
         return decoder.decode(item.value)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StoreDamaged(
-            f"{item.key} does not read as what it should be ({error}); run 'interlock doctor'"
+            f"{item.key} does not read as what it should be ({error}); restore a copy of the store"
         ) from error

@@ -1,0 +1,123 @@
+"""What could not be given back while the store was held up is taken back as soon as it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import interlock
+from interlock import aio
+from interlock.core.lock import Acquired, Proof
+from interlock.errors import InterlockError, StoreBusy
+from interlock.services.steps import Op, Step
+from interlock.store import Store
+from interlock.stores.sqlite import SQLiteStore
+from interlock.testing.stage import Stage
+
+
+@contextmanager
+def held_up(path: Path) -> Iterator[None]:
+    """Nobody gets a turn to write meanwhile."""
+    turn = os.open(f"{path}-bells/turn", os.O_RDWR)
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(turn)
+
+
+def carry_on(op: Op[object], step: Step, store: Store) -> None:
+    """Drive the rest of an operation."""
+    while True:
+        try:
+            answer = step.perform(store)
+        except InterlockError as error:
+            step = op.throw(error)
+        else:
+            step = op.send(answer)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def test_a_lock_that_could_not_be_released_is_given_back_later(path: Path) -> None:
+    with (
+        interlock.connect(agent="ada", store=SQLiteStore(str(path), patience=0.1)) as ada,
+        interlock.connect(str(path), agent="bob") as bob,
+    ):
+        block = ada.lock("merge")
+        block.__enter__()
+        with held_up(path):
+            block.__exit__(None, None, None)
+        assert isinstance(bob.locks.acquire("merge", wait=20), Acquired)
+
+
+def test_an_async_block_gives_its_lock_back_later_too(path: Path) -> None:
+    async def main() -> None:
+        store = SQLiteStore(str(path), patience=0.1)
+        async with (
+            await aio.connect(agent="ada", store=store) as ada,
+            await aio.connect(str(path), agent="bob") as bob,
+        ):
+            block = ada.lock("merge")
+            await block.__aenter__()
+            with held_up(path):
+                await block.__aexit__(None, None, None)
+            assert isinstance(await bob.locks.acquire("merge", wait=20), Acquired)
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> None:
+    with (
+        interlock.connect(agent="ada", store=SQLiteStore(str(path), patience=0.1)) as ada,
+        interlock.connect(str(path), agent="bob") as bob,
+    ):
+        bob.locks.acquire("merge")
+        waiting = ada.calls.desk.locks.acquire(ada.calls.desk.seat, "merge", wait=0.2)
+        step = next(waiting)
+        while not bob.locks.show("merge").waiters:
+            step = waiting.send(step.perform(ada.store))
+        with held_up(path), pytest.raises(StoreBusy):
+            carry_on(waiting, step, ada.store)
+        bob.locks.release("merge")
+        assert isinstance(bob.locks.acquire("merge", wait=20), Acquired)
+
+
+def test_a_proof_that_ended_while_we_waited_gives_the_lock_back() -> None:
+    stage = Stage()
+    ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
+    first = ada.run(ada.locks.acquire("A", max_hold=5))
+    assert isinstance(first, Acquired)
+    proof = Proof(lock="A", grant=first.grant, token=first.token or 0)
+    bob.run(bob.locks.acquire("B"))
+    waiting = ada.start(ada.locks.acquire("B", wait=60, given=[proof]))
+    stage.clock.advance(6)
+    for client in (ada, bob, cleo):
+        client.run(client.agents.beat())
+    bob.run(bob.locks.release("B"))
+    assert type(waiting.run().result()).__name__ == "Fenced"
+    assert cleo.run(cleo.locks.show("B")).state == "free"
+
+
+def test_a_held_lock_that_was_released_counts_as_lost(path: Path) -> None:
+    with interlock.connect(str(path), agent="ada") as ada, ada.lock("merge") as held:
+        held.release()
+        assert held.lost
+
+
+def test_a_grant_never_claims_to_outlive_its_maximum_hold(path: Path) -> None:
+    with interlock.connect(str(path), agent="ada") as ada:
+        taken = ada.locks.acquire("merge", ttl=60, max_hold=5)
+        assert isinstance(taken, Acquired)
+        assert taken.expires_in == 5
+        beat = ada.locks.heartbeat("merge", token=taken.token)
+        assert getattr(beat, "expires_in", 60) <= 5
