@@ -2,7 +2,7 @@
 
     store = "sqlite:///srv/interlock/store.db"
 
-    [lock.default]
+    [lock."*"]
     ttl = "2m"
 
     [lock."deploy/eu"]
@@ -10,7 +10,8 @@
     max_hold = "10m"
 
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
-INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above the default.
+INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above
+those of all, ``"*"``, which is no legal name and so never a lock.
 The file is read when something first asks for it, and only if it is there.
 """
 
@@ -21,11 +22,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from interlock.core import words
-from interlock.errors import BadInput
+from interlock.errors import BadDuration, BadInput
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
 _KNOWN = ("lock", "store")
+_ALL = "*"
 
 
 class Settings:
@@ -44,23 +46,28 @@ class Settings:
             raise BadInput(f"{self._path}: store must be a string, such as 'sqlite:///path.db'")
         return url
 
-    def lock(self, name: str) -> Mapping[str, float]:
-        """The terms of a lock in seconds: ``ttl`` and ``max_hold``, where they are set."""
-        if self._locks is None:
-            self._locks = self._all_locks()
-        return self._locks.get(name) or self._locks["default"]
+    def lock(self, name: str, least: float = 0.0) -> Mapping[str, float]:
+        """The terms of a lock in seconds: ``ttl`` and ``max_hold``, where they are set.
 
-    def _all_locks(self) -> dict[str, dict[str, float]]:
-        """Every lock that has settings of its own, and the default for all others."""
+        ``least`` is the shortest that the store can measure.
+        """
+        if self._locks is None:
+            self._locks = self._all_locks(least)
+        return self._locks.get(name) or self._locks[_ALL]
+
+    def _all_locks(self, least: float) -> dict[str, dict[str, float]]:
+        """Every lock that has settings of its own, and what all others have."""
         environment: dict[str, float] = {}
         for term in _TERMS:
             if text := os.environ.get(f"INTERLOCK_LOCK_{term.upper()}"):
-                environment[term] = words.duration(text, f"INTERLOCK_LOCK_{term.upper()}")
-        tables = {"default": {}, **self._read().get("lock", {})}
-        terms = {name: self._terms(name, table) for name, table in tables.items()}
-        return {name: {**terms["default"], **own, **environment} for name, own in terms.items()}
+                environment[term] = words.lease(text, least, f"INTERLOCK_LOCK_{term.upper()}")
+        tables = {_ALL: {}, **self._read().get("lock", {})}
+        if "default" in tables:
+            raise BadInput(f'{self._path}: [lock.default] is not clear; write [lock."*"] for all')
+        terms = {name: self._terms(name, table, least) for name, table in tables.items()}
+        return {name: {**terms[_ALL], **own, **environment} for name, own in terms.items()}
 
-    def _terms(self, name: str, table: object) -> dict[str, float]:
+    def _terms(self, name: str, table: object, least: float) -> dict[str, float]:
         where = f'{self._path}: [lock."{name}"]'
         if not isinstance(table, dict):
             raise BadInput(f"{where} must be a table, such as ttl = '30s'")
@@ -69,7 +76,10 @@ class Settings:
                 raise BadInput(f"{where} does not know {key!r}; it takes ttl and max_hold")
             if isinstance(table[key], bool) or not isinstance(table[key], str | int | float):
                 raise BadInput(f"{where} {key} must be a duration, such as '30s'")
-        return {term: words.duration(table[term], f"{term} of {where}") for term in table}
+        try:
+            return {term: words.lease(table[term], least, term) for term in table}
+        except BadDuration as error:
+            raise BadDuration(f"{where}: {error}") from None
 
     def _read(self) -> dict[str, Any]:
         if self._table is None:
@@ -90,5 +100,5 @@ class Settings:
             if key not in _KNOWN:
                 raise BadInput(f"{self._path} does not know {key!r}; it takes store and lock")
         if not isinstance(table.get("lock", {}), dict):
-            raise BadInput(f"{self._path}: lock must be a table, such as [lock.default]")
+            raise BadInput(f"{self._path}: lock must be a table, such as [lock.merge]")
         return table

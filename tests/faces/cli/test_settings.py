@@ -10,7 +10,7 @@ from tests.faces.shell import Shell
 import interlock
 
 CONFIG = """
-[lock.default]
+[lock."*"]
 ttl = "2m"
 
 [lock."deploy/eu"]
@@ -68,8 +68,10 @@ def test_the_store_may_be_elsewhere(ada: Shell, tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize(
     "text",
     [
-        "store = 1", "lock = 1", "[lock]\nmerge = 1", "[lok.default]", "[lock.merge]\nttl = 'soon'",
+        "store = 1", "lock = 1", "[lock]\nmerge = 1", "[lok.merge]", "[lock.merge]\nttl = 'soon'",
         "[lock.merge]\nttl = true", "[lock.merge]\nttl = []", "[lock.merge]\ntll = '3s'", "= 3",
+        "[lock.merge]\nttl = '1ms'", "[lock.other]\nmax_hold = 0", "[lock.'*']\nttl = -1",
+        "[lock.merge]\nttl = inf", "[lock.default]\nttl = '2m'",
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_named(ada: Shell, text: str) -> None:
@@ -78,3 +80,19 @@ def test_a_wrong_file_is_named(ada: Shell, text: str) -> None:
     assert done.status == 2
     assert "config.toml" in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_wrong_duration_is_found_by_its_table(ada: Shell) -> None:
+    (ada.folder / ".interlock" / "config.toml").write_text("[lock.'*']\nttl = '1ms'\n")
+    done = ada.run("lock", "acquire", "merge")
+    assert '.interlock/config.toml: [lock."*"]: the ttl 1ms is too short' in done.err
+    (ada.folder / ".interlock" / "config.toml").unlink()
+    ada.exported["INTERLOCK_LOCK_TTL"] = "1ms"
+    assert "the INTERLOCK_LOCK_TTL 1ms is too short" in ada.run("lock", "acquire", "merge").err
+
+
+def test_what_is_for_all_locks_is_no_lock_of_its_own(configured: Shell) -> None:
+    assert expires(configured, "default") == 120
+    assert configured.json("lock", "acquire", "*")[1]["error"] == "bad_name"
+    (configured.folder / ".interlock" / "config.toml").write_text("[lock.default]\nttl = '9s'\n")
+    assert 'write [lock."*"] for all' in configured.run("lock", "acquire", "merge").err
