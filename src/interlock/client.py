@@ -10,7 +10,9 @@ a ``with`` block cannot return, so it raises.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import update_wrapper
@@ -154,6 +156,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge = threading.Event()
         desk.locks.on_owed = self._nudge.set
         self._threads: list[threading.Thread] = []
+        _open.add(self)
 
     maintain = blocking(FleetCalls.maintain)
     why = blocking(FleetCalls.why)
@@ -194,6 +197,7 @@ class Fleet(_Noun[FleetCalls]):
             return
         self._stopped.set()
         self._nudge.set()
+        _open.discard(self)
         with suppress(InterlockError):
             if self.calls.desk.session_lease is not None:
                 self.agents.leave()
@@ -235,6 +239,16 @@ class Fleet(_Noun[FleetCalls]):
         keeper = self.calls.desk.keeper
         while not self._stopped.wait(min(keeper.time_left(), LOOK)):
             keeper.expire()
+
+
+_open: weakref.WeakSet[Fleet] = weakref.WeakSet()
+
+
+@atexit.register
+def _leave() -> None:
+    """A program that ends without closing still leaves, so that nobody waits for its locks."""
+    for fleet in list(_open):
+        fleet.close()
 
 
 def connect(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,3 +123,11 @@ def test_a_grant_never_claims_to_outlive_its_maximum_hold(path: Path) -> None:
         assert taken.expires_in == 5
         beat = ada.locks.heartbeat("merge", token=taken.token)
         assert getattr(beat, "expires_in", 60) <= 5
+
+
+def test_a_program_that_forgets_to_close_leaves_nothing_held(path: Path) -> None:
+    program = "import sys, interlock\ninterlock.connect(sys.argv[1], agent='ada').locks.acquire('m')"
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    with interlock.connect(str(path)) as fleet:
+        assert fleet.locks.show("m").state == "free"
+        assert fleet.agents.list() == ()
