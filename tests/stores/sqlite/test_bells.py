@@ -317,8 +317,7 @@ def test_a_program_with_more_than_1024_descriptors_can_watch(store: SQLiteStore)
 def test_threads_that_ring_at_once_close_no_descriptor_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A dead watcher's bell makes whoever rings let go of the folder; a number closed twice may
-    be somebody else's file by then."""
+    """A dead watcher's bell makes whoever rings let go of the folder."""
     bells = Bells(str(tmp_path))
     close, closed = os.close, list[int]()
 

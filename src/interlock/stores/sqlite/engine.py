@@ -168,6 +168,8 @@ class Engine(Reader):
             self._patient = patient
             self.db.set_busy_timeout(PATIENCE_MS if patient else 0)
         self._kept = len(self._touched)
+        if self.db.in_transaction:  # an exception struck its rollback
+            self.rollback()
         self._last = int(self.one(_BEGIN)[0])
         self._quiet = 0
         self._cache.clear()

@@ -78,11 +78,15 @@ class SQLiteStore:
         try:
             with self._reading:
                 reader = self._read_connection()
-                reader.db.execute("BEGIN")
-                try:
+                db = reader.db
+                try:  # whatever strikes, and wherever: no transaction may stay open
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    db.execute("BEGIN")
                     return reader.read(*refs)
                 finally:
-                    reader.db.execute("COMMIT")
+                    if db.in_transaction:
+                        db.execute("COMMIT")
         except apsw.Error as error:
             raise schema.trouble(error, self.path) from error
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
+from functools import partial
 
 _LOCKS = "/proc/locks"
 
@@ -26,14 +27,14 @@ class Turnstile:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._gate, self._turn = self._open("gate"), self._open("turn")
+        # No Python inside: an exception that strikes (Ctrl-C) would keep the turn from everybody.
+        self.leave = partial(fcntl.flock, self._turn, fcntl.LOCK_UN)
+        """Give the turn to whoever is next; harmless if we do not have it."""
 
     def try_enter(self) -> bool:
         """Take the turn if nobody has it and nobody waits for it."""
         try:
             fcntl.flock(self._gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        try:
             fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
@@ -43,15 +44,11 @@ class Turnstile:
 
     def enter(self) -> None:
         """Wait for the turn, behind everybody who waits already."""
-        fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
+            fcntl.flock(self._gate, fcntl.LOCK_EX)
             fcntl.flock(self._turn, fcntl.LOCK_EX)
         finally:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
-
-    def leave(self) -> None:
-        """Give the turn to whoever is next."""
-        fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     def holder(self) -> int | None:
         """The process that has the turn, else the one at the gate, where the system can tell."""
@@ -79,10 +76,14 @@ class Turnstile:
 
     def close(self) -> None:
         """Leave the queue for good; also drops a turn that a parent of a fork had."""
-        for fd in (self._gate, self._turn):
+        both, self._gate, self._turn = (self._gate, self._turn), -1, -1
+        self.leave = partial(_nothing)
+        for fd in both:
             if fd >= 0:
                 os.close(fd)
-        self._gate = self._turn = -1
 
     def _open(self, name: str) -> int:
         return os.open(f"{self._folder}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def _nothing() -> None: ...

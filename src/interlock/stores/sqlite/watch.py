@@ -15,6 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreTrouble
@@ -43,19 +44,20 @@ class Feed:
         self._bells = bells
         self._later = later
         self._data_version = data_version
-        self._guard = threading.Condition()
+        self._lock = threading.RLock()
+        self._guard = threading.Condition(self._lock)
         self._watches: list[SQLiteWatch] = []
         self._bell: Bell | None = None
         self._deaf = False
         self._seen = 0
         self._version = -1
-        self._listening = False
+        self._listener: object = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, prefix: str, after: int) -> SQLiteWatch:
         """A watch of this prefix that has seen everything up to ``after``."""
-        with self._guard:
+        with self._lock:
             if self._bell is None and not self._deaf:
                 self._bell = self._bells.hang()
                 self._deaf = self._bell is None
@@ -68,7 +70,7 @@ class Feed:
 
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Listen no more for this one."""
-        with self._guard:
+        with self._lock:
             if watch in self._watches:
                 self._watches.remove(watch)
                 if self._bell is not None:
@@ -76,27 +78,35 @@ class Feed:
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
         """Hand out what has arrived."""
-        with self._guard:
+        with self._lock:
             found, watch.arrived = watch.arrived, []
             return found
 
     def wait(self, watch: SQLiteWatch, timeout: float | None) -> None:
         """Block until the watch has something, at most so long."""
         ends = None if timeout is None else time.monotonic() + timeout
-        with self._guard:
-            while not watch.arrived:
-                self.check()
-                left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
-                if left <= 0:
-                    return
-                if self._listening:
-                    self._guard.wait(left)
-                else:
-                    self._listen(left)
+        me = object()
+        try:
+            while True:
+                with self._lock:
+                    if watch.arrived:
+                        return
+                    self.check()
+                    left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
+                    if left <= 0:
+                        return
+                    if self._listener is not None:
+                        self._guard.wait(left)
+                        continue
+                    self._listener = me
+                self._listen(left)
+        finally:  # wherever an exception struck: the next one listens
+            if self._listener is me:
+                self._listener = None
 
     def sleep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the event loop wake the watches; called whenever one starts to wait."""
-        with self._guard:
+        with self._lock:
             if self._loop is not loop:  # the first one, or a program that runs several in turn
                 self._loop, self._timer = loop, None
                 if self._bell is not None:
@@ -106,7 +116,7 @@ class Feed:
 
     def close(self) -> None:
         """Take the bell down; whoever still waits is woken, to find the store closed."""
-        with self._guard:
+        with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
             if self._loop is not None and not self._loop.is_closed():
@@ -123,29 +133,28 @@ class Feed:
         if self._bell is not None:
             self._bell.socket.close()
         self._bell, self._loop, self._timer, self._watches = None, None, None, []
-        self._guard = threading.Condition()
+        self._lock = threading.RLock()
+        self._guard = threading.Condition(self._lock)
 
     def _listen(self, timeout: float) -> None:
-        """Wait for the bell on behalf of all threads; called and left under the guard."""
-        self._listening = True
-        self._guard.release()
-        try:
-            poll = select.poll()
-            if self._bell is not None:
-                poll.register(self._bell.socket, select.POLLIN)
-            rang = bool(poll.poll(max(1, int(timeout * 1000))))
-        finally:
-            self._guard.acquire()
-            self._listening = False
+        """Wait for the bell on behalf of all threads, and lay what is new into the watches."""
+        poll = select.poll()
+        bell = self._bell
+        if bell is not None:
+            with suppress(ValueError):  # closed this moment
+                poll.register(bell.socket, select.POLLIN)
+        rang = bool(poll.poll(max(1, int(timeout * 1000))))
+        with self._lock:
+            self._listener = None
             self._guard.notify_all()
-        self._pump(rang=rang)
+            self._pump(rang=rang)
 
     def _on_ring(self) -> None:
-        with self._guard:
+        with self._lock:
             self._pump_or_wake(rang=True)
 
     def _on_backstop(self) -> None:
-        with self._guard:
+        with self._lock:
             self._timer = None
             self._pump_or_wake(rang=False)
             if self._loop is not None and any(watch.sleeper for watch in self._watches):

@@ -11,6 +11,11 @@ its work only reads and returns; so the others are not touched.  If the engine f
 group is rolled back and each job runs again alone, so that only the guilty one fails.
 
 Answers are given after COMMIT returned, that is, when they are durable.
+
+An exception may strike a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So a
+lock is taken by ``with`` on the lock itself, which cannot be struck between, or inside of the
+``try`` whose ``finally`` gives it back; whether there is something to give back is asked of the
+lock, not of a flag.  (``with`` on a Condition would run Python, and can be struck.)
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -45,10 +50,12 @@ class Writer:
         self._engine = engine
         self._turnstile = turnstile
         self._patience = patience
-        self._right = threading.Lock()
+        self._right = threading.RLock()  # it knows its owner; nobody takes it twice, though
+        self._owned: Callable[[], bool] = self._right._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.using = threading.Lock()
         """Held while the connection is in use; the right and the turn may be held for longer."""
-        self._arrived = threading.Condition()
+        self._queueing = threading.Lock()
+        self._arrived = threading.Condition(self._queueing)
         self._queue: deque[Job] = deque()
         self._gathered: list[Job] = []
         self._thread: threading.Thread | None = None
@@ -62,8 +69,8 @@ class Writer:
             waiter = threading.Lock()
             waiter.acquire()
             job.waiter = waiter
-            self._hand_over((job,))
             try:
+                self._hand_over((job,))
                 arrived = waiter.acquire(timeout=self._patience)
             except BaseException:
                 self._withdraw(job)
@@ -93,7 +100,7 @@ class Writer:
 
     def close(self) -> bool:
         """Finish what is under way and stop the thread; False if it is stuck in the kernel."""
-        with self._arrived:
+        with self._queueing:
             self._closed = True
             left = [*self._queue, *self._gathered]
             self._queue.clear()
@@ -103,9 +110,11 @@ class Writer:
         _answer(left)
         if self._thread is not None:
             self._thread.join(timeout=1.0)
-        if self._thread is None or not self._thread.is_alive():
+        # For good: no commit may begin any more.  Not if we are called in the midst of one.
+        idle = not self._owned() and self._right.acquire(timeout=1.0)
+        if idle:
             self._turnstile.close()
-        return self._right.acquire(timeout=1.0)  # for good: no commit may begin any more
+        return idle
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         jobs, self._gathered = self._gathered[:BATCH], self._gathered[BATCH:]
@@ -128,24 +137,30 @@ class Writer:
 
     def _at_once(self, jobs: Sequence[Job]) -> bool:
         """Run the jobs here and now if nobody else waits, in this process or in another."""
-        if self._queue or not self._right.acquire(blocking=False):
+        right, turnstile = self._right, self._turnstile
+        if self._queue or self._owned():  # owned: we are called in the midst of a commit
             return False
         try:
-            if not self._turnstile.try_enter():
+            if not right.acquire(blocking=False) or self._closed:
                 return False
             try:
+                if not turnstile.try_enter():
+                    return False
                 with self.using:
                     ran = self._group(jobs, patient=False)
             finally:
-                self._turnstile.leave()
+                turnstile.leave()
             touched = self._engine.take_touched()
         finally:
-            self._right.release()
+            try:  # noqa: SIM105 - entering suppress() is one more moment to be struck
+                right.release()
+            except RuntimeError:  # somebody else has it
+                pass
         self._engine.ring(touched)
         return ran
 
     def _hand_over(self, jobs: Sequence[Job]) -> None:
-        with self._arrived:
+        with self._queueing:
             if self._closed:
                 raise StoreClosed("this store was closed; connect again")
             self._queue.extend(jobs)
@@ -174,7 +189,9 @@ class Writer:
             _answer(jobs)
             with suppress(Exception):  # the backstop wakes whom this did not
                 self._engine.ring(touched)
-        self._turnstile.close()
+        if self._right.acquire(blocking=False):  # else whoever closes has it, and does this
+            self._turnstile.close()
+            self._right.release()
 
     def _take_turn(self, jobs: list[Job]) -> None:
         """Wait for the turn, and run everything that has gathered by then."""
@@ -194,18 +211,18 @@ class Writer:
             self._turnstile.leave()
 
     def _wait_for_jobs(self) -> bool:
-        with self._arrived:
+        with self._queueing:
             while not self._queue and not self._closed:
                 self._arrived.wait()
             return not self._closed
 
     def _next_batch(self) -> list[Job]:
-        with self._arrived:
+        with self._queueing:
             return [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
 
     def _withdraw(self, job: Job) -> bool:
         """Take a job back that has not been begun; its work never runs then."""
-        with self._arrived, suppress(ValueError):
+        with self._queueing, suppress(ValueError):
             self._queue.remove(job)
             return True
         with suppress(ValueError):
@@ -235,6 +252,7 @@ class Writer:
             engine.begin(patient=patient)
             for job in jobs:
                 engine.run(job)
+            self._commit(jobs)
         except apsw.BusyError as error:
             engine.rollback()
             self._turnstile.mend()  # in our turn nobody else writes, unless our files are gone
@@ -249,7 +267,6 @@ class Writer:
         except BaseException:
             engine.rollback()
             raise
-        self._commit(jobs)
         return True
 
     def _commit(self, jobs: Sequence[Job]) -> None:
