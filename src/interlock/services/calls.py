@@ -194,15 +194,23 @@ class AgentCalls(Calls):
     """Agents, which are their sessions."""
 
     def join(
-        self, *, ttl: float | str = sessions.SHELL_TTL, metadata: object = None
+        self,
+        *,
+        ttl: float | str = sessions.SHELL_TTL,
+        metadata: object = None,
+        pid: int | None = None,
     ) -> Op[sessions.Joined]:
-        """Begin a session that outlives this process; every command that carries it renews it."""
+        """Begin a session that outlives this process; every command that carries it renews it.
+
+        ``pid`` is the process that others see as its own: this one, unless another is named.
+        """
         who = self.desk.me().who
         return self.desk.sessions.join(
             who.agent,
             ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
             metadata=words.metadata(metadata),
             trace=who.trace,
+            pid=pid,
         )
 
     def leave(self) -> Op[sessions.Left | sessions.Lapsed]:

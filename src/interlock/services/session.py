@@ -23,14 +23,21 @@ class Sessions:
         self._runner = runner
 
     def join(
-        self, agent: str, *, ttl: float, session: str = "", metadata: object = None, trace: str = ""
+        self,
+        agent: str,
+        *,
+        ttl: float,
+        session: str = "",
+        metadata: object = None,
+        trace: str = "",
+        pid: int | None = None,
     ) -> Op[core.Joined]:
-        """Begin a session under this name."""
+        """Begin a session under this name, for the process ``pid``, or for this one."""
         record = core.Session(
             id=session or self._runner.new_id("ses"),
             agent=agent,
             host=os.uname().nodename,
-            pid=os.getpid(),
+            pid=os.getpid() if pid is None else pid,
             since=self._runner.clock.wall(),
             ttl=ttl,
             metadata=metadata,

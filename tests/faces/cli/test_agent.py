@@ -21,6 +21,20 @@ def test_the_answer_to_join_is_what_a_shell_evaluates(ada: Shell) -> None:
     assert sys.executable in command
 
 
+def test_a_session_of_a_shell_is_known_by_the_shells_process(ada: Shell) -> None:
+    command = " ".join(COMMAND)
+    script = f'echo $$; eval "$({command} agent join)"; {command} lock acquire m; {command} why m'
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=ada.folder,
+        env=ada.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"(process {done.stdout.split()[0]} on " in done.stdout
+
+
 def test_a_session_ends_with_what_it_holds(ada: Shell) -> None:
     _, joined = ada.json("agent", "join", "--ttl", "1m", "--metadata", '"a note"')
     assert (joined["outcome"], joined["agent"], joined["expires_in"]) == ("joined", "ada", 60)

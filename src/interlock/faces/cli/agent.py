@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from interlock.faces.cli.command import answer, note
@@ -15,7 +16,8 @@ def join(parsed: Parsed) -> int:
     """Begin a session that outlives this command."""
     request: Join = parsed.request
     with connected(parsed) as fleet:
-        joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata)
+        # The session is that of the shell which asked: this command ends with its answer.
+        joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata, pid=os.getppid())
     if not parsed.common.json and sys.stderr.isatty():
         note(f"{joined.agent} joined; lives {lasting(joined.expires_in)} after the last command")
         if sys.stdout.isatty():
