@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 class Identity:
     """Who speaks, as far as options and environment tell."""
 
-    def __init__(self, common: Common) -> None:
-        self.session = _either(common.session, "INTERLOCK_SESSION")
+    def __init__(self, common: Common, *, anew: bool = False) -> None:
+        if anew and common.session is not None:
+            raise BadInput("this begins a session of its own; leave --session out")
+        # Who begins a session has none yet: one in the environment may long be over.
+        self.session = None if anew else _either(common.session, "INTERLOCK_SESSION")
         # A session knows its agent: a name in the environment may be that of an outer one.
         self.agent = common.agent if self.session else _either(common.agent, "INTERLOCK_AGENT")
         self.store = common.store
@@ -36,9 +39,9 @@ class Identity:
         self.trace = words.name(trace, "trace") if trace else ""
 
 
-def connected(parsed: Parsed) -> Fleet:
-    """A client for this command."""
-    fleet = _connected(parsed)
+def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
+    """A client for this command; ``anew`` for one that begins a session, whatever was before."""
+    fleet = _connected(parsed, Identity(parsed.common, anew=anew))
     tell(parsed, fleet)
     return fleet
 
@@ -55,10 +58,10 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         log.debug("session %s, trace %s", who.session, who.trace)
 
 
-def _connected(parsed: Parsed) -> Fleet:
+def _connected(parsed: Parsed, identity: Identity) -> Fleet:
     from interlock.client import connect
 
-    operation, identity = parsed.operation, Identity(parsed.common)
+    operation = parsed.operation
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")

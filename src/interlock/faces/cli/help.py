@@ -19,12 +19,25 @@ _METAVARS = {
 }
 _NAMED = {"store": "URL", "session": "ID", "trace": "ID"}
 _HABITS = {
+    "get": "lock acquire",
     "heartbeat": "lock beat",
     "ls": "lock list",
     "ps": "agent list",
+    "renew": "lock beat",
     "status": "doctor",
+    "take": "lock acquire",
     "unlock": "lock release",
 }
+_SYNONYMS = {
+    "get": "acquire",
+    "heartbeat": "beat",
+    "ls": "list",
+    "renew": "beat",
+    "status": "show",
+    "take": "acquire",
+    "unlock": "release",
+}
+_CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
 
@@ -32,7 +45,7 @@ _RIGHT = 54
 def overview() -> str:
     """What ``interlock`` says by itself."""
     lines = [
-        "Claims, locks and messages for fleets of agents.",
+        "Sessions, fenced locks and a record of it all, for fleets of agents.",
         "",
         "usage: interlock COMMAND [options]",
         "",
@@ -82,16 +95,26 @@ def meant(name: str) -> str:
     """The operations that come closest to these words, as a question; empty if none does."""
     from difflib import get_close_matches
 
-    word = name.partition(" ")[0]
+    word, _, verb = name.partition(" ")
     names = operations.names()
     if word in _HABITS:
         return _question([_HABITS[word]])
     if word in operations.NOUNS:
-        return _question(get_close_matches(name, names, 1, 0.7)) or f"see 'interlock {word} --help'"
-    if close := get_close_matches(word, (*operations.INDEX[""], *operations.NOUNS), 1, 0.8):
-        return _question(close)
-    verbs = get_close_matches(word, {known.rpartition(" ")[2] for known in names}, 1, 0.7)
+        return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
+    if close := get_close_matches(word, (*operations.INDEX[""], *operations.NOUNS), 1, _CLOSE):
+        return _question(_verbs(close[0], verb) or close)
+    verbs = get_close_matches(word, {known.rpartition(" ")[2] for known in names}, 1, _CLOSE)
     return _question([known for known in names if known.rpartition(" ")[2] in verbs])
+
+
+def _verbs(noun: str, verb: str) -> list[str]:
+    """The operation of this noun that a verb probably meant, if any."""
+    from difflib import get_close_matches
+
+    known = operations.INDEX.get(noun, ())
+    meant = _SYNONYMS.get(verb, verb)
+    # Whole names would be close by their noun alone.
+    return [f"{noun} {found}" for found in get_close_matches(meant, known, 1, _CLOSE)]
 
 
 def _question(names: Sequence[str]) -> str:

@@ -7,13 +7,15 @@ describe its request to every other face say which options it takes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from interlock.errors import BadInput
+from interlock.core import words as checked
+from interlock.errors import BadDuration, BadInput
 from interlock.faces import operations
 from interlock.faces.cli.common import Common
 from interlock.faces.operations.shape import Field, Operation, fields
@@ -21,6 +23,8 @@ from interlock.faces.plain import quoted
 
 GREATEST = 2**53
 _SHORT = {"-h": "help", "-v": "verbose"}
+_WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
+_CLOSE = 0.75
 
 
 class Parsed(Struct, frozen=True):
@@ -52,9 +56,15 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
                 rest.append(words.pop(0))
             continue
         name.append(word)
-        if len(name) > 1 or word not in operations.NOUNS:
+        if len(name) > 1 or (word not in operations.NOUNS and not _misspelt(word, words)):
             break
     return " ".join(name), [*rest, *words]
+
+
+def _misspelt(word: str, words: Sequence[str]) -> bool:
+    """Whether this is no operation but may stand for a noun, since a verb follows it."""
+    verbs = (verb for noun in operations.NOUNS for verb in operations.INDEX[noun])
+    return word not in (*operations.INDEX[""], "help") and bool(words) and words[0] in verbs
 
 
 def parse(operation: Operation, words: Sequence[str]) -> Parsed:
@@ -67,7 +77,18 @@ def parse(operation: Operation, words: Sequence[str]) -> Parsed:
     missing = [field for field in own if field.required and field.name not in found]
     if missing:
         raise BadInput(f"{_placeholder(missing[0])} is missing; {usage(operation.name)}")
+    _check_order(common, found.get("command", ()))
     return Parsed(operation, common, operation.request(**found))
+
+
+def _check_order(common: Common, program: Sequence[str]) -> None:
+    """Say so if the only word about who we are stands where the program would get it."""
+    if common.agent or common.session or any(map(os.environ.get, _WHO.values())):
+        return
+    for word in program:
+        option = word.partition("=")[0]
+        if option in _WHO:
+            raise BadInput(f"options of interlock go before the program; move {option} there")
 
 
 def usage(name: str) -> str:
@@ -139,7 +160,7 @@ class _Words:
     def _meant(self, key: str) -> str:
         from difflib import get_close_matches
 
-        close = get_close_matches(key, self._options, 1)
+        close = get_close_matches(key, self._options, 1, _CLOSE)
         return f"; did you mean {close[0]}?" if close else f"; {usage(self._name)}"
 
 
@@ -153,9 +174,15 @@ def value(field: Field, text: str) -> object:
         if not text.isascii() or not text.removeprefix("-").isdigit():
             raise BadInput(f"{what} takes a whole number, not {quoted(text)}")
         number = int(text) if len(text) <= len(str(GREATEST)) else GREATEST + 1
-        if not 0 <= number <= GREATEST:
-            raise BadInput(f"{what} is out of bounds; give 0 to {GREATEST}")
+        if not field.least <= number <= GREATEST:
+            raise BadInput(f"{what} is out of bounds; give {field.least} to {GREATEST}")
         return number
+    if field.forever:
+        try:
+            checked.patience(text)
+        except BadDuration as error:
+            raise BadDuration(f"{error}, or forever") from None
+        return text
     if field.kind == "json":
         try:
             return msgspec.json.decode(text.encode())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Struct
 
 from interlock.core.decision import Outcome
+from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.maintain import Maintained
 from interlock.services.why import Why
@@ -92,6 +93,12 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def _why(fleet: "Fleet", request: WhyRequest) -> Why:
+    kind, _, name = request.thing.partition("/")
+    if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
+        raise BadInput(
+            f"only locks can be explained today; see 'interlock agent show {name or kind}',"
+            f" or write lock/{request.thing} for a lock of that name"
+        )
     return fleet.why(request.thing)
 
 

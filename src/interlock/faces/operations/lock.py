@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
 Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
 Wait = Annotated[
-    Duration, option("duration", "queue for so long, first come first served: 5s, or forever")
+    Duration,
+    option("duration", "queue for so long, first come first served: 5s, or forever", forever=True),
 ]
 MaxHold = Annotated[
     Duration | None, option("duration", "end the grant after so long, renewed or not")

@@ -17,7 +17,7 @@ class Log(Request, frozen=True, kw_only=True):
     after: Annotated[
         int | None, option("int", "the first entries after this revision, not the last ones")
     ] = None
-    limit: Annotated[int, option("int", "at most so many")] = 100
+    limit: Annotated[int, option("int", "at most so many", least=1)] = 100
     follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
         False
     )

@@ -41,6 +41,8 @@ class Field(Struct, frozen=True):
     positional: bool
     required: bool
     default: Any
+    least: int = 0
+    forever: bool = False
 
     @property
     def option(self) -> str:
@@ -71,9 +73,20 @@ class Operation(Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] = ()
 
 
-def option(kind: Kind, help: str, *, positional: bool = False) -> Meta:  # noqa: A002
-    """What a field of a request means, and how a face takes it."""
-    return Meta(description=help, extra={"kind": kind, "positional": positional})
+def option(
+    kind: Kind,
+    help: str,  # noqa: A002
+    *,
+    positional: bool = False,
+    least: int = 0,
+    forever: bool = False,
+) -> Meta:
+    """What a field of a request means, and how a face takes it.
+
+    ``least`` is for numbers; ``forever`` is for durations that need not end.
+    """
+    extra = {"kind": kind, "positional": positional, "least": least, "forever": forever}
+    return Meta(description=help, extra=extra)
 
 
 def fields(request: type[Struct]) -> tuple[Field, ...]:
@@ -91,6 +104,8 @@ def fields(request: type[Struct]) -> tuple[Field, ...]:
                 extra["positional"],
                 info.required,
                 default,
+                extra["least"],
+                extra["forever"],
             )
         )
     return tuple(found)

@@ -1,0 +1,100 @@
+"""What a newcomer gets wrong: the line that comes back says what to do, and that then works."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from tests.faces.shell import COMMAND, Shell
+
+
+def hint(shell: Shell, *words: str) -> str:
+    done = shell.run(*words)
+    assert (done.status, done.out) == (2, ""), done
+    return done.err
+
+
+def test_a_shell_whose_session_is_over_can_join_again(ada: Shell) -> None:
+    ada.exported["INTERLOCK_SESSION"] = "ses_gone"
+    lapsed = ada.run("lock", "acquire", "m")
+    assert lapsed.status == 1
+    line = 'eval "$(interlock agent join --agent NAME)"'
+    assert line in lapsed.err
+    assert "unset INTERLOCK_SESSION" in lapsed.err
+    ours = line.replace("interlock", " ".join(COMMAND), 1).replace("NAME", "bob")
+    done = subprocess.run(
+        ["bash", "-c", f"{ours} && {' '.join(COMMAND)} lock acquire m"],
+        cwd=ada.folder,
+        env=ada.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("acquired m")
+    assert [one["agent"] for one in ada.json("agent", "list")[1]["agents"]] == ["bob"]
+
+
+def test_join_ignores_the_session_of_the_shell(ada: Shell) -> None:
+    _, first = ada.json("agent", "join")
+    ada.exported["INTERLOCK_SESSION"] = first["session"]
+    _, second = ada.json("agent", "join", "--agent", "bob")
+    assert second["agent"] == "bob"
+    assert second["session"] != first["session"]
+    assert "leave --session out" in hint(ada, "agent", "join", "--session", first["session"])
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("lock unlock x", "did you mean 'lock release'?"),
+        ("lock get x", "did you mean 'lock acquire'?"),
+        ("lock take x", "did you mean 'lock acquire'?"),
+        ("lock ls", "did you mean 'lock list'?"),
+        ("agent ls", "did you mean 'agent list'?"),
+        ("lock status x", "did you mean 'lock show'?"),
+        ("lock renew x", "did you mean 'lock beat'?"),
+        ("lock steal x", "see 'interlock lock --help'"),
+        ("record ls", "see 'interlock record --help'"),
+        ("take x", "did you mean 'lock acquire'?"),
+        ("lokc acquire x", "no command 'lokc acquire'; did you mean 'lock acquire'?"),
+        ("lokc", "did you mean 'lock'?"),
+        ("lock acquire x --force", "no option '--force' here; see 'interlock lock acquire --help'"),
+        ("lock acquire x --tll 5s", "did you mean --ttl?"),
+    ],
+)
+def test_what_was_meant_is_guessed_only_where_it_is_likely(
+    ada: Shell, words: str, meant: str
+) -> None:
+    assert hint(ada, *words.split()).endswith(f"{meant}\n")
+
+
+def test_a_limit_below_the_least_is_refused_in_one_way(ada: Shell) -> None:
+    said = {hint(ada, "record", "log", "--limit", limit) for limit in ("0", "-1")}
+    assert len(said) == 1
+    assert "give 1 to" in said.pop()
+
+
+@pytest.mark.parametrize("wait", ["forevr", "-1"])
+def test_a_wait_that_cannot_be_read_may_have_meant_forever(ada: Shell, wait: str) -> None:
+    for words in (("lock", "acquire", "x"), ("lock", "run", "x")):
+        assert "or forever" in hint(ada, *words, "--wait", wait)
+    assert "forever" not in hint(ada, "lock", "acquire", "x", "--ttl", wait)
+
+
+def test_options_behind_the_program_belong_to_the_program(shell: Shell) -> None:
+    for words in (
+        ("lock", "run", "x", "echo", "hi", "--agent", "ada"),
+        ("run", "--", "echo", "--agent=ada"),
+    ):
+        assert "options of interlock go before the program; move --agent" in hint(shell, *words)
+    assert "who are you?" in hint(shell, "lock", "run", "x", "echo", "--wait", "5s")
+    shell.exported["INTERLOCK_AGENT"] = "ada"
+    assert shell.run("lock", "run", "x", "echo", "hi", "--agent", "bob").out == "hi --agent bob\n"
+
+
+@pytest.mark.parametrize("thing", ["agent/ada", "session/ses_12", "ses_12"])
+def test_only_locks_can_be_explained(ada: Shell, thing: str) -> None:
+    said = hint(ada, "why", thing)
+    assert "only locks can be explained today" in said
+    assert f"agent show {thing.rpartition('/')[2]}" in said
+    assert ada.run("why", f"lock/{thing}").status == 0
