@@ -126,7 +126,10 @@ def test_a_grant_never_claims_to_outlive_its_maximum_hold(path: Path) -> None:
 
 
 def test_a_program_that_forgets_to_close_leaves_nothing_held(path: Path) -> None:
-    program = "import sys, interlock\ninterlock.connect(sys.argv[1], agent='ada').locks.acquire('m')"
+    program = """
+import sys, interlock
+interlock.connect(sys.argv[1], agent="ada").locks.acquire("m")
+"""
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
     with interlock.connect(str(path)) as fleet:
         assert fleet.locks.show("m").state == "free"
