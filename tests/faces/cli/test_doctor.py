@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import signal
 
+import apsw
 from tests.faces.shell import Shell, hold_the_turn, until
 
 STOPPED = "bad  queue: "
@@ -60,6 +61,34 @@ def test_a_damaged_file_is_bad(shell: Shell) -> None:
     done = shell.run("doctor")
     assert done.status == 4
     assert "bad  store:" in done.out
+
+
+def test_what_cannot_be_read_is_named_and_hides_nothing_else(ada: Shell) -> None:
+    for name in ("first", "second", "third"):
+        ada.run("lock", "acquire", name, "--ttl", "500ms")
+    _, joined = ada.json("agent", "join")
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    for key in ("locks/second", f"sessions/{joined['session']}"):
+        db.execute("UPDATE item SET value = ? WHERE key = ?", (b'{"grant": 1}', key))
+        assert db.changes() == 1
+    db.close()
+    done = ada.run("doctor")
+    assert done.status == 4
+    assert "bad  integrity: locks/second does not read" in done.out
+    assert f"bad  integrity: sessions/{joined['session']} does not read" in done.out
+    for name in ("format", "queue", "clock", "stale locks", "lapsed sessions"):
+        assert f" {name}: " in done.out, "every other check still speaks"
+
+
+def test_an_entry_that_cannot_be_read_ends_only_the_check_that_needs_it(ada: Shell) -> None:
+    ada.run("lock", "acquire", "merge")
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    db.execute("UPDATE log SET value = ?", (b"[]",))
+    db.close()
+    done = ada.run("doctor")
+    assert done.status == 4
+    assert "bad  clock: log/" in done.out
+    assert "ok   stale locks: none" in done.out
 
 
 def test_a_stopped_writer_is_named(shell: Shell) -> None:

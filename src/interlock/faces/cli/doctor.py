@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from interlock import places
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, StoreDamaged
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity
 from interlock.faces.cli.parse import Parsed
@@ -30,6 +30,7 @@ LEAST_SQLITE = (3, 51, 3)
 LARGEST_WAL = 64 * 1024 * 1024
 EARLIEST = 1_704_067_200.0  # 2024
 MAY_BE_AHEAD = 5.0
+MOST_SHOWN = 3
 
 Findings = Iterator[Check]
 
@@ -51,11 +52,18 @@ def _checks(parsed: Parsed) -> Findings:
         from interlock.client import connect
 
         with connect(url if how == "--store" and _exists(path) else None) as fleet:
-            for check in _INSIDE:
-                yield from check(fleet)
+            for name, check in _INSIDE.items():
+                yield from _despite_damage(name, check(fleet))
     except InterlockError as error:
-        fact, _, remedy = str(error).partition("; ")
-        yield _bad("store", fact, remedy)
+        yield _trouble("store", error)
+
+
+def _despite_damage(name: str, findings: Findings) -> Findings:
+    """One thing that cannot be read ends its own check, and no other."""
+    try:
+        yield from findings
+    except StoreDamaged as error:
+        yield _trouble(name, error)
 
 
 def _where(parsed: Parsed) -> tuple[str, str]:
@@ -145,8 +153,29 @@ def _integrity(fleet: Fleet) -> Findings:
     if problems:
         remedy = "stop all agents and restore a copy"
         yield _bad("integrity", f"{problems[0]} ({len(problems)} in all)", remedy)
-    else:
+        return
+    unreadable = list(_unreadable(fleet))
+    for error in unreadable[:MOST_SHOWN]:
+        yield _trouble("integrity", error)
+    if len(unreadable) > MOST_SHOWN:
+        yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
+    if not unreadable:
         yield _ok("integrity", "the file is whole")
+
+
+def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
+    """What is wrong with each lock and session that does not read as one."""
+    from interlock.core import keys
+    from interlock.services import states
+    from interlock.services.lock import every
+    from interlock.services.steps import drive
+
+    for prefix in (keys.LOCKS, keys.SESSIONS):
+        for item in drive(every(prefix), fleet.store):
+            try:
+                states.lock(item, 0) if prefix == keys.LOCKS else states.session(item)
+            except StoreDamaged as error:
+                yield error
 
 
 def _queue(fleet: Fleet) -> Findings:
@@ -172,24 +201,31 @@ def _clock(fleet: Fleet) -> Findings:
         yield _ok("clock", "plausible")
 
 
-def _left_over(fleet: Fleet) -> Findings:
-    stale = [lock.lock for lock in fleet.locks.list() if lock.state == "stale"]
-    lapsed = [agent.agent for agent in fleet.agents.list() if agent.state == "lapsed"]
-    for name, found in (("stale locks", stale), ("lapsed sessions", lapsed)):
-        if found:
-            shown = ", ".join(found[:3]) + (" ..." if len(found) > 3 else "")  # noqa: PLR2004
-            yield _warn(name, f"{len(found)} ({shown})", "run 'interlock maintain'")
-        else:
-            yield _ok(name, "none")
+def _stale(fleet: Fleet) -> Findings:
+    found = [lock.lock for lock in fleet.locks.list() if lock.state == "stale"]
+    yield _left_over("stale locks", found)
 
 
-_INSIDE: tuple[Callable[[Fleet], Findings], ...] = (
-    _format,
-    _integrity,
-    _queue,
-    _clock,
-    _left_over,
-)
+def _lapsed(fleet: Fleet) -> Findings:
+    found = [agent.agent for agent in fleet.agents.list() if agent.state == "lapsed"]
+    yield _left_over("lapsed sessions", found)
+
+
+def _left_over(name: str, found: list[str]) -> Check:
+    if not found:
+        return _ok(name, "none")
+    shown = ", ".join(found[:MOST_SHOWN]) + (" ..." if len(found) > MOST_SHOWN else "")
+    return _warn(name, f"{len(found)} ({shown})", "run 'interlock maintain'")
+
+
+_INSIDE: dict[str, Callable[[Fleet], Findings]] = {
+    "format": _format,
+    "integrity": _integrity,
+    "queue": _queue,
+    "clock": _clock,
+    "stale locks": _stale,
+    "lapsed sessions": _lapsed,
+}
 
 
 def _local(fleet: Fleet) -> SQLiteStore:
@@ -214,3 +250,7 @@ def _warn(name: str, fact: str, remedy: str) -> Check:
 
 def _bad(name: str, fact: str, remedy: str = "") -> Check:
     return Check(verdict="bad", name=name, fact=fact, remedy=remedy)
+
+
+def _trouble(name: str, error: InterlockError) -> Check:
+    return _bad(name, *str(error).split("; ", 1))
