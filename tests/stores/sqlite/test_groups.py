@@ -14,7 +14,7 @@ from tests.processes.helpers import until
 from tests.stores.sqlite.actors import increase, put
 
 import interlock
-from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed, StoreTrouble
 from interlock.store import Committed, Put, Txn, View, Work
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite import engine as engine_module
@@ -357,3 +357,38 @@ def test_a_writer_thread_that_died_is_replaced(store: SQLiteStore) -> None:
     store._writer._thread = dead
     with turn_taken_at_first(store):
         assert isinstance(store.transact(putting("k/1")), Committed)
+
+
+def test_who_only_looked_is_not_answered_from_a_group_whose_commit_failed(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, failures, seen = store._engine.commit, [apsw.IOError("no")], list[bool]()
+
+    def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+        commit()
+
+    def look(view: View) -> None:
+        seen.append(view.read("k/1")["k/1"] is not None)
+
+    def refuse(view: View) -> None:
+        if view.read("k/1")["k/1"] is not None:
+            raise ValueError("it is there")
+
+    monkeypatch.setattr(store._engine, "commit", fail_once)
+    answers = asyncio.run(gather(store, putting("k/1"), look, refuse))
+    assert isinstance(answers[0], OutcomeUnknown)
+    assert answers[1:] == [None, None]
+    assert seen == [True, False]
+
+
+def test_upkeep_whose_commit_failed_is_told_so(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise apsw.IOError("no")
+
+    monkeypatch.setattr(store._engine, "commit", fail)
+    with pytest.raises(StoreTrouble):
+        store.sweep()

@@ -275,9 +275,14 @@ class Writer:
             engine.commit()
         except apsw.IOError as error:
             engine.rollback()
+            trouble = engine.trouble(error)
             for job in jobs:
                 if job.txn is not None:
-                    job.error = OutcomeUnknown(str(engine.trouble(error)), job.txn.id)
+                    job.error = OutcomeUnknown(str(trouble), job.txn.id)
+                elif len(jobs) == 1:
+                    job.error = trouble
+                else:  # what it saw of the others' may never have been
+                    self._group((job,), patient=True)
         except apsw.Error as error:
             engine.rollback()
             self._alone(jobs, error)
