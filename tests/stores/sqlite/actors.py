@@ -294,6 +294,32 @@ def fork_inside(path: str) -> None:
     store.close()
 
 
+def fork_unseen(path: str) -> None:
+    """Fork as a C library does, behind the back of Python's hooks."""
+    store = SQLiteStore(path)
+    store.transact(increase)
+    store.read("counter")
+    child = ctypes.PyDLL(None).fork()
+    if child == 0:
+        for name, attempt in (
+            ("read", lambda: store.read("counter")),
+            ("write", lambda: store.transact(increase)),
+            ("connect", lambda: SQLiteStore(path)),
+        ):
+            try:
+                attempt()
+                say(name, "worked")
+            except StoreClosed:
+                say(name, "closed")
+        store.close()
+        say("close done")
+        os._exit(0)
+    say("child", os.waitpid(child, 0)[1])
+    answer = store.transact(increase)
+    say("parent", answer and answer.revision)
+    store.close()
+
+
 def forbid_sockets() -> None:
     """Have the kernel refuse socket(2) from now on, as some sandboxes do."""
     machine, number = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}[platform.machine()]

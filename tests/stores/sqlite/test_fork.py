@@ -78,3 +78,13 @@ def test_a_child_forked_inside_of_a_transaction_is_refused_the_file(path: str, c
     assert "was being written when this process was forked; start such processes" in actor.hear()
     actor.finish()
     assert counted(path) == (2, 2)
+
+
+def test_a_fork_by_c_code_which_runs_no_hooks_is_noticed(path: str, cast: Cast) -> None:
+    actor = cast.start("fork_unseen", path)
+    answers = [actor.hear() for _ in range(4)]
+    assert answers == ["read closed", "write closed", "connect closed", "close done"]
+    assert actor.hear() == "child 0"
+    assert actor.hear() == "parent 2"
+    actor.finish()
+    assert counted(path) == (2, 2)

@@ -8,7 +8,8 @@ So no connection is open at the moment of a fork.  Just before it every store fi
 doing and closes its connections; right after it the parent's stores open them again, and the
 child's are over: the child may connect anew.  A store that does not come to rest in time (say,
 since the fork is called inside of a transaction) is left as it is, and its file is refused to the
-child for good.
+child for good.  So it is after a fork by C code, which runs no hooks: a store notices by the id of
+its process.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Guard:
         self._sure = False
         self._refused: set[tuple[int, int]] = set()
         self._refuse_all = False
+        self._pid = os.getpid()
 
     def add(self, store: Forkable) -> None:
         """Mind this one too."""
@@ -59,11 +61,19 @@ class Guard:
 
     def check(self, path: str) -> None:
         """Raise if this process cannot use the file since it was forked while somebody wrote."""
+        self.notice()
         if self._refuse_all or (self._refused and _identity(path) in self._refused):
             raise StoreClosed(
                 f"{path} was being written when this process was forked;"
                 " start such processes with spawn or exec, or fork at another moment"
             )
+
+    def notice(self) -> None:
+        """Notice a fork by C code, which runs none of the hooks: all connections were open."""
+        if self._pid != os.getpid():
+            self._sure = not self.changing.locked()
+            self._moving = list(self._stores)
+            self.after_in_child()
 
     def before(self) -> None:
         """Bring all stores to rest."""
@@ -79,6 +89,7 @@ class Guard:
 
     def after_in_child(self) -> None:
         """Forget the parent's stores."""
+        self._pid = os.getpid()
         self._refuse_all = self._refuse_all or not self._sure
         self._refused.update(_identity(store.path) for store in self._moving)
         for store in list(self._stores):

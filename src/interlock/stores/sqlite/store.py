@@ -50,6 +50,7 @@ class SQLiteStore:
             max_operations=10_000,
             max_value=1024 * 1024,
         )
+        self._pid = os.getpid()
         self._forked = False
         self._reading = threading.Lock()
         self._reader: Reader | None = None
@@ -170,6 +171,8 @@ class SQLiteStore:
 
     def close(self) -> None:
         """Let go of the file; what was acknowledged stays."""
+        if self._pid != os.getpid():
+            guard.notice()
         if self._closed or self._forked:
             return
         self._closed = True
@@ -242,6 +245,8 @@ class SQLiteStore:
         return self._reader
 
     def _check(self) -> None:
+        if self._pid != os.getpid():
+            guard.notice()
         if self._forked:
             raise StoreClosed("this store was opened before a fork; connect again in the child")
         if self._closed:
