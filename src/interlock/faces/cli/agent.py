@@ -15,7 +15,7 @@ from interlock.faces.render import lasting
 def join(parsed: Parsed) -> int:
     """Begin a session that outlives this command."""
     request: Join = parsed.request
-    with connected(parsed) as fleet:
+    with connected(parsed, anew=True) as fleet:
         # The session is that of the shell which asked: this command ends with its answer.
         joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata, pid=os.getppid())
     if not parsed.common.json and sys.stderr.isatty():
