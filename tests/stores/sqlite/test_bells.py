@@ -376,3 +376,13 @@ def test_a_list_made_in_the_same_second_is_not_kept_where_times_have_no_smaller_
     os.utime(tmp_path, ns=(second, second))
     assert sorted(bells._list()) == ["1-00000001=a", "1-00000001=b"]
     bells.close()
+
+
+def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
+    theirs = {"notes=k", "1-xyz=k", "12-0123456789=k", "gate", "=k"}
+    for name in (*theirs, "99999-00000001=k"):
+        (tmp_path / name).touch()
+    bells = Bells(str(tmp_path))
+    bells.ring(["k/1"])
+    bells.close()
+    assert set(os.listdir(tmp_path)) == theirs

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
+import apsw
 import pytest
 from tests.processes.helpers import Cast
 from tests.stores.sqlite.actors import put
 
-from interlock.errors import StoreMissing, StoreUnsuitable
+from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
 from interlock.stores.sqlite import SQLiteStore, place
 
 NOBODY = 65534
@@ -190,7 +192,7 @@ def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
         answer = as_nobody(cast, shared / "store.db")
     finally:
         bells.chmod(0o700)
-    assert answer.startswith("StoreReadOnly")
+    assert answer.startswith("StoreUnsuitable" if os.getuid() == 0 else "StoreReadOnly")
     assert "store.db-bells" in answer
 
 
@@ -235,4 +237,71 @@ def test_a_store_in_memory_does_not_claim_to_survive_a_power_cut(
     monkeypatch.setattr(place, "file_system", lambda _path: kind)
     store = SQLiteStore(path)
     assert store.capabilities.durability == grade
+    store.close()
+
+
+def refused(path: str) -> str:
+    """Why it is refused, in one line."""
+    with pytest.raises(StoreUnsuitable) as caught:
+        SQLiteStore(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_side_folder_that_is_a_link_is_refused(path: str, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir(0o700)
+    os.symlink(tmp_path / "elsewhere", path + "-bells")
+    assert "is not a folder" in refused(path)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_side_folder_that_others_may_write_to_is_refused(path: str) -> None:
+    os.mkdir(path + "-bells")
+    os.chmod(path + "-bells", 0o770)  # noqa: S103 - just that
+    assert "can be written by others" in refused(path)
+
+
+def test_a_side_folder_of_somebody_else_is_refused(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkdir(path + "-bells", 0o700)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert "belongs to somebody else" in refused(path)
+
+
+def test_a_gate_that_is_a_link_is_not_followed(path: str, tmp_path: Path) -> None:
+    os.mkdir(path + "-bells", 0o700)
+    os.symlink(tmp_path / "victim", path + "-bells/gate")
+    with pytest.raises(StoreReadOnly):
+        SQLiteStore(path)
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("kind", ["device", "fifo", "socket"])
+def test_what_is_not_a_regular_file_is_refused_and_nothing_left_behind(
+    tmp_path: Path, kind: str
+) -> None:
+    path = str(tmp_path / "store.db")
+    with socket.socket(socket.AF_UNIX) as bound:
+        if kind == "device":
+            path = "/dev/null"
+        elif kind == "fifo":
+            os.mkfifo(path)
+        else:
+            bound.bind(path)
+        before = set(tmp_path.iterdir())
+        assert "is not a regular file" in refused(path)
+    assert set(tmp_path.iterdir()) == before
+    assert not os.path.exists("/dev/null-bells")
+
+
+@pytest.mark.parametrize("end", ["_engine", "_reader"])
+def test_both_connections_trust_no_schema(path: str, end: str) -> None:
+    store = SQLiteStore(path)
+    store.read()
+    db = getattr(store, end).db
+    assert db.pragma("trusted_schema") == 0
+    assert db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1) == 1
+    assert db.pragma("journal_mode") == "wal"
     store.close()

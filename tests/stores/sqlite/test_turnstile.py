@@ -8,13 +8,14 @@ import shutil
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from tests.processes.helpers import Actor, Cast, until
 from tests.stores.sqlite.actors import increase, put
 
 from interlock.errors import StoreBusy
-from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite import SQLiteStore, turnstile
 
 
 def counted(store: SQLiteStore) -> int:
@@ -231,3 +232,13 @@ def test_two_stores_of_one_process_take_turns_as_well(path: str) -> None:
     assert stores[3].read("a")["a"] is not None
     for store in stores:
         store.close()
+
+
+def test_a_lock_on_a_file_of_the_same_number_elsewhere_is_not_taken_for_the_turn(
+    store: SQLiteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inode = os.stat(store.path + "-bells/turn").st_ino
+    locks = tmp_path / "locks"
+    locks.write_text(f"1: FLOCK  ADVISORY  WRITE 4711 ff:fe:{inode} 0 EOF\n")
+    monkeypatch.setattr(turnstile, "_LOCKS", str(locks))
+    assert store.held_up_by() is None

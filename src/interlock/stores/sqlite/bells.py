@@ -15,6 +15,7 @@ A socket whose process is dead refuses the byte; whoever notices takes its files
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -23,11 +24,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from interlock.errors import StoreUnsuitable
+from interlock.stores.sqlite.place import make_side_folder
+
 if TYPE_CHECKING:
     import socket
 
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_MARK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_PATH = 100
 _LONGEST_PREFIX = 180
+_OURS = re.compile(r"[0-9]+-[0-9a-f]{8}(=.*)?", re.DOTALL)
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
 
@@ -70,12 +77,14 @@ class Bells:
         """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
-            os.makedirs(self.folder, 0o700, exist_ok=True)  # somebody may have tidied up
+            make_side_folder(self.folder)  # somebody may have tidied up
             with self._lock:
                 return Bell(self, name)
+        except StoreUnsuitable as error:
+            self.trouble = str(error)
         except OSError as error:
             self.trouble = f"local sockets do not work here ({error.strerror or error})"
-            return None
+        return None
 
     def address(self, name: str) -> str:
         """A path to a socket that is short enough to bind and to send to; asked under the lock."""
@@ -86,7 +95,7 @@ class Bells:
 
     def _open(self) -> int:
         if self._handle < 0:
-            self._handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            self._handle = os.open(self.folder, _FOLDER)
         return self._handle
 
     def close(self) -> None:
@@ -98,7 +107,7 @@ class Bells:
             self._forget_folder()
 
     def _list(self) -> list[str]:
-        """The files in the folder.
+        """The bells and marks in the folder.
 
         Listing costs more than asking when the folder last changed, so the list is kept as long
         as that stays the same.  It is kept only if the folder had been still for a while when it
@@ -111,7 +120,8 @@ class Bells:
         changed = folder.st_mtime_ns
         if changed != self._changed:
             now = time.time_ns()
-            self._names = os.listdir(self.folder)
+            # Only what has the form of ours: dead ones are deleted.
+            self._names = [name for name in os.listdir(self.folder) if _OURS.fullmatch(name)]
             # Nothing below a second: a file system that may not know smaller parts of one.
             tick = _TICK if changed % _SECOND else 2 * _SECOND
             self._changed = changed if now - changed > tick else -1
@@ -176,7 +186,7 @@ class Bell:
         if self._marks[mark] == 1:
             path = f"{self._bells.folder}/{mark}"
             with suppress(OSError):  # no folder any more: the backstop serves
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+                os.close(os.open(path, _NEW_MARK, 0o600))
 
     def forget(self, prefix: str) -> None:
         """Ask no more."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from contextlib import suppress
 
 from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
 
@@ -18,6 +20,7 @@ REFUSED = {
     "virtiofs", "vmhgfs",
 }  # fmt: skip
 _FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
+SIDE = "-bells"
 VOLATILE = {"tmpfs", "ramfs"}
 _MOUNTS = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
@@ -58,6 +61,8 @@ def prepare(path: str, *, create: bool) -> str:
         raise StoreMissing(f"there is no store at {path}; run 'interlock init' or name another")
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
+    if exists and not os.path.isfile(path):
+        raise StoreUnsuitable(f"{path} is not a regular file, so no store; name another")
     if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
     kind = file_system(path if exists else _nearest(folder))
@@ -65,6 +70,28 @@ def prepare(path: str, *, create: bool) -> str:
     if not exists:
         _create(path, folder)
     return kind
+
+
+def make_side_folder(folder: str) -> None:
+    """Make sure that the folder beside the file is there, and that nobody else can meddle in it.
+
+    In a place that others may write to, somebody could have put theirs there, or a link.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    owners = {os.geteuid()}
+    if os.geteuid() == 0:
+        owners.add(os.stat(folder.removesuffix(SIDE)).st_uid)
+    if not stat.S_ISDIR(found.st_mode):
+        wrong = "is not a folder"
+    elif found.st_uid not in owners:
+        wrong = "belongs to somebody else"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong = "can be written by others"
+    else:
+        return
+    raise StoreUnsuitable(f"{folder} {wrong}; take it away, or put the store in a folder of yours")
 
 
 def _nearest(folder: str) -> str:

@@ -67,6 +67,9 @@ def connect(path: str) -> apsw.Connection:
         )
     db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     db.set_busy_timeout(10_000)
+    # What stands in the file is data, also if somebody else wrote it: a schema may call nothing.
+    db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+    db.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     return db
 
 
@@ -74,7 +77,6 @@ def configure(db: apsw.Connection) -> None:
     """The settings of a connection that do not depend on what is in the file."""
     db.execute("PRAGMA synchronous=FULL").fetchall()
     db.execute("PRAGMA mmap_size=0").fetchall()
-    db.execute("PRAGMA trusted_schema=OFF").fetchall()
     db.execute("PRAGMA journal_size_limit=8388608").fetchall()
     db.wal_autocheckpoint(1_000)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import apsw
 
-from interlock.errors import StoreClosed, StoreReadOnly
+from interlock.errors import StoreClosed, StoreReadOnly, StoreUnsuitable
 from interlock.store import (
     Answer,
     Capabilities,
@@ -61,11 +61,14 @@ class SQLiteStore:
 
     def _open(self, patience: float) -> None:
         db = self._connect()
-        folder = self.path + "-bells"
+        folder = self.path + place.SIDE
         self._bells = Bells(folder)
         try:
-            os.makedirs(folder, 0o700, exist_ok=True)
+            place.make_side_folder(folder)
             self._turnstile = Turnstile(folder)
+        except StoreUnsuitable:
+            db.close()
+            raise
         except OSError as error:
             db.close()
             raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None

@@ -18,7 +18,11 @@ import os
 from contextlib import suppress
 from functools import partial
 
+from interlock.errors import StoreUnsuitable
+from interlock.stores.sqlite.place import make_side_folder
+
 _LOCKS = "/proc/locks"
+_MOUNTS = "/proc/self/mountinfo"
 
 
 class Turnstile:
@@ -55,11 +59,11 @@ class Turnstile:
         try:
             with open(_LOCKS, encoding="ascii") as file:
                 rows = [line.split() for line in file if "->" not in line]
-            inodes = [os.fstat(fd).st_ino for fd in (self._turn, self._gate)]
+            files = [_name(fd) for fd in (self._turn, self._gate)]
         except OSError:
             return None
-        pids = {int(row[5].rpartition(":")[2]): int(row[4]) for row in rows}
-        found = (pids.get(inode, 0) for inode in inodes)
+        pids = {row[5]: int(row[4]) for row in rows}
+        found = (pids.get(file, 0) for file in files)
         return next((pid for pid in found if pid > 0 and pid != os.getpid()), None)
 
     def mend(self) -> None:
@@ -67,8 +71,8 @@ class Turnstile:
         if os.fstat(self._turn).st_nlink and os.fstat(self._gate).st_nlink:
             return
         # In place: a thread that waits at the old files must not meet a stranger's descriptor.
-        with suppress(OSError):  # SQLite's own lock remains
-            os.makedirs(self._folder, 0o700, exist_ok=True)
+        with suppress(OSError, StoreUnsuitable):  # SQLite's own lock remains
+            make_side_folder(self._folder)
             for fd, name in ((self._gate, "gate"), (self._turn, "turn")):
                 fresh = self._open(name)
                 os.dup2(fresh, fd, inheritable=False)
@@ -83,7 +87,28 @@ class Turnstile:
                 os.close(fd)
 
     def _open(self, name: str) -> int:
-        return os.open(f"{self._folder}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(f"{self._folder}/{name}", flags, 0o600)
+
+
+def _name(fd: int) -> str:
+    """How /proc/locks names a file: device and inode."""
+    found = os.fstat(fd)
+    major, minor = _device(fd) or (os.major(found.st_dev), os.minor(found.st_dev))
+    return f"{major:02x}:{minor:02x}:{found.st_ino}"
+
+
+def _device(fd: int) -> tuple[int, int] | None:
+    """The device of the mount: on Btrfs and on overlays, a file itself claims another one."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+        mount = next((line.split()[1] for line in file if line.startswith("mnt_id:")), "")
+    with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            fields = line.split(" ", 3)
+            if fields[0] == mount:
+                major, minor = fields[2].split(":")
+                return int(major), int(minor)
+    return None
 
 
 def _nothing() -> None: ...
