@@ -23,7 +23,7 @@ from interlock.services.session import Sessions
 from interlock.services.steps import Op
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
-from interlock.store import LocalStore, Store
+from interlock.store import LocalStore, Resync, Store
 
 GRANT_TTL = 900.0
 
@@ -241,8 +241,11 @@ class RecordCalls(Calls):
             raise BadInput("'after' must not be negative and 'limit' at least 1")
         return self.desk.record.log(after=after, limit=min(limit, 100_000), last=last)
 
-    def follow(self, after: int, *, timeout: float | None = None) -> Op[tuple[Line, ...]]:
-        """The entries after a revision, as soon as there are any."""
+    def follow(self, after: int, *, timeout: float | None = None) -> Op[tuple[Line, ...] | Resync]:
+        """The entries after a revision, as soon as there are any; none when the time is up.
+
+        A ``Resync`` says that history up to its revision is gone: read what is left with ``log``.
+        """
         return self.desk.record.follow(after, timeout)
 
 

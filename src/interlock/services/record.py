@@ -8,7 +8,7 @@ from interlock.core import codec
 from interlock.core.log import Entry, Line, decode
 from interlock.errors import StoreDamaged
 from interlock.services.steps import Op, Open, Read, Take
-from interlock.store import LOG, Change, Item, Log
+from interlock.store import LOG, Item, Log, Resync
 
 
 class Record:
@@ -20,18 +20,23 @@ class Record:
         items = (yield Read(ref)).ranges[ref]
         return tuple(line(item) for item in items)
 
-    def follow(self, after: int, timeout: float | None) -> Op[tuple[Line, ...]]:
-        """The entries after a revision; waits for the first one, at most so long."""
+    def follow(self, after: int, timeout: float | None) -> Op[tuple[Line, ...] | Resync]:
+        """The entries after a revision; waits for the first one, at most so long.
+
+        Resync if the entries that come next were trimmed away.
+        """
         watch = yield Open(LOG, after)
         try:
             changes = yield Take(watch, timeout)
         finally:
             watch.close()
-        return tuple(
-            line(Item(change.key, change.value, change.revision, change.revision))
-            for change in changes
-            if isinstance(change, Change)
-        )
+        found: list[Line] = []
+        for change in changes:
+            if isinstance(change, Resync):
+                return change
+            item = Item(change.key, change.value, change.revision, change.revision)
+            found.append(line(item))
+        return tuple(found)
 
 
 def line(item: Item) -> Line:

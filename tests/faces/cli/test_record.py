@@ -1,9 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+from typing import Any
 
+import msgspec
+import pytest
 from tests.faces.shell import Shell
+
+import interlock
+from interlock.faces import operations
+from interlock.faces.cli import record
+from interlock.faces.cli.parse import parse
+from interlock.faces.operations.record import Entries
+from interlock.store import Resync
+from interlock.stores.memory import MemoryStore
+from interlock.stores.sqlite import SQLiteStore
 
 
 def test_the_record_says_who_did_what(ada: Shell) -> None:
@@ -38,3 +51,60 @@ def test_following_shows_what_happens_until_stopped(ada: Shell) -> None:
     follower.send_signal(signal.SIGINT)
     assert follower.communicate() == ("", "")
     assert follower.returncode == 130
+
+
+def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed between the first look and the watch is shown, too."""
+    fleet = interlock.connect(agent="ada", store=MemoryStore(), join=False)
+
+    def look(_fleet: object, _request: object) -> Entries:
+        fleet.locks.acquire("between")
+        return Entries(entries=())
+
+    shown: list[str] = []
+
+    def show(_parsed: object, lines: tuple[Any, ...]) -> None:
+        shown.extend(line.thing for line in lines)
+        if shown:
+            raise KeyboardInterrupt
+
+    operation = operations.find("record log")
+    parsed = parse(operation, ["--follow"])
+    monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
+    monkeypatch.setattr(record, "stoppable", lambda: None)
+    monkeypatch.setattr(record, "_show", show)
+    acting = msgspec.structs.replace(parsed, operation=msgspec.structs.replace(operation, act=look))
+    with pytest.raises(KeyboardInterrupt):
+        record.log(acting)
+    assert shown == ["lock/between"]
+
+
+def test_history_that_is_gone_is_no_empty_answer() -> None:
+    store = MemoryStore()
+    with interlock.connect(agent="ada", store=store, join=False) as fleet:
+        assert fleet.record.follow(0, timeout=0) == ()
+        for name in ("a", "b", "c"):
+            fleet.locks.acquire(name)
+        store.trim(2)
+        assert isinstance(fleet.record.follow(0, timeout=0), Resync)
+
+
+def test_following_says_when_entries_are_gone(ada: Shell) -> None:
+    ada.run("lock", "acquire", "first")
+    follower = ada.start("record", "log", "--follow", "--json")
+    assert follower.stdout is not None
+    first = json.loads(follower.stdout.readline())
+    os.kill(follower.pid, signal.SIGSTOP)
+    for name in ("gone", "kept"):
+        ada.run("lock", "acquire", name)
+    revisions = [line["revision"] for line in ada.json("record", "log")[1]["entries"]]
+    store = SQLiteStore(str(ada.folder / ".interlock" / "store.db"))
+    store.trim(revisions[1])
+    store.close()
+    os.kill(follower.pid, signal.SIGCONT)
+    assert json.loads(follower.stdout.readline())["thing"] == "lock/kept"
+    follower.send_signal(signal.SIGINT)
+    out, err = follower.communicate()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert f"entries after revision {first['revision']} were trimmed away" in err

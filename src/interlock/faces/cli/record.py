@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from interlock.core.log import Line
-from interlock.faces.cli.command import answer, colourful, stoppable, write, write_json
+from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.record import Entries, Log
 from interlock.faces.render import render
+from interlock.store import Resync
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -26,21 +27,24 @@ def log(parsed: Parsed) -> int:
             return answer(parsed, first)
         stoppable()
         _show(parsed, first.entries)
-        for lines in _later(fleet, first.entries[-1].revision if first.entries else request.after):
+        # Where nothing was yet, from the beginning: something may have come since we looked.
+        last = first.entries[-1].revision if first.entries else request.after or 0
+        for lines in _later(fleet, last):
             _show(parsed, lines)
     return 0
 
 
-def _later(fleet: Fleet, after: int | None) -> Iterator[tuple[Line, ...]]:
-    """Entries as they come, for ever."""
-    at = after if after is not None else fleet.store.read().revision
+def _later(fleet: Fleet, after: int) -> Iterator[tuple[Line, ...]]:
+    """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
+    at = after
     while True:
-        lines = fleet.record.follow(at)
-        if not lines:
-            # History up to some revision is gone: go on with what there is.
-            now = fleet.store.read().revision
+        found = fleet.record.follow(at)
+        if isinstance(found, Resync):
+            note(f"entries after revision {at} were trimmed away; what is left follows")
             lines = fleet.record.log(after=at, last=False)
-            at = at if lines else max(at, now)
+            at = max(at, found.revision)
+        else:
+            lines = found
         if lines:
             yield lines
             at = lines[-1].revision
