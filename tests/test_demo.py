@@ -20,6 +20,7 @@ from interlock.demo import run_demo
 from interlock.demo.facts import gather
 from interlock.demo.ledger import Ledger, Written
 from interlock.demo.play import Seen, Turn
+from interlock.demo.report import try_next
 
 RUN = """
 import sys
@@ -191,6 +192,22 @@ def test_says_what_is_wrong_with_its_input(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out)["error"] == "bad_input"
     assert run_demo(None, workers=1) == 2
     assert capsys.readouterr().err == "interlock: the demo needs two workers or more\n"
+
+
+def test_says_how_to_find_the_command_where_path_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "env" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "interlock").touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert next(try_next())[0].rstrip() == 'export PATH="$PWD/env/bin:$PATH"'
+    monkeypatch.chdir(folder)
+    assert next(try_next())[0].rstrip() == f'export PATH={folder}:"$PATH"'
+    monkeypatch.setenv("PATH", str(folder))
+    assert next(try_next())[0].rstrip() == "interlock init"
 
 
 def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _on_path() -> Iterator[tuple[str, str]]:
     if shutil.which("interlock") or not shutil.which("interlock", path=folder):
         return
     inside = os.path.relpath(folder)
-    below = not inside.startswith("..") and shlex.quote(inside) == inside
+    below = inside.split(os.sep)[0] not in (".", "..") and shlex.quote(inside) == inside
     place = f'"$PWD/{inside}:$PATH"' if below else f'{shlex.quote(folder)}:"$PATH"'
     yield f"export PATH={place}", "find the command"
 
