@@ -74,8 +74,7 @@ def failed(error: InterlockError, *, json: bool) -> int:
 
 def note(message: str) -> None:
     """A line for whoever watches, beside the answer."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"interlock: {one_line(message)}\n")
+    sys.stderr.write(f"interlock: {one_line(message)}\n")
 
 
 def write_json(answer: object) -> None:

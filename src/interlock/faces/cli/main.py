@@ -14,6 +14,8 @@ def main() -> None:
     """Run the command that argv holds, and end the process with its status."""
     # What a command imports is never garbage: looking for some is a tenth of its time.
     gc.set_threshold(50_000, 20, 20)
+    if sys.stderr is None:  # it was closed: nobody wants to hear what stands beside the answer
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - to the very end
     from interlock.faces.cli.command import run
 
     status = run(sys.argv[1:])
