@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from tests.faces.shell import COMMAND, Shell, gone, hold_the_turn, until
@@ -20,6 +22,17 @@ STUBBORN = (
     "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
     "print(os.getpid(), inner.pid, flush=True); time.sleep(60)"
 )
+LOOK = (
+    "import os; status = open('/proc/self/status').read().splitlines();"
+    "print([line for line in status if line.startswith(('SigBlk', 'SigIgn'))]);"
+    "print(sorted(os.listdir('/proc/self/fd')), os.getpgrp(), os.getsid(0))"
+)
+HEADLESS = (
+    "import ctypes, os, threading, time;"
+    "threading.Thread(target=lambda: [print(os.getpid(), flush=True), time.sleep(60)]).start();"
+    "ctypes.CDLL(None).pthread_exit(None)"
+)
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="there is no guardian elsewhere")
 
 
 def python(script: str, *options: str) -> tuple[str, ...]:
@@ -29,6 +42,16 @@ def python(script: str, *options: str) -> tuple[str, ...]:
 def first_line(process: subprocess.Popen[str]) -> list[int]:
     assert process.stdout is not None
     return [int(word) for word in process.stdout.readline().split()]
+
+
+def guardian_between(ours: int, pid: int) -> int:
+    while (above := parent(pid)) != ours:
+        pid = above
+    return pid
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 @pytest.mark.parametrize("status", [0, 7])
@@ -139,6 +162,113 @@ def test_the_program_dies_with_us(ada: Shell) -> None:
     (pid,) = first_line(process)
     process.kill()
     until(lambda: gone(pid), "the end of the program")
+
+
+@LINUX
+@pytest.mark.parametrize("words", [("run",), ("lock", "run", "merge")])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sleep 1000 & echo $$ $!; sleep 1001",
+        "setsid sleep 1000 & echo $$ $!; exec sleep 1001",
+        "setsid sh -c 'sleep 1000 & echo $$ $!; sleep 1001'",
+        "(setsid sleep 1000 & echo $! $$); sleep 1001",
+        "trap '' TERM HUP INT; sleep 1000 & echo $$ $!; wait",
+    ],
+)
+def test_all_that_the_program_started_dies_with_us(
+    ada: Shell, words: tuple[str, ...], script: str
+) -> None:
+    process = ada.start(*words, "--", "sh", "-c", script)
+    pids = first_line(process)
+    assert len(pids) == 2
+    guardian = guardian_between(process.pid, pids[0])
+    process.kill()
+    until(lambda: all(gone(pid) for pid in (*pids, guardian)), "the end of all")
+    process.communicate()  # nobody is left who could write to its pipes
+
+
+@LINUX
+def test_a_kill_of_our_whole_group_or_by_our_name_leaves_nothing_either(ada: Shell) -> None:
+    script = "setsid sleep 1000 & echo $$ $!; sleep 1001"
+    process = subprocess.Popen(
+        [*COMMAND, "lock", "run", "merge", "--", "sh", "-c", script],
+        cwd=ada.folder,
+        env=ada.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    pids = first_line(process)
+    guardian = guardian_between(process.pid, pids[0])
+    until(lambda: "guard" in Path(f"/proc/{guardian}/cmdline").read_text(), "its own name")
+    for file in ("cmdline", "comm"):
+        assert "interlock" not in Path(f"/proc/{guardian}/{file}").read_text()
+    os.killpg(process.pid, signal.SIGKILL)
+    until(lambda: all(gone(pid) for pid in (*pids, guardian)), "the end of all")
+    process.communicate()
+
+
+@LINUX
+def test_a_program_without_its_first_thread_dies_too(ada: Shell) -> None:
+    process = ada.start("run", *python(HEADLESS))
+    (pid,) = first_line(process)
+    until(lambda: gone(pid), "the end of its first thread")
+    assert len(os.listdir(f"/proc/{pid}/task")) > 1
+    process.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "its end")
+
+
+@LINUX
+def test_who_kills_the_guardian_kills_the_program(ada: Shell) -> None:
+    process = ada.start("lock", "run", "merge", *python(NAP))
+    (pid,) = first_line(process)
+    os.kill(guardian_between(process.pid, pid), signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == 137
+    assert gone(pid)
+    assert ada.json("lock", "list")[1] == {"locks": []}
+
+
+@LINUX
+def test_the_guardian_shrugs_off_what_a_terminal_sends(ada: Shell) -> None:
+    process = ada.start("run", *python(NAP))
+    (pid,) = first_line(process)
+    guardian = guardian_between(process.pid, pid)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        os.kill(guardian, signum)
+    os.kill(pid, signal.SIGUSR1)
+    process.communicate()
+    assert process.returncode == 128 + signal.SIGUSR1
+    until(lambda: not Path(f"/proc/{guardian}").exists(), "the end of the guardian")
+
+
+@LINUX
+def test_the_program_finds_everything_as_without_us(ada: Shell) -> None:
+    """The same descriptors, signals, group and session."""
+    plain = subprocess.run(
+        [sys.executable, "-c", LOOK],
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ada.run("run", *python(LOOK), stdin=subprocess.DEVNULL).out == plain.stdout
+
+
+@LINUX
+def test_what_a_program_leaves_behind_at_its_end_may_go_on(ada: Shell) -> None:
+    done = ada.run("run", "--", "sh", "-c", "sleep 1000 >&- 2>&- & echo $!")
+    pid = int(done.out)
+    assert not gone(pid)
+    os.kill(pid, signal.SIGKILL)
+
+
+@LINUX
+def test_what_the_program_orphans_is_reaped(ada: Shell) -> None:
+    process = ada.start("run", "--", "sh", "-c", "(sleep 0.1 & echo $!); exec sleep 1000")
+    (pid,) = first_line(process)
+    until(lambda: not Path(f"/proc/{pid}").exists(), "its reaping")
 
 
 def test_the_program_ends_before_its_maximum_hold(ada: Shell) -> None:
