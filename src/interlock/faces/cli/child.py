@@ -5,8 +5,8 @@ waits behind a pipe until its session or lock is there; so a program is never st
 no lock of an engine is ever copied into it.
 
 Between us and the program stands a guardian.  It does nothing but wait for the end of one of us.
-If the program ends, the guardian goes without a word, and the program becomes ours to be reaped.
-If we end first, by SIGKILL too, then the pipe breaks, and it kills the program and everything that
+If the program ends, it tells us; we dismiss it, and the program becomes ours to be reaped.  If we
+end before that, by SIGKILL too, then the pipe breaks, and it kills the program and everything that
 the program started, in whatever session that is.  If somebody kills the guardian, the kernel kills
 the program.
 
@@ -41,33 +41,37 @@ class Child:
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._status: int | None = None
-        self._started = False
+        self._running = False
         # Whatever the program leaves behind becomes ours, so that it can be found and ended.
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         line, self._line = os.pipe()  # open as long as we are
         self._report, report = os.pipe()
+        self._over, over = os.pipe()  # its other end is closed at the end of the program
+        os.set_blocking(self._over, False)
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._line)
             if sys.platform == "linux":
-                _stand_guard(command, line, report)
+                _stand_guard(command, line, report, over)
             _become(command, parent, line, report)
         self._guardian = self.pid if sys.platform == "linux" else 0
-        os.close(line)
-        os.close(report)
+        for end in (line, report, over):
+            os.close(end)
 
     def start(self, environment: Mapping[str, str]) -> OSError | None:
         """Let it go; an error if there is no such program."""
-        self._started = True
         pairs = (os.fsencode(f"{name}={value}") for name, value in environment.items())
         with suppress(BrokenPipeError):  # it was killed meanwhile: its status will tell
             os.write(self._line, b"\0".join(pairs) + b"\0\0")
         code = self._hear()
+        self._running = not code
         return OSError(code, os.strerror(code)) if code else None
 
     def poll(self) -> int | None:
         """Its exit status, 128+n for a signal; None while it runs."""
+        if self._guardian and self._is_over():
+            self._dismiss()
         while self._status is None:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -75,12 +79,11 @@ class Child:
                 return _NOT_FOUND
             if pid == 0:
                 return None
-            if pid == self._guardian:
-                self._guardian = 0
             if pid == self.pid:
                 code = os.waitstatus_to_exitcode(status)
                 self._status = code if code >= 0 else 128 - code
-                self._dismiss()
+            if pid == self._guardian:
+                self._guardian = 0
         return self._status
 
     def send(self, signum: int) -> None:
@@ -104,13 +107,15 @@ class Child:
 
     def abandon(self) -> None:
         """It is not to run after all."""
-        if not self._started:
-            self._started = True
-            os.close(self._line)
+        if self._running:
+            return
+        os.close(self._line)
+        if self._report >= 0:
             self._hear()
-            self._dismiss()
+        for pid in (self._guardian, self.pid):
             with suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
+                if pid:
+                    os.waitpid(pid, 0)
 
     def _hear(self) -> int:
         """Who the program is, and which error kept it from running, if any."""
@@ -118,19 +123,26 @@ class Child:
         while part := os.read(self._report, 64):
             said += part
         os.close(self._report)
+        self._report = -1
         pid, _, code = said.partition(b" ")
         self.pid = int(pid or 0) or self.pid
         return int(code or 0)
 
+    def _is_over(self) -> bool:
+        with suppress(BlockingIOError):
+            return not os.read(self._over, 1)
+        return False
+
     def _dismiss(self) -> None:
-        """Reap the guardian: it is about to go, or gone."""
-        if self._guardian:
-            with suppress(ChildProcessError):
-                os.waitpid(self._guardian, 0)
-            self._guardian = 0
+        """Let the guardian go: its children, the ended program too, become ours."""
+        os.kill(self._guardian, signal.SIGKILL)
+        os.waitpid(self._guardian, 0)
+        if self.pid == self._guardian:  # the program was killed before it could say who it is
+            self._status = _KILLED
+        self._guardian = 0
 
 
-def _stand_guard(command: tuple[str, ...], line: int, report: int) -> None:
+def _stand_guard(command: tuple[str, ...], line: int, report: int, over: int) -> None:
     """In the guardian: fork the program, and let nothing of it outlive the other end of the line.
 
     The program stays in our group and session, with the signals as they were; the guardian leaves
@@ -138,29 +150,35 @@ def _stand_guard(command: tuple[str, ...], line: int, report: int) -> None:
     """
     try:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        guardian = os.getpid()
+        parent, guardian = os.getppid(), os.getpid()
         program = os.fork()
         if program == 0:
             _become(command, guardian, line, report)
         signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - {signal.SIGCHLD})
         os.setsid()
-        _close_all_but(line)
+        _close_all_but(line, over)
         with suppress(OSError, ValueError):
             _rename(f"guard of {program}".encode())
-        _watch(program, line)
+        if _watch(program, line):
+            # We wait to be dismissed: if our parent was killed together with the program, it never
+            # comes to that, and what the program started is still ours to kill.
+            os.close(over)
+            if os.getppid() == parent:
+                os.kill(parent, signal.SIGCHLD)
+            _wait_for_break(line)
         _kill_all()
     except OSError as error:
         with suppress(OSError):
             os.write(report, f"0 {error.errno}".encode())
     finally:
-        # Only looked at if the program was killed before it could say who it is.
-        os._exit(_KILLED)
+        os._exit(0)
 
 
-def _watch(program: int, line: int) -> None:
-    """Return when the line breaks; exit at the end of the program, but leave it to our parent.
+def _watch(program: int, line: int) -> bool:
+    """Wait until the program ends (True) or the line breaks (False).
 
-    Its number is not used again before the parent has reaped it, so no signal can go astray.
+    The program is left for our parent to reap: until then nobody else gets its number, so no
+    signal can go astray.
     """
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -174,12 +192,18 @@ def _watch(program: int, line: int) -> None:
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
         while (ended := os.waitid(os.P_ALL, 0, options)) is not None:
             if ended.si_pid == program:
-                os._exit(_KILLED)
+                return True
             os.waitpid(ended.si_pid, 0)
         if any(end == line for end, _ in events.poll()):
-            return
+            return False
         with suppress(BlockingIOError):
             os.read(woken, 4096)
+
+
+def _wait_for_break(line: int) -> None:
+    events = select.poll()
+    events.register(line, 0)
+    events.poll()
 
 
 def _kill_all() -> None:
@@ -194,11 +218,11 @@ def _kill_all() -> None:
             pause = min(pause * 2, _TICK * 10)  # some may not be ours to kill: sudo
 
 
-def _close_all_but(kept: int) -> None:
+def _close_all_but(*kept: int) -> None:
     """Whoever reads what the program writes must not wait for the guardian too."""
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
-            if int(name) != kept:
+            if int(name) not in kept:
                 with suppress(OSError):
                     os.close(int(name))
 
