@@ -159,6 +159,7 @@ def test_a_store_deeper_than_a_socket_address_may_be_long_still_rings(
 ) -> None:
     path = str(tmp_path / ("deep" * 30) / ("deeper" * 20) / "store.db")
     assert len(path) > 250
+    os.makedirs(os.path.dirname(path))
     store = SQLiteStore(path)
     assert store.info()["doorbells"] == "ok"
     found = delays(store, watcher(cast, path), 10)

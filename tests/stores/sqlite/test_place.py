@@ -102,6 +102,7 @@ def test_an_existing_store_is_not_opened_after_it_moved_to_a_shared_file_system(
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
 def test_folder_and_files_are_for_their_owner_only(tmp_path: Path, mask: int) -> None:
+    (tmp_path / "home").mkdir(0o700)
     old = os.umask(mask)
     try:
         store = SQLiteStore(str(tmp_path / "home" / "store.db"))
@@ -194,11 +195,6 @@ def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
         bells.chmod(0o700)
     assert answer.startswith("StoreUnsuitable" if os.getuid() == 0 else "StoreReadOnly")
     assert "store.db-bells" in answer
-
-
-def test_missing_folders_are_made(tmp_path: Path) -> None:
-    SQLiteStore(str(tmp_path / "a" / "b" / "store.db")).close()
-    assert (tmp_path / "a" / "b" / "store.db").exists()
 
 
 def test_without_create_a_missing_store_is_an_error_and_nothing_is_made(tmp_path: Path) -> None:

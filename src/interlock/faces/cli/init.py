@@ -23,10 +23,21 @@ def init(parsed: Parsed) -> int:
     try:
         store = open_store(url, create=False)
     except StoreMissing:
+        _make_folder_of(url)
         outcome, store = Created, open_store(url)
     path = str(getattr(store, "path", url))
     store.close()
     return answer(parsed, outcome(store=path))
+
+
+def _make_folder_of(url: str) -> None:
+    """Whoever says init means it: the folder of the file is made too."""
+    from interlock.stores import file_of
+
+    path = file_of(url)
+    if path is not None:
+        with suppress(OSError):  # opening says what is wrong
+            os.makedirs(os.path.dirname(os.path.abspath(path)), 0o700, exist_ok=True)
 
 
 def _folder() -> str:

@@ -20,6 +20,7 @@ import weakref
 from typing import Protocol
 
 from interlock.errors import StoreClosed
+from interlock.stores.sqlite.place import identity
 
 PATIENCE = 5.0
 
@@ -62,7 +63,7 @@ class Guard:
     def check(self, path: str) -> None:
         """Raise if this process cannot use the file since it was forked while somebody wrote."""
         self.notice()
-        if self._refuse_all or (self._refused and _identity(path) in self._refused):
+        if self._refuse_all or (self._refused and identity(path) in self._refused):
             raise StoreClosed(
                 f"{path} was being written when this process was forked;"
                 " start such processes with spawn or exec, or fork at another moment"
@@ -91,19 +92,11 @@ class Guard:
         """Forget the parent's stores."""
         self._pid = os.getpid()
         self._refuse_all = self._refuse_all or not self._sure
-        self._refused.update(_identity(store.path) for store in self._moving)
+        self._refused.update(identity(store.path) for store in self._moving)
         for store in list(self._stores):
             store.abandon()
         self._stores = weakref.WeakSet()
         self.changing = threading.Lock()
-
-
-def _identity(path: str) -> tuple[int, int]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return 0, 0
-    return found.st_dev, found.st_ino
 
 
 guard = Guard()

@@ -63,6 +63,8 @@ def prepare(path: str, *, create: bool) -> str:
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
     if exists and not os.path.isfile(path):
         raise StoreUnsuitable(f"{path} is not a regular file, so no store; name another")
+    if exists and not create and not os.path.getsize(path):
+        raise StoreMissing(f"{path} is empty, so no store; run 'interlock init' to begin anew")
     if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
     kind = file_system(path if exists else _nearest(folder))
@@ -70,6 +72,15 @@ def prepare(path: str, *, create: bool) -> str:
     if not exists:
         _create(path, folder)
     return kind
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Which file stands at a path now; (0, 0) if none does."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def make_side_folder(folder: str) -> None:
@@ -101,8 +112,9 @@ def _nearest(folder: str) -> str:
 
 
 def _create(path: str, folder: str) -> None:
+    if not os.path.lexists(folder):  # more likely a slip of the pen than a wish
+        raise StoreMissing(f"there is no folder {folder}; make it, or name another place")
     try:
-        os.makedirs(folder, 0o700, exist_ok=True)
         # Exclusive: closing a descriptor of an open database would drop SQLite's own locks.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:

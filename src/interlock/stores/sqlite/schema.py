@@ -13,10 +13,11 @@ reboot nobody is left alive, so the first to open the file drops them all.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import apsw
@@ -89,9 +90,31 @@ def establish(
     migrations: Mapping[int, Migration] = MIGRATIONS,
 ) -> None:
     """Create the tables in an empty file, migrate an older one, refuse a newer or foreign one."""
-    found, application = _marks(db)
-    if application == APPLICATION and found == target and db.pragma("journal_mode") == "wal":
+    if _established(db, target):
         return
+    with _alone(path):  # switching to WAL does not wait for others who do the same: it fails
+        if not _established(db, target):
+            _establish(db, path, target, migrations)
+
+
+def _established(db: apsw.Connection, target: int) -> bool:
+    return _marks(db) == (target, APPLICATION) and db.pragma("journal_mode") == "wal"
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Nobody else establishes a store in this folder meanwhile; leaves nothing behind."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _establish(
+    db: apsw.Connection, path: str, target: int, migrations: Mapping[int, Migration]
+) -> None:
     db.execute("BEGIN")
     with _transaction(db):  # one moment of a file that somebody may be creating
         _refuse(db, path, target)

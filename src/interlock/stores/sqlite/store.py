@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
 import apsw
 
-from interlock.errors import StoreClosed, StoreReadOnly, StoreUnsuitable
+from interlock.errors import StoreClosed, StoreMissing, StoreReadOnly, StoreUnsuitable
 from interlock.store import (
     Answer,
     Capabilities,
@@ -31,6 +32,10 @@ from interlock.stores.sqlite.watch import Feed, SQLiteWatch
 from interlock.stores.sqlite.writer import PATIENCE, Writer
 
 T = TypeVar("T")
+
+
+LOOK = 0.1
+"""How often to look whether the file is still the one that we opened."""
 
 
 class SQLiteStore:
@@ -58,6 +63,8 @@ class SQLiteStore:
         with guard.changing:
             self._open(patience)
             guard.add(self)
+        self._identity = place.identity(self.path)
+        self._look_at = 0.0
 
     def _open(self, patience: float) -> None:
         db = self._connect()
@@ -244,6 +251,8 @@ class SQLiteStore:
 
     def _read_connection(self) -> Reader:
         if self._reader is None:
+            self._look_at = 0.0
+            self._check()  # a new connection would go to whichever file stands there now
             self._reader = Reader(schema.connect(self.path))
         return self._reader
 
@@ -254,6 +263,14 @@ class SQLiteStore:
             raise StoreClosed("this store was opened before a fork; connect again in the child")
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK
+            if place.identity(self.path) != self._identity:
+                raise StoreMissing(
+                    f"{self.path} was moved, deleted or replaced while it was in use;"
+                    " stop what relied on it, and connect again"
+                )
 
     def _later(self, revision: int) -> tuple[Later, int]:
         """The next log rows, and how far the log was trimmed: asked last, so no gap is missed."""
@@ -302,6 +319,4 @@ def _size(path: str) -> int:
 
 
 def _now() -> int:
-    import time
-
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
