@@ -4,6 +4,8 @@ The machine lets sessions join, beat, freeze, lapse and leave, acquire on all te
 beat with good and stale tokens, and lets time pass.  After each act everybody who is awake looks.
 It runs over the pure core, over the services on a store, and over the services on a store that
 fails; all three must do what the model says.
+The file is long because the acts, the model and the three worlds are one thing: apart, none of
+them can be read.
 """
 
 from __future__ import annotations

@@ -79,18 +79,6 @@ class Hand(Generic[T]):
         assert self.done, "it is not done yet"
         return cast("T", self._outcome)
 
-    def _doze(self, step: Take) -> bool:
-        try:
-            found = step.watch.take(0)
-        except BaseException as error:  # noqa: BLE001 - the operation decides
-            struck = error
-            self._move(lambda: self._op.throw(struck))
-            return True
-        if found or self._clock.monotonic() >= self._wakes:
-            self._perform(step, lambda: found)
-            return True
-        return False
-
     def _perform(self, step: Step, act: Callable[[], object]) -> None:
         self.steps.append(step)
         try:
