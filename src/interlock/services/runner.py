@@ -27,6 +27,7 @@ from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.core.log import Entry
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
+from interlock.services.chain import Chain, Draft
 from interlock.services.steps import Commit, Op, Pause, Read, Transact
 from interlock.store import (
     LIVE,
@@ -325,42 +326,6 @@ class Inside:
         with self._guard:
             self._off = True
             return self.draft
-
-
-class Draft(Struct, frozen=True, gc=False):
-    """A transaction that is ready, and the heads of the chain that it links."""
-
-    txn: Txn
-    after: tuple[str, ...]
-
-
-class Chain:
-    """This process as a writer of the record: which of its entries no later one links yet."""
-
-    def __init__(self, writer: str) -> None:
-        self.writer = writer
-        self._guard = threading.Lock()
-        self._heads: list[str] = []
-        self._latest = ""
-
-    def take(self) -> tuple[str, ...]:
-        """The hashes that the next entry links: all unlinked ones, else the latest."""
-        with self._guard:
-            heads, self._heads = self._heads, []
-            return tuple(heads) if heads else ((self._latest,) if self._latest else ())
-
-    def advance(self, draft: Draft) -> None:
-        """An entry is committed."""
-        if not draft.txn.quiet:
-            with self._guard:
-                self._latest = draft.txn.hash
-                self._heads.append(draft.txn.hash)
-
-    def give_back(self, draft: Draft | None) -> None:
-        """An entry was not committed: what it linked is unlinked again."""
-        if draft is not None:
-            with self._guard:
-                self._heads = [*draft.after, *self._heads]
 
 
 def _decide_with(deciding: Deciding[T], view: View) -> Attempt:

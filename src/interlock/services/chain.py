@@ -1,0 +1,50 @@
+"""This process as a writer of the record.
+
+Every entry links those of its writer that are committed and that no other entry links yet: one as
+a rule, several when commits were under way together.  What an entry linked that was not committed
+after all is unlinked again.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from msgspec import Struct
+
+from interlock.store import Txn
+
+
+class Draft(Struct, frozen=True, gc=False):
+    """A transaction that is ready, and the heads of the chain that it links."""
+
+    txn: Txn
+    after: tuple[str, ...]
+
+
+class Chain:
+    """This process as a writer of the record: which of its entries no later one links yet."""
+
+    def __init__(self, writer: str) -> None:
+        self.writer = writer
+        self._guard = threading.Lock()
+        self._heads: list[str] = []
+        self._latest = ""
+
+    def take(self) -> tuple[str, ...]:
+        """The hashes that the next entry links: all unlinked ones, else the latest."""
+        with self._guard:
+            heads, self._heads = self._heads, []
+            return tuple(heads) if heads else ((self._latest,) if self._latest else ())
+
+    def advance(self, draft: Draft) -> None:
+        """An entry is committed."""
+        if not draft.txn.quiet:
+            with self._guard:
+                self._latest = draft.txn.hash
+                self._heads.append(draft.txn.hash)
+
+    def give_back(self, draft: Draft | None) -> None:
+        """An entry was not committed: what it linked is unlinked again."""
+        if draft is not None:
+            with self._guard:
+                self._heads = [*draft.after, *self._heads]
