@@ -184,6 +184,8 @@ class Fleet(_Noun[FleetCalls]):
         with suppress(InterlockError):
             if self.calls.desk.session_lease is not None:
                 await self.agents.leave()
+            else:  # a session that goes on without us: nobody else would pay
+                await drive_async(self.calls.desk.locks.pay(), self.calls.desk.store)
         self.calls.desk.store.close()
 
     async def __aenter__(self) -> Self:

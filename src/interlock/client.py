@@ -201,6 +201,8 @@ class Fleet(_Noun[FleetCalls]):
         with suppress(InterlockError):
             if self.calls.desk.session_lease is not None:
                 self.agents.leave()
+            else:  # a session that goes on without us: nobody else would pay
+                drive(self.calls.desk.locks.pay(), self.calls.desk.store)
         for thread in self._threads:
             thread.join(timeout=1.0)
         self.calls.desk.store.close()

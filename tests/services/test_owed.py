@@ -134,3 +134,29 @@ interlock.connect(sys.argv[1], agent="ada").locks.acquire("m")
     with interlock.connect(str(path)) as fleet:
         assert fleet.locks.show("m").state == "free"
         assert fleet.agents.list() == ()
+
+
+def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path) -> None:
+    with interlock.connect(str(path), agent="ada") as ada:
+        shell = interlock.connect(
+            session=ada.session, store=SQLiteStore(str(path), patience=0.1), agent="ada"
+        )
+        shell.locks.acquire("merge")
+        grant = shell.locks.acquire("merge")
+        assert isinstance(grant, interlock.Extended)
+        shell.calls.desk.locks.owe(shell.calls.desk.seat, "merge", grant.grant)
+        shell.close()
+        assert ada.locks.show("merge").state == "free"
+
+
+def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    seat = ada.desk.seat
+    for name in ("a", "b", "c"):
+        ada.desk.locks.owe(seat, name, "grt_0")
+    paying = ada.desk.locks.pay()
+    next(paying)
+    with pytest.raises(StopIteration):
+        paying.throw(StoreBusy("held up"))
+    assert [debt[1] for debt in ada.desk.locks.owed] == ["b", "c", "a"]

@@ -131,9 +131,12 @@ class Locks:
             raise
 
     def pay(self) -> Op[None]:
-        """Take back what is owed; what cannot be is owed still."""
-        for _ in range(len(self.owed)):
-            yield from self.give_up(*self.owed.popleft())
+        """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
+        while self.owed:
+            debt = self.owed.popleft()
+            yield from self.give_up(*debt)
+            if debt in self.owed:
+                return
 
     def release(self, who: Who, name: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
         """Give it back; the next waiter has it with the same commit."""
