@@ -19,7 +19,7 @@ CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench proof reference lock clean
+.PHONY: help demo test check bench proof servers reference lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,7 @@ help: ## Show this text
 demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
 
-test: $(TEST) ## Run the tests
+test: $(TEST) servers ## Run the tests
 	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 check: $(CHECK)/.check ## Check format, lint and types, then run the tests
@@ -39,8 +39,11 @@ check: $(CHECK)/.check ## Check format, lint and types, then run the tests
 bench: $(RUN) ## Measure this machine
 	@$(BIN)/interlock bench
 
-proof: $(TEST) ## Run the long searches for a broken promise
+proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)
+
+servers:
+	@tools/servers
 
 reference: $(RUN) ## Write docs/reference/ again from the code
 	@$(BIN)/python tools/reference.py
