@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock"}
+FOUNDATION = {"errors", "version", "clock", "driving"}
 BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
 CLIENTS = {"opening", "client", "aio", "interlock"}
 
@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
     "clock": set[str](),
+    "driving": set[str](),
     "core": {"core", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,
-    "services": {"services", "core", "store", "errors", "clock", "settings"},
+    "services": {"services", "core", "store", "errors", "clock", "driving", "settings"},
     "settings": {"core", "errors"},
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,

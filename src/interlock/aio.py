@@ -20,11 +20,11 @@ from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.errors import InterlockError
-from interlock.opening import open_desk
+from interlock.opening import desk_at, opened_async
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.services.steps import Op, drive_async
+from interlock.driving import Op, drive_async
 from interlock.store import Store
 
 C = TypeVar("C", bound=Calls)
@@ -186,7 +186,7 @@ class Fleet(_Noun[FleetCalls]):
                 await self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 await drive_async(self.calls.desk.locks.pay(), self.calls.desk.store)
-        self.calls.desk.store.close()
+        await self.calls.desk.store.close_async()
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,11 +239,12 @@ async def connect(
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     """
-    desk = open_desk(url, agent, trace=trace, grant_ttl=grant_ttl, clock=clock, store=store)
+    store = await opened_async(url) if store is None else store
     try:
-        await drive_async(desk.begin(session, ttl if join else None), desk.store)
+        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, clock=clock)
+        await drive_async(desk.begin(session, ttl if join else None), store)
     except BaseException:
-        desk.store.close()
+        await store.close_async()
         raise
     fleet = Fleet(desk)
     if desk.session_lease is not None:

@@ -23,11 +23,11 @@ from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.errors import InterlockError, Lost
-from interlock.opening import open_desk
+from interlock.opening import desk_at, opened
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.services.steps import Op, drive
+from interlock.driving import Op, drive
 from interlock.store import Store
 
 C = TypeVar("C", bound=Calls)
@@ -271,11 +271,12 @@ def connect(
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     """
-    desk = open_desk(url, agent, trace=trace, grant_ttl=grant_ttl, clock=clock, store=store)
+    store = opened(url) if store is None else store
     try:
-        drive(desk.begin(session, ttl if join else None), desk.store)
+        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, clock=clock)
+        drive(desk.begin(session, ttl if join else None), store)
     except BaseException:
-        desk.store.close()
+        store.close()
         raise
     fleet = Fleet(desk)
     if desk.session_lease is not None:

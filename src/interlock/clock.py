@@ -21,11 +21,19 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clocks of this machine; monotonic seconds are the same in all of its processes."""
+    """The clocks of this machine; monotonic seconds are the same in all of its processes.
+
+    With ``suspends`` they stand still while the machine is suspended, as everything on it does.
+    Without, they go on, as the clock of another machine does (on Linux; elsewhere they may not).
+    """
+
+    def __init__(self, *, suspends: bool = True) -> None:
+        going_on = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._clock = time.CLOCK_MONOTONIC if suspends else going_on
 
     def monotonic(self) -> float:
         """Seconds since the machine started."""
-        return time.clock_gettime(time.CLOCK_MONOTONIC)
+        return time.clock_gettime(self._clock)
 
     def wall(self) -> float:
         """Seconds since 1970."""

@@ -12,6 +12,8 @@
     ├── NotAllowed            3  understood, and refused
     └── StoreTrouble          4  the store cannot answer
         ├── StoreMissing         there is none here, or none was named
+        ├── StoreAway            it does not answer
+        ├── StoreRefused         it does not let us in
         ├── StoreUnsuitable      a place or an engine that cannot keep the promises
         ├── StoreNewer           written by a later version
         ├── StoreDamaged         not a store, or a broken one
@@ -115,6 +117,18 @@ class StoreMissing(StoreTrouble):
     """No store here, or none was named."""
 
     code = "store_missing"
+
+
+class StoreAway(StoreTrouble):
+    """The engine does not answer: not running, frozen, or cut off."""
+
+    code = "store_away"
+
+
+class StoreRefused(StoreTrouble):
+    """The engine does not let us in: a wrong password, a certificate, a missing right."""
+
+    code = "store_refused"
 
 
 class StoreUnsuitable(StoreTrouble):

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from interlock.clock import Clock
+from interlock.clock import Clock, SystemClock
 from interlock.places import find_store, settings
 from interlock.services.calls import Desk
 from interlock.services.runner import Runner
 from interlock.store import Store
-from interlock.stores import open_store
+from interlock.stores import open_store, open_store_async
 
 
-def open_desk(
-    url: str | None,
-    agent: str | None,
-    *,
-    trace: str,
-    grant_ttl: float | None,
-    clock: Clock | None,
-    store: Store | None,
+def opened(url: str | None) -> Store:
+    """The store that was named, or found."""
+    return open_store(url) if url else open_store(find_store(), create=False)
+
+
+async def opened_async(url: str | None) -> Store:
+    """The same for an event loop."""
+    if url:
+        return await open_store_async(url)
+    return await open_store_async(find_store(), create=False)
+
+
+def desk_at(
+    store: Store, agent: str | None, *, trace: str, grant_ttl: float | None, clock: Clock | None
 ) -> Desk:
-    """A client at the store that was given, named, or found."""
-    if store is None:
-        store = open_store(url) if url else open_store(find_store(), create=False)
-    try:
-        runner = Runner(store, clock=clock)
-        return Desk(store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl)
-    except BaseException:
-        store.close()
-        raise
+    """A client at a store.
+
+    The clock of another machine goes on while this one is suspended, and so must ours beside it.
+    """
+    if clock is None:
+        clock = SystemClock(suspends=store.capabilities.local)
+    runner = Runner(store, clock=clock)
+    return Desk(store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl)

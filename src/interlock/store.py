@@ -12,14 +12,20 @@ The contract
   transact  Local engines only: read, decide and commit inside one transaction, so nothing can
             conflict.  Each has its own revision even if many share one durable commit; an
             exception ends only its own.  The work may be called again: it must be pure.
-  watch     Every change under a prefix, in order, from a revision on; or Resync when history is
-            gone.  Never a silent gap.  A watch is a wake-up: whoever wakes reads again.
+  watch     Every change in a scope, in order, from a revision on; or Resync when history is gone.
+            A scope is a whole key, a folder (it ends in ``/``), or everything (empty).
+            Never a silent gap.  A watch is a wake-up: whoever wakes reads again.
+            Opening one does no I/O; it listens from its revision on, however late it is asked.
   close
+
+Every method that may wait comes twice: plain for callers that may block, and with ``_async`` for
+event loops.  Both work on one and the same store object.
 
 Revisions are integers that strictly increase with each commit.  Liveness keys are those under
 ``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
-the engine's own clock, and a lapse is no change that a watch would see.  A quiet Txn (renewals,
-cursors) writes no entry and wakes nobody; the stamp of an item names the last *recorded* write.
+the engine's own clock.  The end of a liveness key, lapsed or deleted, is no change that a watch
+would see, nor is the deletion of a key that is not there.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp of an item
+names the last *recorded* write.
 A signal wakes the watchers of a key without storing anything under it.
 
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
@@ -41,10 +47,15 @@ LIVE = "live/"
 VOID = b'{"verb":"void"}'
 
 CheckKind: TypeAlias = Literal["absent", "exists", "at", "has"]
+Durability: TypeAlias = Literal["none", "process", "power loss"]
 
 
 class Item(Struct, frozen=True, gc=False):
-    """What stands under a key: the payload, and beside it the stamp of who wrote it."""
+    """What stands under a key: the payload, and beside it the stamp of who wrote it.
+
+    ``expires_in`` says how long a liveness key lives at least, if nobody renews it; an engine
+    that has to ask once more for it gives it only to a read with ``times``.
+    """
 
     key: str
     value: bytes
@@ -56,7 +67,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Range(Struct, frozen=True, gc=False):
-    """The keys under a prefix, in order, after a key, up to a limit."""
+    """The keys under a prefix (not an empty one), in order, after a key, up to a limit."""
 
     prefix: str
     after: str = ""
@@ -135,6 +146,17 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
         own = () if self.quiet else (LOG + self.id,)
         return (*own, *(check.key for check in self.checks), *self.reads)
 
+    @property
+    def operations(self) -> int:
+        """How many it has of all kinds; an engine takes so many in one transaction."""
+        lists = (self.checks, self.puts, self.deletes, self.reads, self.signals)
+        return sum(len(each) for each in lists)
+
+
+def covers(scope: str, key: str) -> bool:
+    """Whether a watch of this scope sees the changes of this key."""
+    return key == scope or not scope or (scope[-1] == "/" and key.startswith(scope))
+
 
 def void(txn: str) -> Txn:
     """The transaction that settles an unknown outcome by taking its place in the log."""
@@ -173,16 +195,32 @@ class Resync(Struct, frozen=True, gc=False):
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What an engine declares; the conformance suite holds it to that."""
+    """What an engine declares; the conformance suite holds it to that.
+
+    durability      what an acknowledged commit survives: nothing, the death of the engine's
+                    process, or a power cut
+    max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
+    grain           by how much ``expires_in`` may be short of the truth, in seconds
+    """
 
     engine: str
-    durability: Literal["none", "process", "power loss"]
+    durability: Durability
     clock: str
     push: bool
     local: bool
     min_ttl: float
     max_operations: int
     max_value: int
+    grain: float = 0.0
+
+
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One look at one thing that a store stands on, for ``doctor``."""
+
+    verdict: Literal["ok", "warn", "bad"]
+    name: str
+    fact: str
+    remedy: str = ""
 
 
 class View(Protocol):
@@ -209,23 +247,45 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """An engine behind the waist, for callers that may block."""
+    """An engine behind the waist."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What it declares of itself."""
 
-    def read(self, *refs: Ref) -> Snapshot:
-        """All the refs at one revision."""
+    @property
+    def trouble(self) -> str:
+        """Why the engine does not answer, and since when; empty while it does."""
+
+    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
+        """All the refs at one revision; ``times`` if ``expires_in`` is wanted."""
+
+    def read_async(self, *refs: Ref, times: bool = False) -> Awaitable[Snapshot]:
+        """The same for an event loop."""
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing."""
 
-    def watch(self, prefix: str, after: int) -> Watch:
-        """Every change under a prefix after a revision."""
+    def commit_async(self, txn: Txn) -> Awaitable[Answer]:
+        """The same for an event loop."""
+
+    def watch(self, scope: str, after: int) -> Watch:
+        """Every change in a scope after a revision."""
+
+    def info(self) -> dict[str, object]:
+        """Facts about this store for a person: place, size, format, versions."""
+
+    def examine(self) -> list[Finding]:
+        """What is well and what is not with the engine and its place; may take a while."""
+
+    def sweep(self) -> int:
+        """Forget liveness keys that lapsed, a bounded number; returns how many."""
 
     def close(self) -> None:
         """Let go; what was acknowledged stays."""
+
+    def close_async(self) -> Awaitable[None]:
+        """The same for an event loop."""
 
 
 @runtime_checkable
@@ -237,9 +297,3 @@ class LocalStore(Store, Protocol):
 
     def transact_async(self, work: Work) -> Awaitable[Committed | None]:
         """The same for an event loop: works that wait together share one durable commit."""
-
-    def info(self) -> dict[str, object]:
-        """Facts about this store for a person: place, size, format, versions."""
-
-    def sweep(self) -> int:
-        """Forget liveness keys that lapsed; returns how many."""

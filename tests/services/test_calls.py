@@ -119,7 +119,7 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
     from interlock.services.calls import Desk, LockCalls
-    from interlock.services.steps import drive
+    from interlock.driving import drive
 
     desk = Desk(stage.store, None, "", None)
     with pytest.raises(BadInput, match="who are you"):

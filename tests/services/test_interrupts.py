@@ -12,7 +12,7 @@ import pytest
 from interlock import aio
 from interlock.core.lock import Busy
 from interlock.services.held import Terms, take
-from interlock.services.steps import Op
+from interlock.driving import Op
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

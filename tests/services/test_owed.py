@@ -17,7 +17,7 @@ import interlock
 from interlock import aio
 from interlock.core.lock import Acquired, Proof
 from interlock.errors import InterlockError, StoreBusy
-from interlock.services.steps import Op, Step
+from interlock.driving import Op, Step
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage

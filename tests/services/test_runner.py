@@ -9,7 +9,8 @@ from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry, decode
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.services.runner import ATTEMPTS, TRACE, Deciding, Done, Who
-from interlock.services.steps import Commit, Op, Read, Step
+from interlock.driving import Op, Step
+from interlock.services.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault

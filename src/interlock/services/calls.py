@@ -20,7 +20,7 @@ from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.record import Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
-from interlock.services.steps import Op
+from interlock.driving import Op
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
 from interlock.store import LocalStore, Resync, Store

@@ -16,7 +16,7 @@ from interlock.core.decision import Write
 from interlock.errors import Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk, LockCalls
 from interlock.services.keeper import Lease
-from interlock.services.steps import Op
+from interlock.driving import Op
 
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""

@@ -18,7 +18,7 @@ from interlock.clock import Clock
 from interlock.core.decision import Write
 from interlock.services.lock import Locks
 from interlock.services.session import Sessions
-from interlock.services.steps import Op
+from interlock.driving import Op
 
 BEATS_PER_TTL = 3
 IDLE = 3600.0

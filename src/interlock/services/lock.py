@@ -25,7 +25,8 @@ from interlock.core.decision import Decision
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import states
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
-from interlock.services.steps import Op, Open, Read, Take
+from interlock.driving import Op
+from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from interlock.core.decision import Decision
 from interlock.services import states
 from interlock.services.lock import Locks, every
 from interlock.services.runner import Deciding, Runner, Who
-from interlock.services.steps import Op, Read
+from interlock.driving import Op
+from interlock.services.steps import Read
 from interlock.store import Item, Snapshot
 
 BOUND = 1000

@@ -28,7 +28,8 @@ from interlock.core.decision import Decision
 from interlock.core.log import Entry
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.services.chain import Chain, Draft
-from interlock.services.steps import Commit, Op, Pause, Read, Transact
+from interlock.driving import Op, Pause
+from interlock.services.steps import Commit, Read, Transact
 from interlock.store import (
     LIVE,
     LOG,

@@ -12,7 +12,8 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.services import states
 from interlock.services.lock import every
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
-from interlock.services.steps import Op, Read
+from interlock.driving import Op
+from interlock.services.steps import Read
 from interlock.store import Range, Snapshot
 
 

@@ -1,17 +1,9 @@
-"""What an operation asks of a store, and the two drivers that carry it out.
-
-An operation is written once, as a generator that yields steps and returns its outcome.  ``drive``
-runs it for a caller that may block, ``drive_async`` for an event loop; nothing else differs.
-An exception (a cancellation too) is thrown into the operation at the step where it struck, so
-that it can clean up with further steps.
-"""
+"""What a service asks of a store: the steps that its operations yield."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Generator
-from contextlib import suppress
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable
+from typing import Literal
 
 from interlock.store import (
     Answer,
@@ -27,37 +19,23 @@ from interlock.store import (
     Work,
 )
 
-T = TypeVar("T")
-
-
-class Step(Protocol):
-    """One thing to do with a store."""
-
-    def perform(self, store: Any) -> Any:  # noqa: ANN401 - each step knows its own answer
-        """Do it, blocking."""
-
-    def perform_async(self, store: Any) -> Awaitable[Any]:  # noqa: ANN401
-        """Do it in an event loop."""
-
-
-Op: TypeAlias = Generator[Step, Any, T]
-
 
 class Read:
-    """Read these refs at one revision."""
+    """Read these refs at one revision; with ``times`` also how long liveness keys live."""
 
-    __slots__ = ("refs",)
+    __slots__ = ("refs", "times")
 
-    def __init__(self, *refs: Ref) -> None:
+    def __init__(self, *refs: Ref, times: bool = False) -> None:
         self.refs = refs
+        self.times = times
 
     def perform(self, store: Store) -> Snapshot:
         """Answer the refs."""
-        return store.read(*self.refs)
+        return store.read(*self.refs, times=self.times)
 
-    async def perform_async(self, store: Store) -> Snapshot:
-        """Local reads take microseconds: there is nothing to wait for."""
-        return store.read(*self.refs)
+    def perform_async(self, store: Store) -> Awaitable[Snapshot]:
+        """The same."""
+        return store.read_async(*self.refs, times=self.times)
 
 
 class Commit:
@@ -72,9 +50,9 @@ class Commit:
         """Committed or Conflict."""
         return store.commit(self.txn)
 
-    async def perform_async(self, store: Store) -> Answer:
-        """The same; only settling commits on a local store, and that is rare."""
-        return store.commit(self.txn)
+    def perform_async(self, store: Store) -> Awaitable[Answer]:
+        """The same."""
+        return store.commit_async(self.txn)
 
 
 class Transact:
@@ -97,19 +75,19 @@ class Transact:
 class Open:
     """Open a watch; whoever yields this closes the watch."""
 
-    __slots__ = ("after", "prefix")
+    __slots__ = ("after", "scope")
 
-    def __init__(self, prefix: str, after: int) -> None:
-        self.prefix = prefix
+    def __init__(self, scope: str, after: int) -> None:
+        self.scope = scope
         self.after = after
 
     def perform(self, store: Store) -> Watch:
         """The feed."""
-        return store.watch(self.prefix, self.after)
+        return store.watch(self.scope, self.after)
 
     async def perform_async(self, store: Store) -> Watch:
-        """The feed."""
-        return store.watch(self.prefix, self.after)
+        """The feed; nothing is asked of the engine yet."""
+        return store.watch(self.scope, self.after)
 
 
 class Take:
@@ -130,65 +108,20 @@ class Take:
         return self.watch.take_async(self.timeout)
 
 
-class Pause:
-    """Step back for a moment after a conflict, so that others get through."""
+class Upkeep:
+    """One of the rare things that a store does for people: ``sweep``, ``info``, ``examine``."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("name",)
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, name: Literal["sweep", "info", "examine"]) -> None:
+        self.name = name
 
-    def perform(self, _store: Store) -> None:
-        """Sleep."""
-        time.sleep(self.seconds)
+    def perform(self, store: Store) -> object:
+        """What it answers."""
+        return getattr(store, self.name)()
 
-    async def perform_async(self, _store: Store) -> None:
-        """Sleep."""
+    async def perform_async(self, store: Store) -> object:
+        """The same; it may take a while, so it runs in a thread."""
         import asyncio
 
-        await asyncio.sleep(self.seconds)
-
-
-def drive(op: Op[T], store: Store) -> T:
-    """Carry out an operation for a caller that may block."""
-    answer: Any = None
-    struck: BaseException | None = None
-    while True:
-        try:
-            step = op.send(answer) if struck is None else op.throw(struck)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-        answer, struck = None, None
-        try:
-            answer = step.perform(store)
-        except BaseException as error:  # noqa: BLE001 - the operation decides
-            struck = error
-
-
-async def drive_async(op: Op[T], store: Store) -> T:
-    """Carry out an operation in an event loop; once cancelled, its clean-up is not."""
-    cancelled = False
-    try:
-        step = next(op)
-        while True:
-            awaitable = step.perform_async(store)
-            try:
-                answer = await (_undisturbed(awaitable) if cancelled else awaitable)
-            except BaseException as error:  # noqa: BLE001 - the operation decides
-                cancelled = cancelled or not isinstance(error, Exception)
-                step = op.throw(error)
-            else:
-                step = op.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-
-
-async def _undisturbed(awaitable: Awaitable[T]) -> T:
-    """Wait to the end, though the task is cancelled once more: the first time will be raised."""
-    import asyncio
-
-    task = asyncio.ensure_future(awaitable)
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.shield(task)
-    return task.result()
+        return await asyncio.to_thread(getattr(store, self.name))

@@ -7,7 +7,7 @@ from msgspec import Struct
 from interlock.core.session import Session
 from interlock.services.lock import Locks, Shown
 from interlock.services.session import Sessions
-from interlock.services.steps import Op
+from interlock.driving import Op
 
 _MINUTES = 120
 

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreUnsuitable
 from interlock.store import Store
+
+if TYPE_CHECKING:
+    from interlock.stores.network import NetworkStore
+
+SCHEMES = (
+    "redis", "rediss", "redis+unix", "valkey", "valkeys", "valkey+unix", "etcd", "etcds",
+)  # fmt: skip
 
 _SHOWN = 200
 
 
 def open_store(url: str, *, create: bool = True) -> Store:
     """The store that a URL names; a plain path is a SQLite file."""
+    if is_network(url):
+        store = _network(url)
+        try:
+            store.open()
+        except BaseException:
+            store.close()
+            raise
+        return store
     path = file_of(url)
     if path is None:
         from interlock.stores.memory import MemoryStore
@@ -22,8 +38,47 @@ def open_store(url: str, *, create: bool = True) -> Store:
     return SQLiteStore(path, create=create)
 
 
+async def open_store_async(url: str, *, create: bool = True) -> Store:
+    """The same for an event loop."""
+    if not is_network(url):
+        return open_store(url, create=create)
+    store = _network(url)
+    try:
+        await store.open_async()
+    except BaseException:
+        await store.close_async()
+        raise
+    return store
+
+
+def is_network(url: str) -> bool:
+    """Whether a URL names an engine across a network."""
+    return url.partition("://")[0] in SCHEMES and "://" in url
+
+
+def _network(url: str) -> NetworkStore:
+    from interlock.stores.address import parse
+
+    address = parse(url)
+    try:
+        if address.engine == "redis":
+            from interlock.stores.redis import RedisStore
+
+            return RedisStore(address)
+        from interlock.stores.etcd import EtcdStore
+
+        return EtcdStore(address)
+    except ModuleNotFoundError as error:
+        raise StoreUnsuitable(
+            f"{address.engine} needs the package {error.name};"
+            f" install it with: pip install 'interlock[{address.engine}]'"
+        ) from None
+
+
 def file_of(url: str) -> str | None:
     """The file that a URL names; None for a store that has none."""
+    if is_network(url):
+        return None
     scheme, separator, rest = url.partition(":")
     if not separator or (scheme not in ("sqlite", "memory") and "://" not in url):
         return _file(url)
@@ -36,7 +91,7 @@ def file_of(url: str) -> str | None:
             return _file(_decoded(rest[2:]))
         case _:
             scheme = scheme[:_SHOWN]
-            raise BadInput(f"no store speaks {scheme}://; use sqlite:///path.db or a plain path")
+            raise BadInput(f"no store speaks {scheme}://; use sqlite:///path.db, redis://host, etcd://host or a plain path")
 
 
 def _file(path: str) -> str:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from interlock.clock import Clock, SystemClock
 from interlock.errors import StoreClosed
 from interlock.store import (
+    LIVE,
     LOG,
     Answer,
     Capabilities,
@@ -23,6 +24,7 @@ from interlock.store import (
     Check,
     Committed,
     Conflict,
+    Finding,
     Item,
     Log,
     Range,
@@ -31,7 +33,9 @@ from interlock.store import (
     Snapshot,
     Txn,
     Work,
+    covers,
 )
+from interlock.stores.local import Local
 
 
 class _Row(Struct, frozen=True):
@@ -43,7 +47,7 @@ class _Row(Struct, frozen=True):
     expires: float | None
 
 
-class MemoryStore:
+class MemoryStore(Local):
     """Everything in this process, gone with it."""
 
     capabilities = Capabilities(
@@ -69,7 +73,7 @@ class MemoryStore:
         self._watches: list[MemoryWatch] = []
         self._closed = False
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision."""
         with self._mutex:
             self._open()
@@ -100,17 +104,21 @@ class MemoryStore:
         """The mutex is only ever held for microseconds, so there is nothing to wait for."""
         return self.transact(work)
 
-    def watch(self, prefix: str, after: int) -> MemoryWatch:
+    def watch(self, scope: str, after: int) -> MemoryWatch:
         """A feed from this revision on."""
         with self._mutex:
             self._open()
-            watch = MemoryWatch(self, prefix, after)
+            watch = MemoryWatch(self, scope, after)
             self._watches.append(watch)
             return watch
 
     def info(self) -> dict[str, object]:
         """A few facts."""
         return {"engine": "memory", "items": len(self._rows), "revision": self._revision}
+
+    def examine(self) -> list[Finding]:
+        """Nothing can be wrong with it."""
+        return [Finding(verdict="warn", name="memory", fact="gone with this process")]
 
     def sweep(self) -> int:
         """Forget liveness keys that lapsed; they read as absent already."""
@@ -188,7 +196,8 @@ class MemoryStore:
         for key in txn.deletes:
             if key in self._rows:
                 self._remove(key)
-                changed.append(Change(self._revision, key, deleted=True))
+                if not key.startswith(LIVE):
+                    changed.append(Change(self._revision, key, deleted=True))
         changed.extend(Change(self._revision, key) for key in txn.signals)
         if not txn.quiet:
             self._publish(changed)
@@ -214,7 +223,7 @@ class MemoryStore:
         if len(self._history) > self._keep:
             self.trim(self._history[-self._keep // 2].revision)
         for watch in self._watches:
-            if any(change.key.startswith(watch.prefix) for change in changed):
+            if any(covers(watch.scope, change.key) for change in changed):
                 watch.ring()
 
     def _since(self, watch: MemoryWatch) -> list[Change | Resync]:
@@ -223,16 +232,16 @@ class MemoryStore:
             watch.after = self._revision
             return [Resync(self._revision)]
         fresh = bisect_left(self._history, watch.after + 1, key=lambda change: change.revision)
-        found = [c for c in self._history[fresh:] if c.key.startswith(watch.prefix)]
+        found = [c for c in self._history[fresh:] if covers(watch.scope, c.key)]
         watch.after = self._revision
         return list(found)
 
 
 class MemoryWatch:
-    """A feed of one prefix for one reader."""
+    """A feed of one scope for one reader."""
 
-    def __init__(self, store: MemoryStore, prefix: str, after: int) -> None:
-        self.prefix = prefix
+    def __init__(self, store: MemoryStore, scope: str, after: int) -> None:
+        self.scope = scope
         self.after = after
         self._store = store
         self._rung = threading.Condition(store._mutex)  # noqa: SLF001 - one module, one mutex

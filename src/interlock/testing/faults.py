@@ -33,6 +33,7 @@ from interlock.store import (
     Capabilities,
     Change,
     Conflict,
+    Finding,
     Ref,
     Resync,
     Snapshot,
@@ -40,6 +41,7 @@ from interlock.store import (
     Txn,
     Watch,
 )
+from interlock.stores.local import Local
 
 Fault: TypeAlias = Literal[
     "conflict", "delay", "lost reply", "late arrival", "crash before", "crash after"
@@ -79,7 +81,7 @@ class _Late(Struct):
     operations: int
 
 
-class FaultyStore:
+class FaultyStore(Local):
     """Any store, seen across a network that fails and from a process that dies."""
 
     def __init__(
@@ -123,10 +125,10 @@ class FaultyStore:
         for request in late:
             self.arrived.append((request.txn.id, self._store.commit(request.txn)))
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
         """As the store does."""
         self._operate()
-        return self._store.read(*refs)
+        return self._store.read(*refs, times=times)
 
     def commit(self, txn: Txn) -> Answer:
         """As the store does, unless a fault strikes."""
@@ -157,10 +159,23 @@ class FaultyStore:
                 self._crash()
         raise AssertionError("every fault returns or raises")
 
-    def watch(self, prefix: str, after: int) -> FaultyWatch:
+    def watch(self, scope: str, after: int) -> FaultyWatch:
         """As the store does; a dead process takes nothing from it."""
         self._operate()
-        return FaultyWatch(self, self._store.watch(prefix, after))
+        return FaultyWatch(self, self._store.watch(scope, after))
+
+    def info(self) -> dict[str, object]:
+        """As the store does."""
+        return self._store.info()
+
+    def examine(self) -> list[Finding]:
+        """As the store does."""
+        return self._store.examine()
+
+    def sweep(self) -> int:
+        """As the store does."""
+        self._operate()
+        return self._store.sweep()
 
     def close(self) -> None:
         """As the store does."""

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from interlock.clock import Clock
-from interlock.services.steps import Op, Pause, Step, Take
+from interlock.driving import Op, Pause, Step
+from interlock.services.steps import Take
 from interlock.store import Store
 from interlock.testing.clock import FakeClock
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.runner import Runner
-from interlock.services.steps import Op
+from interlock.driving import Op
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock

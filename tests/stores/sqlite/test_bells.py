@@ -118,13 +118,13 @@ def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_backstop")
 @pytest.mark.parametrize(
-    "prefix",
-    ["", "log/", "k/%2F", "k/" + "x" * 300, "k/" + "é" * 150, "a\\b"],
+    "scope",
+    ["", "log/", "k/%2F/", "k/" + "x" * 300 + "/", "k/" + "é" * 150 + "/", "a\\b/"],
     ids=["all", "log", "escaped", "long", "wide", "backslash"],
 )
-def test_any_prefix_can_be_watched(store: SQLiteStore, prefix: str) -> None:
-    watch = store.watch(prefix, 0)
-    write(store, "other", prefix + "z")
+def test_any_scope_can_be_watched(store: SQLiteStore, scope: str) -> None:
+    watch = store.watch(scope, 0)
+    write(store, "other", scope + "z")
     found: list[str] = []
     while not any(key.endswith("z") or key.startswith("log/") for key in found):
         found += keys(watch.take(20))

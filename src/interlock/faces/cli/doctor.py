@@ -168,7 +168,7 @@ def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
     from interlock.core import keys
     from interlock.services import states
     from interlock.services.lock import every
-    from interlock.services.steps import drive
+    from interlock.driving import drive
 
     for prefix in (keys.LOCKS, keys.SESSIONS):
         for item in drive(every(prefix), fleet.store):

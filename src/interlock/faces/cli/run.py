@@ -45,7 +45,7 @@ def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
     from interlock.faces.operations.lock import Run
     from interlock.services.held import Terms, take
-    from interlock.services.steps import drive
+    from interlock.driving import drive
 
     request: Run = parsed.request
     terms = Terms(

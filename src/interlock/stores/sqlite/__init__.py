@@ -7,6 +7,7 @@ bells.py      doorbells: who watches what, and how a commit wakes them
 watch.py      the feed of changes, rung by the bells
 schema.py     tables, format number, migration
 fork.py       no connection is open at the moment of a fork
+examine.py    what the doctor looks at
 place.py      where a file may stand, and who may read it
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import apsw
 
 from interlock.errors import InterlockError
-from interlock.store import LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
+from interlock.store import LIVE, LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
 from interlock.stores.sqlite import schema
 
 if TYPE_CHECKING:
@@ -239,15 +239,17 @@ class Engine(Reader):
             else:
                 row = (put.key, put.value, revision, txn.id, txn.hash, expires, now)
                 execute(_PUT, row)
+        lines = ["+" + put.key for put in txn.puts]
         for key in txn.deletes:
             self._cache.pop(key, None)
             execute("DELETE FROM item WHERE key = ?", (key,))
+            if self.db.changes() and not key.startswith(LIVE):
+                lines.append("-" + key)
         if txn.quiet:
             self._quiet = revision
             return
-        lines = ["+" + put.key for put in txn.puts]
-        if txn.deletes or txn.signals:
-            lines += ["-" + key for key in txn.deletes] + ["!" + key for key in txn.signals]
+        if txn.signals:
+            lines += ["!" + key for key in txn.signals]
         execute(
             "INSERT INTO log VALUES (?, ?, ?, ?, ?)",
             (revision, txn.id, txn.entry, txn.hash, "\n".join(lines)),

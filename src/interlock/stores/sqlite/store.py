@@ -17,12 +17,14 @@ from interlock.store import (
     Capabilities,
     Committed,
     Conflict,
+    Finding,
     Ref,
     Snapshot,
     Txn,
     View,
     Work,
 )
+from interlock.stores.local import Local
 from interlock.stores.sqlite import fork, place, schema
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.engine import Engine, Later, Reader
@@ -38,7 +40,7 @@ LOOK = 0.1
 """How often to look whether the file is still the one that we opened."""
 
 
-class SQLiteStore:
+class SQLiteStore(Local):
     """One file, many processes, no server."""
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
@@ -83,7 +85,7 @@ class SQLiteStore:
         self._writer = Writer(self._engine, self._turnstile, patience)
         self._feed = Feed(self._bells, self._later, self._data_version, self._check)
 
-    def read(self, *refs: Ref) -> Snapshot:
+    def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision, beside whoever writes."""
         self._check()
         try:
@@ -128,10 +130,10 @@ class SQLiteStore:
         self._check()
         return self._writer.run_async(work)
 
-    def watch(self, prefix: str, after: int) -> SQLiteWatch:
+    def watch(self, scope: str, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
         self._check()
-        return self._feed.open(prefix, after)
+        return self._feed.open(scope, after)
 
     def sweep(self) -> int:
         """Delete liveness keys that lapsed; they read as absent already."""
@@ -169,6 +171,12 @@ class SQLiteStore:
             "entries": entries,
             "doorbells": self._try_bell(),
         }
+
+    def examine(self) -> list[Finding]:
+        """What is well and what is not with the file and its place."""
+        from interlock.stores.sqlite.examine import findings
+
+        return list(findings(self))
 
     def check(self) -> list[str]:
         """What the engine finds wrong with the file, for the doctor; it reads all of it."""

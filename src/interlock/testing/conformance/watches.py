@@ -29,7 +29,7 @@ from interlock.testing.conformance.place import (
 class Watches(Suite):
     """What ``watch`` promises."""
 
-    def test_changes_come_in_order_and_only_under_the_prefix(self, store: Store) -> None:
+    def test_changes_come_in_order_and_only_in_the_scope(self, store: Store) -> None:
         watch = store.watch("p/", store.read().revision)
         first = write(store, Put("p/b", b""), Put("q/b", b""))
         second = write(store, Put("p/a", b""), deletes=("p/b",))
@@ -50,7 +50,7 @@ class Watches(Suite):
         found = gather(watch, bool)
         assert found == [Change(revision, LOG + change.id, value=change.entry)]
 
-    def test_an_empty_prefix_brings_everything(self, store: Store) -> None:
+    def test_an_empty_scope_brings_everything(self, store: Store) -> None:
         watch = store.watch("", store.read().revision)
         change = txn(Put("a", b""), Put("z", b""), signals=("m",))
         store.commit(change)
@@ -142,15 +142,28 @@ class Watches(Suite):
         assert two == expected
         assert three == expected
 
-    def test_watches_of_different_prefixes_each_get_their_own(self, store: Store) -> None:
+    def test_watches_of_different_scopes_each_get_their_own(self, store: Store) -> None:
         start = store.read().revision
-        watches = {prefix: store.watch(prefix, start) for prefix in ("p/", "p/a", "q/", "r/")}
-        write(store, Put("p/a", b""), Put("p/b", b""), Put("q/a", b""))
+        watches = {scope: store.watch(scope, start) for scope in ("p/", "p/a", "q/", "r/")}
+        write(store, Put("p/a", b""), Put("p/ab", b""), Put("p/a/b", b""), Put("q/a", b""))
         found = {
-            prefix: watch.take(1.0 if prefix != "r/" else 0) for prefix, watch in watches.items()
+            scope: watch.take(PATIENCE if scope != "r/" else 0) for scope, watch in watches.items()
         }
-        keys = {prefix: [_key(change) for change in changes] for prefix, changes in found.items()}
-        assert keys == {"p/": ["p/a", "p/b"], "p/a": ["p/a"], "q/": ["q/a"], "r/": []}
+        keys = {scope: [_key(change) for change in changes] for scope, changes in found.items()}
+        assert keys == {"p/": ["p/a", "p/ab", "p/a/b"], "p/a": ["p/a"], "q/": ["q/a"], "r/": []}
+
+    def test_deleting_what_is_not_there_is_no_change(self, store: Store) -> None:
+        watch = store.watch("p/", store.read().revision)
+        write(store, deletes=("p/1",))
+        loud = write(store, Put("p/2", b""))
+        assert gather(watch, bool) == [Change(loud, "p/2")]
+
+    def test_the_end_of_a_liveness_key_is_no_change(self, store: Store) -> None:
+        write(store, Put("live/1", b"", ttl=60))
+        watch = store.watch("live/", store.read().revision)
+        write(store, deletes=("live/1",))
+        loud = write(store, Put("live/2", b"", ttl=60))
+        assert gather(watch, bool) == [Change(loud, "live/2")]
 
     def test_a_signal_wakes_and_stores_nothing(self, store: Store) -> None:
         watch = store.watch("wake/a", store.read().revision)

@@ -1,0 +1,120 @@
+"""The URL of a store across a network, taken apart.
+
+    redis://[user][:password]@host[:port][/db][?ns=NAME]        rediss:// with TLS
+    redis+unix:///path/to/socket[?ns=NAME&db=0]                  valkey:// and so on are the same
+    etcd://[user:password@]host[:port][,host[:port]...][/NAME]   etcds:// with TLS
+
+TLS reads its files from ``ca=``, ``cert=`` and ``key=``.  User, password and paths may be
+percent-encoded.  ``shown`` is what messages say: it never holds the password.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+
+from interlock.errors import BadInput, StoreUnsuitable
+
+NAMESPACE = "interlock"
+_NAMESPACE = re.compile(r"[A-Za-z0-9._:@-]+(/[A-Za-z0-9._:@-]+)*", re.ASCII)
+_LONGEST_NAMESPACE = 100
+_SCHEMES: dict[str, tuple[Literal["redis", "etcd"], bool]] = {
+    "redis": ("redis", False),
+    "rediss": ("redis", True),
+    "redis+unix": ("redis", False),
+    "valkey": ("redis", False),
+    "valkeys": ("redis", True),
+    "valkey+unix": ("redis", False),
+    "etcd": ("etcd", False),
+    "etcds": ("etcd", True),
+}
+_PORTS = {"redis": 6379, "etcd": 2379}
+_TLS = ("ca", "cert", "key")
+_OPTIONS = {"redis": ("ns", "db", "log", *_TLS), "etcd": ("quota", *_TLS)}
+_HIGHEST_PORT = 65535
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where an engine is, and how to be let in."""
+
+    engine: Literal["redis", "etcd"]
+    hosts: tuple[tuple[str, int], ...] = ()
+    socket: str = ""
+    namespace: str = NAMESPACE
+    db: int = 0
+    user: str = ""
+    password: str = ""
+    tls: bool = False
+    options: dict[str, str] = {}
+    shown: str = ""
+
+
+def parse(url: str) -> Address:
+    """The parts of a URL; an error says what it should look like."""
+    scheme, _, rest = url.partition("://")
+    engine, tls = _SCHEMES[scheme]
+    rest, _, query = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    login, _, places = authority.rpartition("@")
+    shown = f"{scheme}://{places}{slash}{path}"
+    options = _options(engine, query, shown)
+    user, _, password = login.partition(":")
+    unix = scheme.endswith("+unix")
+    if unix and (places or not path):
+        raise BadInput(f"{shown} is not like {scheme}:///path/to/socket")
+    namespace = options.get("ns", NAMESPACE)
+    if engine == "etcd":
+        namespace = unquote(path) or NAMESPACE
+    return Address(
+        engine=engine,
+        hosts=() if unix else tuple(_host(engine, each, shown) for each in places.split(",")),
+        socket="/" + unquote(path) if unix else "",
+        namespace=_namespace(namespace, shown),
+        db=_number(options.get("db", "") or ("" if unix or engine == "etcd" else path), shown),
+        user=unquote(user),
+        password=unquote(password),
+        tls=tls,
+        options=options,
+        shown=shown if engine == "etcd" or namespace == NAMESPACE else f"{shown}?ns={namespace}",
+    )
+
+
+def _options(engine: str, query: str, shown: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(options) - set(_OPTIONS[engine]))
+    if unknown:
+        known = ", ".join(_OPTIONS[engine])
+        raise BadInput(f"{shown} has the option {unknown[0]!r}, which is none of: {known}")
+    return options
+
+
+def _host(engine: str, place: str, shown: str) -> tuple[str, int]:
+    host, bracket, port = place.rpartition("]")
+    if bracket:
+        host, port = host.removeprefix("["), port.removeprefix(":")
+    else:
+        host, _, port = place.partition(":")
+    if not host:
+        raise BadInput(f"{shown} names no host; write it like {engine}://localhost")
+    number = _number(port, shown) if port else _PORTS[engine]
+    if not 0 < number <= _HIGHEST_PORT:
+        raise BadInput(f"{shown} has the port {number}; ports are 1 to {_HIGHEST_PORT}")
+    return host, number
+
+
+def _number(text: str, shown: str) -> int:
+    if text and not (text.isascii() and text.isdigit()):
+        raise BadInput(f"{shown} has {text!r} where a number belongs")
+    return int(text or "0")
+
+
+def _namespace(name: str, shown: str) -> str:
+    if _NAMESPACE.fullmatch(name) is None or len(name) > _LONGEST_NAMESPACE:
+        raise StoreUnsuitable(
+            f"{shown} has a namespace that cannot be kept apart from others; take up to"
+            f" {_LONGEST_NAMESPACE} ASCII letters, digits and ._:@- (and / between them)"
+        )
+    return name

@@ -1,0 +1,249 @@
+"""What engines across a network share: asking, asking again, and knowing when that is wrong.
+
+An engine's operations are generators over its *wire* (see driving.py), so that the blocking and
+the async side are one text.  A wire carries one request and brings one answer; what can happen to
+a request on the way is one of two things:
+
+    Unsent       it cannot have had an effect: asking again is always right
+    Unanswered   it may have had one, or may have it yet: asking again is right for reads only
+
+Nothing below this line retries by itself.  Reads, and whatever was not sent, are asked again with
+a growing, jittered pause until the patience is over; then the store is away.  A commit that was
+sent and not answered is an unknown outcome, which the runner settles.
+
+``trouble`` tells a person how things stand meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Awaitable, Iterator
+from typing import Any, Protocol, TypeVar
+
+from interlock.driving import Op, Pause, drive, drive_async
+from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
+from interlock.store import Answer, Capabilities, Finding, Ref, Snapshot, Txn, Watch
+
+T = TypeVar("T")
+
+CONNECT = 3.0
+"""Seconds for a connection to come about."""
+REPLY = 4.0
+"""Seconds for an answer: an engine that is silent for longer is taken for frozen."""
+PATIENCE = 10.0
+"""Seconds that a call goes on asking while the engine is away."""
+FIRST_PAUSE = 0.01
+LONGEST_PAUSE = 0.5
+
+_log = logging.getLogger("interlock")
+
+
+class Unsent(Exception):  # noqa: N818 - what happened, and no error of the user's
+    """The request cannot have had an effect."""
+
+
+class Unanswered(Exception):  # noqa: N818
+    """The request left, and no answer came."""
+
+
+class Wire(Protocol):
+    """Carries requests to an engine, each once."""
+
+    def call(self, request: Any) -> Any:  # noqa: ANN401 - each engine knows its own
+        """The answer; Unsent, Unanswered or a StoreTrouble otherwise."""
+
+    def call_async(self, request: Any) -> Awaitable[Any]:  # noqa: ANN401
+        """The same for an event loop; a cancelled call is like an unanswered one."""
+
+    def close(self) -> None:
+        """Cut everything, from whatever thread; calls under way are Unanswered."""
+
+    def close_async(self) -> Awaitable[None]:
+        """The same, and wait until nothing is left in this event loop."""
+
+
+class Ask:
+    """Carry one request over the wire."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, request: object) -> None:
+        self.request = request
+
+    def perform(self, wire: Wire) -> Any:  # noqa: ANN401
+        """Its answer."""
+        return wire.call(self.request)
+
+    def perform_async(self, wire: Wire) -> Awaitable[Any]:
+        """The same."""
+        return wire.call_async(self.request)
+
+
+class NetworkStore:
+    """An engine across a network; subclasses write ``_open``, ``_read``, ``_commit`` and so on.
+
+    ``where`` names the engine in messages; it never holds a password.
+    """
+
+    capabilities: Capabilities
+
+    def __init__(self, wire: Wire, where: str, *, patience: float = PATIENCE) -> None:
+        self.where = where
+        self._wire = wire
+        self._patience = patience
+        self._pid = os.getpid()
+        self._closed = False
+        self._away: tuple[float, str] | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why the engine does not answer, and since when; empty while it does."""
+        away = self._away
+        if away is None:
+            return ""
+        return f"{self.where} does not answer for {time.monotonic() - away[0]:.0f} s ({away[1]})"
+
+    def open(self) -> None:
+        """Connect, and refuse an engine that cannot keep the promises."""
+        drive(self._open(), self._wire)
+
+    async def open_async(self) -> None:
+        """The same for an event loop."""
+        await drive_async(self._open(), self._wire)
+
+    def read(self, *refs: Ref, times: bool = False) -> Snapshot:
+        """All the refs at one revision."""
+        self.check()
+        return drive(self._read(refs, times=times), self._wire)
+
+    async def read_async(self, *refs: Ref, times: bool = False) -> Snapshot:
+        """The same for an event loop."""
+        self.check()
+        return await drive_async(self._read(refs, times=times), self._wire)
+
+    def commit(self, txn: Txn) -> Answer:
+        """Check and write, all or nothing, in one request."""
+        self.check()
+        return drive(self._commit(txn), self._wire)
+
+    async def commit_async(self, txn: Txn) -> Answer:
+        """The same for an event loop."""
+        self.check()
+        return await drive_async(self._commit(txn), self._wire)
+
+    def watch(self, scope: str, after: int) -> Watch:
+        """Every change in a scope after a revision."""
+        raise NotImplementedError
+
+    def info(self) -> dict[str, object]:
+        """Facts about this store for a person."""
+        self.check()
+        return drive(self._info(), self._wire)
+
+    def examine(self) -> list[Finding]:
+        """What is well and what is not."""
+        self.check()
+        return drive(self._examine(), self._wire)
+
+    def sweep(self) -> int:
+        """Forget liveness keys that lapsed."""
+        self.check()
+        return drive(self._sweep(), self._wire)
+
+    def close(self) -> None:
+        """Let go; what was acknowledged stays."""
+        if not self._closed and self._pid == os.getpid():
+            self._closed = True
+            self._wire.close()
+
+    async def close_async(self) -> None:
+        """The same for an event loop."""
+        if not self._closed:
+            self._closed = True
+            await self._wire.close_async()
+
+    def check(self) -> None:
+        """Raise if this store is closed, or belongs to the parent of a fork."""
+        if self._closed:
+            raise StoreClosed("this store was closed; connect again")
+        if self._pid != os.getpid():
+            raise StoreClosed("this store was opened before a fork; connect again in the child")
+
+    def asked(self, request: object) -> Op[Any]:
+        """The answer to a request that may be repeated."""
+        return (yield from self._until_answered(request, None))
+
+    def sent(self, request: object, txn: str) -> Op[Any]:
+        """The answer to a request that must not be repeated once it has left."""
+        return (yield from self._until_answered(request, txn))
+
+    def met(self, error: Exception) -> None:
+        """Note that the engine did not answer; told once, until it does again."""
+        if self._away is None:
+            self._away = (time.monotonic(), str(error))
+            _log.warning("%s does not answer (%s); trying again", self.where, error)
+
+    def back(self) -> None:
+        """Note that the engine answered."""
+        if self._away is not None:
+            seconds = time.monotonic() - self._away[0]
+            self._away = None
+            _log.warning("%s answers again after %.1f s", self.where, seconds)
+
+    def gone(self, error: Exception) -> StoreAway:
+        """The error that says so."""
+        return StoreAway(
+            f"{self.where} does not answer ({error}); see that it runs and can be reached"
+        )
+
+    def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
+        ends = time.monotonic() + self._patience
+        for pause in pauses():
+            try:
+                answer = yield Ask(request)
+            except Unanswered as error:
+                self.check()  # closed meanwhile: that is why
+                self.met(error)
+                if txn is not None:
+                    raise OutcomeUnknown(f"{self.where} did not answer ({error})", txn) from error
+                trouble: Exception = error
+            except Unsent as error:
+                self.check()
+                self.met(error)
+                trouble = error
+            else:
+                self.back()
+                return answer
+            if time.monotonic() + pause > ends:
+                raise self.gone(trouble) from trouble
+            yield Pause(pause)
+        raise AssertionError("pauses never end")
+
+    def _open(self) -> Op[None]:
+        raise NotImplementedError
+
+    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
+        raise NotImplementedError
+
+    def _commit(self, txn: Txn) -> Op[Answer]:
+        raise NotImplementedError
+
+    def _info(self) -> Op[dict[str, object]]:
+        raise NotImplementedError
+
+    def _examine(self) -> Op[list[Finding]]:
+        raise NotImplementedError
+
+    def _sweep(self) -> Op[int]:
+        raise NotImplementedError
+
+
+def pauses() -> Iterator[float]:
+    """Growing pauses, each drawn anew, so that a fleet does not come back all at once."""
+    longest = FIRST_PAUSE
+    while True:
+        yield random.uniform(longest / 2, longest)  # noqa: S311 - spreading, not hiding
+        longest = min(longest * 2, LONGEST_PAUSE)
