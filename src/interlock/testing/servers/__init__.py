@@ -1,0 +1,32 @@
+"""Real servers for tests: Redis and etcd on loopback, killed, frozen and started again at will.
+
+ports.py         ports that no other test takes, also while their server is down
+process.py       one server process, and the guard that ends it when the test run dies
+redis.py         RedisServer
+etcd.py          EtcdServer and EtcdCluster
+
+    with RedisServer(tmp_path) as redis:
+        fleet = interlock.connect(redis.url("tests"), agent="ada")
+        redis.kill()        # kill -9
+        redis.restart()     # the same port, the same data
+
+The binaries are those on PATH, or those that the clone's ``make test`` unpacked.  Nothing beyond
+the standard library is needed, and no test framework.
+"""
+
+from __future__ import annotations
+
+from interlock.testing.servers.etcd import EtcdCluster, EtcdServer
+from interlock.testing.servers.process import Server, ServerTrouble, Tls, until
+from interlock.testing.servers.redis import RedisError, RedisServer
+
+__all__ = [
+    "EtcdCluster",
+    "EtcdServer",
+    "RedisError",
+    "RedisServer",
+    "Server",
+    "ServerTrouble",
+    "Tls",
+    "until",
+]

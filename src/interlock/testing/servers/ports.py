@@ -1,0 +1,66 @@
+"""Ports on loopback that stay ours, also while nobody listens there.
+
+A server that is killed and started again must find its port free.  So a port is reserved as long
+as its server may come back, by a UDP socket of the same number: TCP does not notice, everybody
+who reserves like this does, and it is gone when the process is, however it ends.
+
+The ports lie below those that the system hands out.  One of those could be taken by any outgoing
+connection in the meantime; worse, a client that keeps trying to connect to one may be given that
+same port as its own, and be connected to itself.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+
+HOST = "127.0.0.1"
+_LOWEST = 10_000
+_EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
+_EPHEMERAL_BY_DEFAULT = 32_768
+_TRIES = 1000
+_random = random.SystemRandom()  # Tests that seed the other one would all try the same ports.
+
+
+class Port:
+    """One port, reserved until ``close``."""
+
+    def __init__(self) -> None:
+        for _ in range(_TRIES):
+            self.number = _random.randrange(_LOWEST, _highest())
+            self._held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            try:
+                self._held.bind((HOST, self.number))
+                listener(self.number).close()
+            except OSError:
+                self._held.close()
+            else:
+                return
+        raise OSError(f"no port is free on {HOST}")
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._held.close()
+
+
+def listener(port: int) -> socket.socket:
+    """A socket that is bound like a server binds its own, and does not listen yet."""
+    bound = socket.socket()
+    try:
+        # What old connections left behind is in nobody's way.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((HOST, port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _highest() -> int:
+    try:
+        with open(_EPHEMERAL, encoding="ascii") as file:
+            lowest = int(file.read().split()[0])
+    except OSError:
+        lowest = _EPHEMERAL_BY_DEFAULT
+    # Some machines hand out everything, and leave nothing below.
+    return lowest if lowest > _LOWEST + _TRIES else _EPHEMERAL_BY_DEFAULT

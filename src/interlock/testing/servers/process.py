@@ -1,0 +1,281 @@
+"""One server process: started, killed, frozen, started again, and never left behind.
+
+Between the test and the server stands a guard, a shell of one line that starts the server and
+then reads from a pipe which only the test process can write to.  The pipe ends when the test
+process closes it or dies, by whatever signal; then the guard kills the server.  (A signal at the
+parent's death would come when the *thread* that started the server ends, and only on Linux.)
+Both have a session of their own, so that Ctrl-C reaches the test and not its servers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from interlock.testing.servers.ports import HOST, Port
+
+_GUARD = '"$@" >>"$0" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
+_START = 30.0
+_STOP = 5.0
+_SIGNAL = 10.0
+_POLL = 0.005
+_TRIES = 10
+_TAIL = 4000
+
+
+class ServerTrouble(Exception):
+    """A server is missing, did not start, or did not do what was asked of it."""
+
+
+class PortTaken(ServerTrouble):
+    """Somebody else listens where the server should."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Files for TLS; with ``clients`` the server asks for a certificate of the same authority."""
+
+    ca: str
+    cert: str
+    key: str
+    clients: bool = False
+
+    def options(self) -> dict[str, str]:
+        """What a URL says about them."""
+        mine = {"cert": self.cert, "key": self.key} if self.clients else {}
+        return {"ca": self.ca, **mine}
+
+
+def until(condition: Callable[[], object], what: str, timeout: float = _SIGNAL) -> None:
+    """Wait until the condition holds; TimeoutError says what did not come true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout:g} s: {what}")
+        time.sleep(_POLL)
+
+
+class Server:
+    """What every server can do; the engines add how they are started and asked."""
+
+    binary: ClassVar[str]
+    package: ClassVar[str]
+
+    def __init__(self, folder: str | os.PathLike[str], *, tls: Tls | None = None) -> None:
+        self.folder = os.path.abspath(os.fspath(folder))
+        self.tls = tls
+        self.pid = 0
+        self._ports: list[Port] = []
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._logged = 0
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """Where clients connect; it stays the same until ``close``."""
+        if not self._ports:
+            raise ServerTrouble(f"{self.binary} has no port before it is started")
+        return self._ports[0].number
+
+    @property
+    def place(self) -> str:
+        """Host and port, as URLs write them."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives, frozen or not."""
+        return self._guard is not None and bool(_states(self.pid) - {"Z", "X"})
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is stopped, with all of its threads."""
+        return self._guard is not None and _states(self.pid) == {"T"}
+
+    def start(self) -> Self:
+        """Start it, on a free port the first time, and wait until it answers."""
+        tries = 1 if self._ports else _TRIES
+        while True:
+            tries -= 1
+            try:
+                self.launch()
+                self.wait()
+            except PortTaken:
+                if not tries:
+                    raise
+                self.close()
+            except BaseException:
+                self.kill()
+                raise
+            else:
+                return self
+
+    def launch(self) -> None:
+        """Start it without waiting for its first answer."""
+        if self._guard is not None:
+            raise ServerTrouble(f"{self.binary} was started already")
+        command = self._command()
+        os.makedirs(self.folder, exist_ok=True)
+        with open(self._log, "ab") as log:
+            self._logged = log.tell()
+        self._guard = subprocess.Popen(  # noqa: S603 - the binary that was asked for
+            ["/bin/sh", "-c", _GUARD, self._log, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self.folder,
+            # etcd takes every option from the environment too.
+            env={name: v for name, v in os.environ.items() if not name.startswith("ETCD_")},
+            start_new_session=True,
+        )
+        _started.add(self)
+        assert self._guard.stdout is not None
+        with self._guard.stdout as told:
+            self.pid = int(told.readline())
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+
+        def answers() -> bool:
+            if not self.running:
+                log = self.log()
+                taken = "in use" in log
+                raise (PortTaken if taken else ServerTrouble)(f"{self.binary} ended:\n{log}")
+            return self._answers()
+
+        try:
+            until(answers, f"an answer of {self.binary}", _START)
+        except TimeoutError as error:
+            raise ServerTrouble(f"{error}\n{self.log()}") from None
+
+    def kill(self) -> None:
+        """Kill -9; it is gone when this returns, and can be started again."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            assert guard.stdin is not None
+            guard.stdin.close()
+            guard.wait(_SIGNAL)
+            _started.discard(self)
+
+    def stop(self) -> None:
+        """Let it end by itself; what takes longer than 5 s is killed."""
+        if self.running:
+            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, signal.SIGCONT)
+            with suppress(TimeoutError):
+                until(lambda: not self.running, f"the end of {self.binary}", _STOP)
+        self.kill()
+
+    def restart(self) -> Self:
+        """Start it again, killed before if it runs: the same port, the same data."""
+        self.kill()
+        return self.start()
+
+    def freeze(self) -> None:
+        """Stop it in its tracks, as a machine does that hangs: connections stay, nobody answers."""
+        os.kill(self._alive(), signal.SIGSTOP)
+        until(lambda: self.frozen, f"{self.binary} frozen")
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self._alive(), signal.SIGCONT)
+        until(lambda: not self.frozen, f"{self.binary} thawed")
+
+    def close(self) -> None:
+        """Kill it and give up its ports.  Its folder stays."""
+        self.kill()
+        while self._ports:
+            self._ports.pop().close()
+
+    def log(self) -> str:
+        """The end of what it logged since it was started last."""
+        with open(self._log, encoding="utf-8", errors="replace") as file:
+            file.seek(self._logged)
+            return file.read()[-_TAIL:]
+
+    @property
+    def _log(self) -> str:
+        return os.path.join(self.folder, f"{self.binary}.log")
+
+    def _alive(self) -> int:
+        if not self.running:
+            raise ServerTrouble(f"{self.binary} does not run")
+        return self.pid
+
+    def _take_ports(self, count: int) -> list[int]:
+        while len(self._ports) < count:
+            self._ports.append(Port())
+        return [port.number for port in self._ports]
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
+
+    def _answers(self) -> bool:
+        raise NotImplementedError
+
+
+def find(binary: str, package: str) -> str:
+    """The path of a server's binary: on PATH, or where the clone's ``make test`` unpacked it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    unpacked = os.path.join(cache, "interlock", "servers", "bin", binary)
+    found = shutil.which(binary) or shutil.which(unpacked)
+    if found is None:
+        raise ServerTrouble(
+            f"no {binary} on PATH: install it (Debian: apt install {package}),"
+            " or run `make test` in a clone of Interlock, which gets it"
+        )
+    return found
+
+
+def _states(pid: int) -> set[str]:
+    """The states of all threads, as ps names them; none if there is no such process."""
+    if not os.path.isdir("/proc/self/task"):
+        shown = subprocess.run(  # noqa: S603 - a number
+            ["/bin/ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        return set(shown.stdout.strip()[:1])
+    states = set[str]()
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
+                # The name before it is in brackets and may hold anything.
+                states.add(f.read().rpartition(")")[2].split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return states
+    return states
+
+
+_started = set[Server]()
+
+
+@atexit.register
+def _end() -> None:
+    for server in list(_started):
+        server.close()
+
+
+def _let_go() -> None:
+    """In the child of a fork: its copy of a guard's pipe would outlive the test."""
+    for server in _started:
+        guard, server._guard = server._guard, None  # noqa: SLF001
+        if guard is not None and guard.stdin is not None:
+            guard.stdin.close()
+            guard.returncode = 0  # Not its child, so nothing to wait for.
+    _started.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
