@@ -1,0 +1,551 @@
+"""A TCP proxy that does to connections what networks do: cut, freeze, delay, lose a reply.
+
+    with RedisServer(folder) as redis, Proxy("127.0.0.1", redis.port) as proxy:
+        fleet = interlock.connect(proxy.through(redis.url()), agent="ada")
+        proxy.drop_replies()     # the next request happens, and nobody hears of it
+
+It knows no protocol: a request is what one read from the client brings, a reply what one read
+from the server brings.  A small request that was sent at once is read at once on loopback.
+
+One thread touches the sockets.  A method returns when that thread has done what was asked, so
+that the next line of a test can rely on it.  A link is a client's connection and the one to the
+server that goes with it; each of its two flows is a queue of chunks with the moment at which
+each is due.
+
+What was held back reaches the server even when its client is gone.  Such a link lingers until
+the server has been silent for a while: gRPC drops a request whose connection is closed behind it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Self, TypeAlias
+
+from interlock.testing.servers.ports import HOST, Port, listener
+
+Verdict: TypeAlias = Literal["drop reply", "cut", "hold"] | None
+Direction: TypeAlias = Literal["both", "requests", "replies"]
+
+_CHUNK = 65536
+_ROOM = 1 << 20
+_BACKLOG = 128
+_QUIET = 0.5
+_PATIENCE = 10.0
+_RESET = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What went through so far: connections made and still open, and bytes."""
+
+    connections: int
+    open: int
+    requests: int
+    replies: int
+    held_requests: int
+    held_replies: int
+
+
+class _Flow:
+    """One direction of a link."""
+
+    def __init__(self) -> None:
+        self.queue: deque[tuple[float, bytes]] = deque()
+        self.size = 0
+        self.held = False
+        self.ended = False
+        self.passed_end = False
+
+    def add(self, due: float, data: bytes) -> None:
+        self.queue.append((due, data))
+        self.size += len(data)
+
+    def drain(self, sink: socket.socket, now: float) -> None:
+        """Send what is due, as far as the other side takes it."""
+        while self.queue and self.queue[0][0] <= now:
+            due, data = self.queue[0]
+            sent = sink.send(data)
+            self.size -= sent
+            if sent < len(data):
+                self.queue[0] = (due, data[sent:])
+            else:
+                self.queue.popleft()
+
+    def wait(self, now: float) -> float | None:
+        """How long until something is due."""
+        return max(0.0, self.queue[0][0] - now) if self.queue else None
+
+
+class _Link:
+    """One client, and the connection to the server on its behalf."""
+
+    def __init__(self, client: socket.socket, server: socket.socket | None) -> None:
+        self.client: socket.socket | None = client
+        self.server = server
+        self.connecting = server is not None
+        self.requests = _Flow()
+        self.replies = _Flow()
+        self.loses_reply = False
+        self.swallowed = server is None
+        self.lingers = False
+        self.quiet_at = 0.0
+
+
+class Proxy:
+    """Stands between clients and one server, on a free loopback port; see the module's text."""
+
+    def __init__(self, target_host: str, target_port: int) -> None:
+        self.target = (target_host, target_port)
+        self._port = Port()
+        self._selector = selectors.DefaultSelector()
+        self._links: list[_Link] = []
+        self._connections = 0
+        self._bytes = {"requests": 0, "replies": 0}
+        self._callback: Callable[[bytes], Verdict] | None = None
+        self._orders: deque[Callable[[], None]] = deque()
+        self._bell, self._ear = socket.socketpair()
+        self._listener: socket.socket | None = None
+        self._closed = False
+        self._failed: BaseException | None = None
+        self._drops_from: list[_Link] | None = None
+        self._set_well()
+        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._listen()
+        self._thread = threading.Thread(target=self._run, name=f"proxy-{self.port}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """Where clients connect; it stays the same until ``close``."""
+        return self._port.number
+
+    def through(self, url: str) -> str:
+        """The URL of the server, with the proxy in its place."""
+        host, port = self.target
+        return url.replace(f"{host}:{port}", f"{HOST}:{self.port}")
+
+    @property
+    def counts(self) -> Counts:
+        """What went through so far."""
+        found: list[Counts] = []
+        self._do(lambda: found.append(self._count()))
+        return found[0]
+
+    def cut(self) -> None:
+        """Reset all connections, and refuse new ones until ``heal``."""
+        self._do(self._deafen)
+        self._do(self._cut_links)
+
+    def cut_once(self) -> None:
+        """Reset all connections; new ones are welcome."""
+        self._do(self._cut_links)
+
+    def half_open(self) -> None:
+        """Swallow everything until ``heal``: connections stay and are made, and lead nowhere."""
+        self._nowhere = True
+        self._meet()
+
+    def delay(self, seconds: float, direction: Direction = "both") -> None:
+        """Let everything from now on arrive so much later."""
+        for flow in self._delays:
+            if direction in ("both", flow):
+                self._delays[flow] = seconds
+        self._meet()
+
+    def drop_replies(self, count: int = 1, connections: Literal["any", "open"] = "any") -> None:
+        """Let the next requests through, swallow the reply to each, and reset its connection.
+
+        ``open`` spares the connections that are made later.
+        """
+
+        def order() -> None:
+            self._drops_from = list(self._links) if connections == "open" else None
+            self._drops = count
+
+        self._do(order)
+
+    def hold_requests(self) -> None:
+        """Keep what clients send until ``release_requests``, even if they close or are cut off."""
+        self._holds_requests = True
+        self._meet()
+
+    def release_requests(self) -> None:
+        """Deliver what was held, late."""
+        self._do(self._release_requests)
+
+    def hold_replies(self) -> None:
+        """Keep what the server sends until ``release_replies``."""
+        self._holds_replies = True
+        self._meet()
+
+    def release_replies(self) -> None:
+        """Deliver what was held, late."""
+        self._holds_replies = False
+        self._meet()
+
+    def on_request(self, callback: Callable[[bytes], Verdict] | None) -> None:
+        """Ask the callback what shall happen to each request.
+
+        None lets it pass, "drop reply" as ``drop_replies``, "cut" resets the connection before
+        the server sees the request, and "hold" keeps it and what follows on its connection until
+        ``release_requests``.  The callback runs in the thread of the proxy; what it raises cuts
+        the connection, and is raised again by ``close``.
+        """
+        self._callback = callback
+        self._meet()
+
+    def heal(self) -> None:
+        """Let everything pass again, and deliver what was held.
+
+        Connections that lost bytes in the meantime are reset.
+        """
+
+        def order() -> None:
+            self._set_well()
+            self._release_requests()
+            for link in list(self._links):
+                if link.swallowed:
+                    self._reset(link)
+            if self._listener is None:
+                self._listen()
+
+        self._do(order)
+
+    def close(self) -> None:
+        """Reset all connections and end the thread."""
+        if self._closed:
+            return
+        self._do(self._end)
+        self._thread.join(_PATIENCE)
+        self._port.close()
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                for key, events in self._selector.select(self._prepare()):
+                    if key.fileobj is self._ear:
+                        self._obey()
+                    elif key.fileobj is self._listener:
+                        self._accept()
+                    elif isinstance(key.data, _Link):
+                        self._serve(key.data, key.fileobj, events)
+        finally:
+            self._deafen()
+            for link in list(self._links):
+                self._reset(link)
+            self._selector.close()
+            self._ear.close()
+            self._bell.close()
+
+    def _end(self) -> None:
+        self._closed = True
+
+    def _meet(self) -> None:
+        """Go on when the thread has seen what was set."""
+        self._do(lambda: None)
+
+    def _do(self, order: Callable[[], object]) -> None:
+        """Let the thread do it; return when it is done."""
+        if self._closed:
+            raise ValueError("the proxy is closed")
+        if threading.current_thread() is self._thread:  # A callback.
+            order()
+            return
+        done = threading.Event()
+        failed: list[BaseException] = []
+
+        def carry_out() -> None:
+            try:
+                order()
+            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+                failed.append(error)
+            done.set()
+
+        self._orders.append(carry_out)
+        self._bell.send(b"!")
+        if not done.wait(_PATIENCE):
+            raise TimeoutError("the proxy does not answer; does a callback of it wait?")
+        if failed:
+            raise failed[0]
+
+    def _obey(self) -> None:
+        self._ear.recv(_CHUNK)
+        while self._orders:
+            self._orders.popleft()()
+
+    def _set_well(self) -> None:
+        self._nowhere = False
+        self._holds_requests = False
+        self._holds_replies = False
+        self._delays = {"requests": 0.0, "replies": 0.0}
+        self._drops = 0
+
+    def _release_requests(self) -> None:
+        self._holds_requests = False
+        for link in self._links:
+            link.requests.held = False
+            link.quiet_at = time.monotonic() + _QUIET
+
+    def _count(self) -> Counts:
+        return Counts(
+            connections=self._connections,
+            open=sum(link.client is not None for link in self._links),
+            requests=self._bytes["requests"],
+            replies=self._bytes["replies"],
+            held_requests=sum(
+                link.requests.size for link in self._links if self._holds(link.requests, link)
+            ),
+            held_replies=sum(link.replies.size for link in self._links if self._holds_replies),
+        )
+
+    def _listen(self) -> None:
+        self._listener = listener(self.port)
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _deafen(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # Gone again before we came.
+            return
+        self._connections += 1
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = None
+        if not self._nowhere:
+            server = socket.socket()
+            server.setblocking(False)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            server.connect_ex(self.target)
+        self._links.append(_Link(client, server))
+
+    def _holds(self, flow: _Flow, link: _Link) -> bool:
+        if flow is link.requests:
+            return flow.held or self._holds_requests
+        return self._holds_replies
+
+    def _prepare(self) -> float | None:
+        """Ask for the events that matter; the time until something is due without any."""
+        waits: list[float] = []
+        for link in list(self._links):
+            now = time.monotonic()
+            self._settle(link, now)
+            if link in self._links:
+                waits += self._watch(link, now)
+        return min(waits, default=None)
+
+    def _settle(self, link: _Link, now: float) -> None:
+        """Pass on the ends of streams, and let go of links that are over."""
+        if self._nowhere or link.connecting:
+            return
+        if link.client is None:
+            over = not link.requests.queue and now >= link.quiet_at
+            if link.server is None or link.replies.ended or over:
+                self._drop(link)
+            return
+        for flow, sink in ((link.requests, link.server), (link.replies, link.client)):
+            waits = flow is link.requests and link.lingers and now < link.quiet_at
+            idle = flow.ended and not flow.queue and not self._holds(flow, link)
+            if idle and not waits and not flow.passed_end and sink is not None:
+                flow.passed_end = True
+                with suppress(OSError):
+                    sink.shutdown(socket.SHUT_WR)
+        if link.requests.passed_end and link.replies.passed_end:
+            self._drop(link)
+
+    def _watch(self, link: _Link, now: float) -> list[float]:
+        waits: list[float] = []
+        if link.quiet_at > now:
+            waits.append(link.quiet_at - now)
+        for own, source, sink in (
+            (link.client, link.requests, link.replies),
+            (link.server, link.replies, link.requests),
+        ):
+            if own is None:
+                continue
+            events = 0
+            if not source.ended and (source.size < _ROOM or self._holds(source, link)):
+                events |= selectors.EVENT_READ
+            if own is link.server and link.connecting:
+                events = selectors.EVENT_WRITE
+            elif not self._nowhere and not self._holds(sink, link):
+                wait = sink.wait(now)
+                if wait == 0.0:
+                    events |= selectors.EVENT_WRITE
+                elif wait is not None:
+                    waits.append(wait)
+            self._ask(own, link, events)
+        return waits
+
+    def _ask(self, own: socket.socket, link: _Link | None, events: int) -> None:
+        known = self._selector.get_map().get(own)
+        if known is None:
+            if events:
+                self._selector.register(own, events, link)
+        elif not events:
+            self._selector.unregister(own)
+        elif known.events != events:
+            self._selector.modify(own, events, link)
+
+    def _serve(self, link: _Link, own: object, events: int) -> None:
+        """Something happened at one of a link's sockets."""
+        if link not in self._links:  # Cut by what happened just before.
+            return
+        try:
+            if own is link.server and link.connecting:
+                self._connected(link)
+            else:
+                if events & selectors.EVENT_READ:
+                    self._read(link, own)
+                if events & selectors.EVENT_WRITE:
+                    self._write(link, own)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._break(link, own)
+
+    def _read(self, link: _Link, own: object) -> None:
+        if own is link.client and link.client is not None:
+            self._read_request(link, link.client.recv(_CHUNK))
+        elif own is link.server and link.server is not None:
+            self._read_reply(link, link.server.recv(_CHUNK))
+
+    def _write(self, link: _Link, own: object) -> None:
+        # Asked again: what was read just before may have changed it.
+        if self._nowhere:
+            return
+        now = time.monotonic()
+        if own is link.client and link.client is not None and not self._holds_replies:
+            link.replies.drain(link.client, now)
+        elif own is link.server and not self._holds(link.requests, link):
+            assert link.server is not None
+            link.requests.drain(link.server, now)
+            link.quiet_at = now + _QUIET
+
+    def _break(self, link: _Link, own: object) -> None:
+        """One side is gone; who is cut off from it does not hear of that."""
+        if own is link.client:
+            self._lose_client(link)
+        elif self._nowhere and link.server is not None:
+            self._discard(link.server)
+            link.server = None
+            link.swallowed = True
+        else:
+            self._reset(link)
+
+    def _connected(self, link: _Link) -> None:
+        assert link.server is not None
+        error = link.server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, "the server does not accept")
+        link.connecting = False
+
+    def _read_request(self, link: _Link, data: bytes) -> None:
+        self._bytes["requests"] += len(data)
+        if self._nowhere or link.server is None:
+            link.swallowed = True
+            link.requests.ended = link.requests.ended or not data
+            return
+        if not data:
+            link.requests.ended = True
+            return
+        verdict = self._judge(data)
+        if link not in self._links:  # The callback itself cut it.
+            return
+        if verdict == "cut":
+            self._reset(link)
+            return
+        if verdict == "hold":
+            link.requests.held = True
+        if verdict == "drop reply" or self._takes_drop(link):
+            link.loses_reply = True
+        link.lingers = link.lingers or self._holds(link.requests, link)
+        link.requests.add(time.monotonic() + self._delays["requests"], data)
+
+    def _judge(self, data: bytes) -> Verdict:
+        if self._callback is None:
+            return None
+        try:
+            return self._callback(data)
+        except BaseException as error:  # noqa: BLE001 - raised by close
+            self._failed = self._failed or error
+            return "cut"
+
+    def _takes_drop(self, link: _Link) -> bool:
+        if not self._drops or (self._drops_from is not None and link not in self._drops_from):
+            return False
+        self._drops -= 1
+        return True
+
+    def _read_reply(self, link: _Link, data: bytes) -> None:
+        self._bytes["replies"] += len(data)
+        link.quiet_at = time.monotonic() + _QUIET
+        if self._nowhere:
+            link.swallowed = True
+            link.replies.ended = link.replies.ended or not data
+        elif not data:
+            link.replies.ended = True
+        elif link.loses_reply and not link.requests.queue and link.client is not None:
+            self._discard(link.client)
+            link.client = None
+        elif link.client is not None:
+            link.replies.add(time.monotonic() + self._delays["replies"], data)
+
+    def _cut_links(self) -> None:
+        for link in list(self._links):
+            self._lose_client(link)
+
+    def _lose_client(self, link: _Link) -> None:
+        """The client is gone; what is under way from it arrives all the same."""
+        if link.client is None:
+            return
+        if self._nowhere or (link.requests.queue and link.server is not None):
+            self._discard(link.client)
+            link.client = None
+            link.swallowed = link.swallowed or self._nowhere
+        else:
+            self._reset(link)
+
+    def _reset(self, link: _Link) -> None:
+        for own in (link.client, link.server):
+            if own is not None:
+                self._discard(own)
+        self._links.remove(link)
+
+    def _discard(self, own: socket.socket) -> None:
+        self._ask(own, None, 0)
+        with suppress(OSError):
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        own.close()
+
+    def _drop(self, link: _Link) -> None:
+        """Close a link that is over, in peace."""
+        for own in (link.client, link.server):
+            if own is not None:
+                self._ask(own, link, 0)
+                own.close()
+        self._links.remove(link)
