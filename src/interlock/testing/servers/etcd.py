@@ -12,7 +12,15 @@ from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode
 
 from interlock.testing.servers.ports import HOST
-from interlock.testing.servers.process import PortTaken, Server, ServerTrouble, Tls, find, until
+from interlock.testing.servers.process import (
+    PROBE,
+    PortTaken,
+    Server,
+    ServerTrouble,
+    Tls,
+    find,
+    until,
+)
 from interlock.testing.servers.tls import context
 
 _TIMEOUT = 5.0
@@ -128,7 +136,7 @@ class EtcdServer(Server):
 
     def _answers(self) -> bool:
         try:
-            return bool(json.loads(self._http("GET", "/health"))["health"] == "true")
+            return bool(json.loads(self._http("GET", "/health", timeout=PROBE))["health"] == "true")
         except (OSError, http.client.HTTPException, ServerTrouble):  # Not there, or no leader.
             return False
 
@@ -138,12 +146,13 @@ class EtcdServer(Server):
         path: str,
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout: float = _TIMEOUT,
     ) -> bytes:
         connection = (
-            http.client.HTTPConnection(HOST, self.port, timeout=_TIMEOUT)
+            http.client.HTTPConnection(HOST, self.port, timeout=timeout)
             if self.tls is None
             else http.client.HTTPSConnection(
-                HOST, self.port, timeout=_TIMEOUT, context=context(self.tls)
+                HOST, self.port, timeout=timeout, context=context(self.tls)
             )
         )
         try:

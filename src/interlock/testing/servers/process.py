@@ -27,6 +27,7 @@ _START = 30.0
 _STOP = 5.0
 _SIGNAL = 10.0
 _POLL = 0.005
+PROBE = 0.5  # A stranger on the port may take the question and never answer.
 _TRIES = 10
 _TAIL = 4000
 
@@ -107,19 +108,17 @@ class Server:
 
     def start(self) -> Self:
         """Start it, on a free port the first time, and wait until it answers."""
+        give_up = self.kill if self._ports else self.close
         tries = 1 if self._ports else _TRIES
         while True:
             tries -= 1
             try:
                 self.launch()
                 self.wait()
-            except PortTaken:
-                if not tries:
+            except BaseException as error:
+                give_up()
+                if not tries or not isinstance(error, PortTaken):
                     raise
-                self.close()
-            except BaseException:
-                self.kill()
-                raise
             else:
                 return self
 

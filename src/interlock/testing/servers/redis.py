@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
 from interlock.testing.servers.ports import HOST
-from interlock.testing.servers.process import Server, Tls, find, until
+from interlock.testing.servers.process import PROBE, Server, Tls, find, until
 from interlock.testing.servers.tls import context
 
 Reply: TypeAlias = "int | str | list[Reply] | None"
@@ -128,7 +128,7 @@ class RedisServer(Server):
         try:
             # A stranger on the same port would answer too.
             return (
-                self.command("PING") == "PONG"
+                self.command("PING", timeout=PROBE) == "PONG"
                 and int(self.info("server")["process_id"]) == self.pid
             )
         except (OSError, EOFError, RedisError):  # Not there yet, or still loading.
