@@ -19,12 +19,12 @@ from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
+from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.driving import Op, drive_async
 from interlock.store import Store
 
 C = TypeVar("C", bound=Calls)
@@ -154,6 +154,11 @@ class Fleet(_Noun[FleetCalls]):
     def store(self) -> Store:
         """The store that we are connected to."""
         return self.calls.desk.store
+
+    @property
+    def trouble(self) -> str:
+        """Why the store does not answer at the moment, and since when; empty while it does."""
+        return self.calls.desk.store.trouble
 
     def lock(
         self,

@@ -23,10 +23,10 @@ event loops.  Both work on one and the same store object.
 
 Revisions are integers that strictly increase with each commit.  Liveness keys are those under
 ``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
-the engine's own clock.  The end of a liveness key, lapsed or deleted, is no change that a watch
-would see, nor is the deletion of a key that is not there.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp of an item
-names the last *recorded* write.
-A signal wakes the watchers of a key without storing anything under it.
+the engine's own clock.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp
+of an item names the last *recorded* write.  A signal wakes the watchers of a key without storing
+anything under it.  The end of a liveness key, lapsed or deleted, is no change that a watch would
+see, nor is the deletion of a key that is not there.
 
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
 (``gc=False``): with many commits in flight that is a tenth of the time.
@@ -145,12 +145,6 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
         """The keys that every answer brings back."""
         own = () if self.quiet else (LOG + self.id,)
         return (*own, *(check.key for check in self.checks), *self.reads)
-
-    @property
-    def operations(self) -> int:
-        """How many it has of all kinds; an engine takes so many in one transaction."""
-        lists = (self.checks, self.puts, self.deletes, self.reads, self.signals)
-        return sum(len(each) for each in lists)
 
 
 def covers(scope: str, key: str) -> bool:

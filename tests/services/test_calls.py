@@ -118,8 +118,8 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
-    from interlock.services.calls import Desk, LockCalls
     from interlock.driving import drive
+    from interlock.services.calls import Desk, LockCalls
 
     desk = Desk(stage.store, None, "", None)
     with pytest.raises(BadInput, match="who are you"):

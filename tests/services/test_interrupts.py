@@ -11,8 +11,8 @@ import pytest
 
 from interlock import aio
 from interlock.core.lock import Busy
-from interlock.services.held import Terms, take
 from interlock.driving import Op
+from interlock.services.held import Terms, take
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

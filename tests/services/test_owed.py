@@ -16,8 +16,8 @@ import pytest
 import interlock
 from interlock import aio
 from interlock.core.lock import Acquired, Proof
-from interlock.errors import InterlockError, StoreBusy
 from interlock.driving import Op, Step
+from interlock.errors import InterlockError, StoreBusy
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage

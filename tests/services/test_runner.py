@@ -7,9 +7,9 @@ import pytest
 from interlock.core import codec
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry, decode
+from interlock.driving import Op, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.services.runner import ATTEMPTS, TRACE, Deciding, Done, Who
-from interlock.driving import Op, Step
 from interlock.services.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit

@@ -6,8 +6,8 @@ from interlock.core import keys
 from interlock.core.lock import Acquired, Busy, Reclaimed
 from interlock.core.log import Entry, decode
 from interlock.core.session import Lapsed, Left, Renewed
-from interlock.errors import Lapsed as LapsedError
 from interlock.driving import Step
+from interlock.errors import Lapsed as LapsedError
 from interlock.services.steps import Read
 from interlock.store import Log, Range
 from interlock.testing.audit import audit

@@ -6,13 +6,13 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from interlock.core import keys, words
 from interlock.core import lock as locks
 from interlock.core import session as sessions
 from interlock.core.decision import Write
 from interlock.core.log import Line
+from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks, Seat, Shown
@@ -20,10 +20,10 @@ from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.record import Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
-from interlock.driving import Op
+from interlock.services.steps import Upkeep
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
-from interlock.store import LocalStore, Resync, Store
+from interlock.store import Resync, Store
 
 GRANT_TTL = 900.0
 
@@ -255,8 +255,7 @@ class FleetCalls(Calls):
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
         done = yield from Maintenance(self.desk.runner).run(self.desk.seat.who)
-        if self.desk.runner.capabilities.local:
-            cast("LocalStore", self.desk.store).sweep()
+        yield Upkeep("sweep")
         return done
 
     def why(self, thing: str) -> Op[Why]:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from interlock.core import keys, words
 from interlock.core import lock as core
 from interlock.core.decision import Write
+from interlock.driving import Op
 from interlock.errors import Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk, LockCalls
 from interlock.services.keeper import Lease
-from interlock.driving import Op
 
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
@@ -153,7 +153,8 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
     if not isinstance(outcome, core.Granted):
         raise Unavailable(_no(outcome), outcome)
     times: dict[str, float] | None = None
-    if clock.monotonic() - sent > WAITED:
+    waited = clock.monotonic() - sent > WAITED
+    if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
             times = yield from desk.locks.lifetimes(name, outcome.grant)

@@ -13,7 +13,7 @@ look: a second at the head of the queue, five seconds at its end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -22,21 +22,22 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core import lock as core
 from interlock.core.decision import Decision
+from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import states
-from interlock.services.runner import Deciding, Done, Reading, Runner, Who
-from interlock.driving import Op
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
 Settled: TypeAlias = core.Acquired | core.Reclaimed | core.Busy | core.Gone
+Found: TypeAlias = core.Acquired | core.Reclaimed | core.Waiting | core.Gone
 
 _WAITERS_AT_ONCE = 16
+_KEYS_AT_ONCE = 100
 _BEHIND_EACH_OTHER = 0.02
 _NAP = 1.0
 _LONGEST_NAP = 5.0
-_ALIVE = Item("", b"", 0, 0)
 
 
 class Seat(Struct, frozen=True, kw_only=True):
@@ -145,11 +146,14 @@ class Locks:
         caller = core.Caller(lock=name, agent=who.agent, session=who.session, token=token)
 
         def deciding() -> Deciding[core.ReleaseOutcome]:
-            lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
-            live = yield from self.liveness(lock, caller)
-            return core.release(lock, caller, live, self._runner.clock.wall())
+            lock = states.lock((yield (key,))[key], base)
+            live = yield from heirs(lock, caller)
+            return core.release(lock, caller, live.keys(), self._runner.clock.wall())
 
-        done: Done[core.ReleaseOutcome] = yield from self._runner.change(deciding, who)
+        key = keys.lock(name)
+        done: Done[core.ReleaseOutcome] = yield from self._runner.change(
+            deciding, who, self._runner.recall(key), urgent=True
+        )
         return done.outcome
 
     def heartbeat(
@@ -159,18 +163,21 @@ class Locks:
         base = yield from self._runner.base()
         caller = core.Caller(lock=name, agent=who.agent, session=who.session, token=token)
 
+        held: core.Lock | None = None
+
         def deciding() -> Deciding[core.BeatOutcome]:
-            lock = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
-            live = yield from self.liveness(lock, caller)
+            nonlocal held
+            held = states.lock((yield (keys.lock(name),))[keys.lock(name)], base)
+            live = yield from own_liveness(held, caller)
             ttl = session_ttl
-            if lock is not None and lock.grant.ttl is None:
-                ttl = yield from _session_ttl(lock.grant.session, session_ttl)
-            return core.beat(lock, caller, live, ttl)
+            if held is not None and held.grant.ttl is None:
+                ttl = yield from _session_ttl(held.grant.session, session_ttl)
+            return core.beat(held, caller, live.keys(), ttl)
 
         done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
-        if isinstance(done.outcome, core.Extended):
-            times = yield from self.lifetimes(name, done.outcome.grant)
-            return replace(done.outcome, expires_in=min(times.values(), default=0.0))
+        if isinstance(done.outcome, core.Extended) and held is not None and held.grant.max_hold:
+            live: Snapshot = yield Read(*held.grant.live, times=True)
+            return replace(done.outcome, expires_in=_expires_in(live.items) or 0.0)
         return done.outcome
 
     def show(self, name: str) -> Op[Shown]:
@@ -180,19 +187,20 @@ class Locks:
         lock = states.lock(snapshot[keys.lock(name)], base)
         if lock is None:
             return Shown(lock=name, state="free")
-        live: Snapshot = yield Read(*lock.grant.live)
-        return _shown(name, lock, live)
+        live: Snapshot = yield Read(*lock.grant.live, times=True)
+        return _shown(name, lock, live.items)
 
     def list(self) -> Op[tuple[Shown, ...]]:
         """All locks that are held, by name."""
         base = yield from self._runner.base()
-        found: list[Shown] = []
+        locks: dict[str, core.Lock] = {}
         for item in (yield from every(keys.LOCKS)):
             lock = states.lock(item, base)
             if lock is not None:
-                live: Snapshot = yield Read(*lock.grant.live)
-                found.append(_shown(keys.name(item.key.removeprefix(keys.LOCKS)), lock, live))
-        return tuple(found)
+                locks[keys.name(item.key.removeprefix(keys.LOCKS))] = lock
+        wanted = (key for lock in locks.values() for key in lock.grant.live)
+        live = yield from looked_up(wanted, times=True)
+        return tuple(_shown(name, lock, live) for name, lock in locks.items())
 
     def check(self, proof: core.Proof) -> Op[bool]:
         """Whether the grant of a proof is still the one that holds."""
@@ -201,16 +209,16 @@ class Locks:
         if lock is None:
             return False
         live: Snapshot = yield Read(*lock.grant.live)
-        return core.proves(lock, proof, _present(live.items))
+        return core.proves(lock, proof, _present(live.items).keys())
 
     def lifetimes(self, name: str, grant: str) -> Op[dict[str, float]]:
-        """How long each liveness key of a grant lives from now on; empty if it is not ours."""
-        snapshot: Snapshot = yield Read(keys.lock(name))
-        lock = states.lock(snapshot[keys.lock(name)], 0)
+        """How long the grant's own liveness keys live from now on; empty if it is not ours."""
+        key, own = keys.lock(name), (keys.live(grant), keys.limit(grant))
+        snapshot: Snapshot = yield Read(key, *own, times=True)
+        lock = states.lock(snapshot[key], 0)
         if lock is None or lock.grant.id != grant:
             return {}
-        live: Snapshot = yield Read(*lock.grant.live)
-        return {key: item.expires_in or 0.0 for key, item in live.items.items() if item}
+        return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
     def _acquire(
         self,
@@ -232,24 +240,25 @@ class Locks:
                 if not (yield from _holds(proof)):
                     return Decision(outcome=core.Fenced(lock=proof.lock))
             lock = states.lock(snapshot.items[refs[0]], base)
-            live = yield from self.liveness(lock)
-            call = command
-            if lock is not None and command.token is not None and core.alive(lock.grant, live):
+            found = yield from liveness(lock)
+            live, call = found.keys(), command
+            alive = lock is not None and core.alive(lock.grant, live)
+            left.clear()
+            left.update(found if alive else {})
+            if lock is not None and command.token is not None and alive:
                 # What may be extended is the holder's session, by its own ttl and not by ours.
                 ttl = yield from _session_ttl(lock.grant.session, command.session_ttl)
                 call = replace(command, session_ttl=ttl)
             return core.acquire(lock, call, live, runner.clock.wall())
 
-        guess: dict[str, Item | None] = {}
-        if not runner.capabilities.local:
-            guess = {refs[0]: None, keys.live(seat.who.session): _ALIVE}
-        done = yield from runner.change(deciding, seat.who, guess)
+        left: dict[str, Item] = {}
+        done = yield from runner.change(deciding, seat.who, {refs[0]: None})
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):
             until = (deadline or 0.0, done.revision or 0)
             return (yield from self._wait(seat, command, base, until, given))
         if isinstance(outcome, core.Busy):
-            return (yield from self._timed(outcome))
+            return (yield from self._timed(outcome, left))
         return _stamped(outcome, base, done.revision)
 
     def _wait(
@@ -267,9 +276,9 @@ class Locks:
         watch = yield Open(keys.wake(command.grant), revision)
         try:
             while True:
-                nap = yield from self._look_at(command, base)
+                found, nap = yield from self._look_at(command, base)
                 if nap is None:
-                    found = yield from self._decide(core.look, seat, *mine, base)
+                    found = found or (yield from self._decide(core.look, seat, *mine, base))
                     if not isinstance(found, core.Waiting):
                         return (yield from self._confirm(seat, command, found, given))
                     continue
@@ -281,24 +290,33 @@ class Locks:
         finally:
             watch.close()
 
-    def _look_at(self, command: core.Acquire, base: int) -> Op[float | None]:
-        """How long we may sleep; None if there is something to decide.
+    def _look_at(self, command: core.Acquire, base: int) -> Op[tuple[Found | None, float | None]]:
+        """The grant if it is ours by now, else how long we may sleep.
 
-        That is a free or stale lock, our turn, or a turn that came and went while we were away.
+        Neither if there is something to decide: a free or stale lock, or a turn that came and
+        went while we were away.
         """
-        snapshot: Snapshot = yield Read(keys.lock(command.lock))
-        lock = states.lock(snapshot[keys.lock(command.lock)], base)
+        key = keys.lock(command.lock)
+        own = keys.live(command.session if command.ttl is None else command.grant)
+        mine = (own,) if command.max_hold is None else (own, keys.limit(command.grant))
+        snapshot: Snapshot = yield Read(key, *mine)
+        lock = states.lock(snapshot[key], base)
         if lock is None:
-            return None
+            return None, None
+        if lock.grant.id == command.grant:
+            if not core.alive(lock.grant, _present(snapshot.items).keys()):
+                return None, None
+            self._runner.remember(snapshot[key])
+            return core.granted(command.lock, lock.grant), None
         place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), None)
         if place is None:
-            return None
-        live: Snapshot = yield Read(*lock.grant.live)
-        left = _expires_in(live.items)
-        if left is None:
-            return None
-        lapse = left + place * _BEHIND_EACH_OTHER + 0.001
-        return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
+            return None, None
+        live: Snapshot = yield Read(*lock.grant.live, times=True)
+        if not core.alive(lock.grant, _present(live.items).keys()):
+            return None, None
+        soonest = max(_expires_in(live.items) or 0.0, self._runner.capabilities.grain / 4)
+        lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
+        return None, min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
     def _decide(
         self, decide: Callable[..., Decision[T]], seat: Seat, name: str, grant: str, base: int
@@ -306,8 +324,8 @@ class Locks:
         def deciding() -> Deciding[T]:
             key = keys.lock(name)
             lock = states.lock((yield (key,))[key], base)
-            live = yield from self.liveness(lock)
-            return decide(lock, name, grant, live, self._runner.clock.wall())
+            live = yield from liveness(lock)
+            return decide(lock, name, grant, live.keys(), self._runner.clock.wall())
 
         done = yield from self._runner.change(deciding, seat.who)
         return _stamped(done.outcome, base, done.revision)
@@ -324,7 +342,7 @@ class Locks:
         One commit stretches its short ttl as asked, or gives it back.
         """
         if isinstance(outcome, core.Busy):
-            return (yield from self._timed(outcome))
+            return (yield from self._timed(outcome, {}))
         if isinstance(outcome, core.Gone):
             return outcome
         if command.ttl is None and not given:
@@ -337,14 +355,17 @@ class Locks:
         def deciding() -> Deciding[core.BeatOutcome | core.ReleaseOutcome]:
             key = keys.lock(command.lock)
             lock = states.lock((yield (key,))[key], base)
-            live = yield from self.liveness(lock, caller)
             for proof in given:
                 if not (yield from _holds(proof)):
-                    back = core.release(lock, caller, live, self._runner.clock.wall())
+                    live = yield from heirs(lock, caller)
+                    back = core.release(lock, caller, live.keys(), self._runner.clock.wall())
                     return replace(back, outcome=core.Fenced(lock=proof.lock))
-            return core.beat(lock, caller, live, command.session_ttl)
+            live = yield from own_liveness(lock, caller)
+            return core.beat(lock, caller, live.keys(), command.session_ttl)
 
-        done = yield from self._runner.change(deciding, seat.who)
+        guess = self._runner.recall(keys.lock(command.lock))
+        self._runner.remember(guess.get(keys.lock(command.lock)))
+        done = yield from self._runner.change(deciding, seat.who, guess)
         if isinstance(done.outcome, core.Extended):
             left = _least(done.outcome.expires_in, command.max_hold)
             return replace(outcome, expires_in=left)
@@ -352,10 +373,13 @@ class Locks:
             return done.outcome
         return core.Gone(lock=command.lock)
 
-    def _timed(self, outcome: core.Busy) -> Op[core.Busy]:
+    def _timed(self, outcome: core.Busy, live: Mapping[str, Item]) -> Op[core.Busy]:
         """A busy answer also says how long its holder lives at least."""
-        shown = yield from self.show(outcome.lock)
-        return replace(outcome, expires_in=shown.expires_in)
+        left = _expires_in(live)
+        if left is None:
+            shown = yield from self.show(outcome.lock)
+            left = shown.expires_in
+        return replace(outcome, expires_in=left)
 
     def _take_back(self, seat: Seat, name: str, grant: str) -> Op[None]:
         """Leave the queue, or release."""
@@ -364,23 +388,54 @@ class Locks:
         if isinstance(outcome, core.Granted):
             yield from self.release(seat.who, name, token=outcome.token)
 
-    def liveness(
-        self, lock: core.Lock | None, caller: core.Caller | None = None
-    ) -> Reading[frozenset[str]]:
-        """What a decision may depend on: the holder's liveness, and waiters' up to a live one."""
-        if lock is None:
-            return frozenset()
-        refs = lock.grant.live
-        if caller is not None and not core.carried(lock.grant, caller):
-            refs = (*refs, keys.refused(lock.grant.id))
-        live = _present((yield refs).items)
-        ends = caller is not None or not core.alive(lock.grant, live)
-        for start in range(0, len(lock.waiters) if ends else 0, _WAITERS_AT_ONCE):
-            some = lock.waiters[start : start + _WAITERS_AT_ONCE]
-            live |= _present((yield tuple({waiter.live for waiter in some})).items)
-            if core.next_alive(lock, live):
-                break
-        return live
+
+def liveness(lock: core.Lock | None) -> Reading[dict[str, Item]]:
+    """The holder's liveness; and if it is gone, who would be next."""
+    if lock is None:
+        return {}
+    live = _present((yield lock.grant.live).items)
+    if not core.alive(lock.grant, live.keys()):
+        live |= yield from _next_alive(lock)
+    return live
+
+
+def heirs(lock: core.Lock | None, caller: core.Caller) -> Reading[dict[str, Item]]:
+    """For a release: who would be next, or whether a refusal was recorded not long ago."""
+    if lock is None:
+        return {}
+    if core.carried(lock.grant, caller):
+        return (yield from _next_alive(lock))
+    return _present((yield (keys.refused(lock.grant.id),)).items)
+
+
+def own_liveness(lock: core.Lock | None, caller: core.Caller) -> Reading[dict[str, Item]]:
+    """For a renewal: the caller's liveness, or whether a refusal was recorded not long ago."""
+    if lock is None:
+        return {}
+    carried = core.carried(lock.grant, caller)
+    refs = lock.grant.live if carried else (keys.refused(lock.grant.id),)
+    return _present((yield refs).items)
+
+
+def _next_alive(lock: core.Lock) -> Reading[dict[str, Item]]:
+    """The liveness of the first waiter that lives: the dead before it stay dead, unchecked."""
+    for start in range(0, len(lock.waiters), _WAITERS_AT_ONCE):
+        some = lock.waiters[start : start + _WAITERS_AT_ONCE]
+        live = _present((yield Glance(dict.fromkeys(waiter.live for waiter in some))).items)
+        first = core.next_alive(lock, live.keys())
+        if first is not None:
+            return _present((yield (first.live,)).items)
+    return {}
+
+
+def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
+    """Many keys, in portions: one round trip for each."""
+    keys_ = list(dict.fromkeys(wanted))
+    found: dict[str, Item | None] = {}
+    for start in range(0, len(keys_), _KEYS_AT_ONCE):
+        snapshot: Snapshot = yield Read(*keys_[start : start + _KEYS_AT_ONCE], times=times)
+        found.update(snapshot.items)
+    return found
 
 
 def every(prefix: str) -> Op[list[Item]]:
@@ -399,10 +454,10 @@ def every(prefix: str) -> Op[list[Item]]:
 def _holds(proof: core.Proof) -> Reading[bool]:
     key = keys.lock(proof.lock)
     lock = states.lock((yield (key,))[key], 0)
-    live: frozenset[str] = frozenset()
+    live: dict[str, Item] = {}
     if lock is not None:
         live = _present((yield lock.grant.live).items)
-    return core.proves(lock, proof, live)
+    return core.proves(lock, proof, live.keys())
 
 
 def _session_ttl(session: str, otherwise: float) -> Reading[float]:
@@ -423,21 +478,23 @@ def _least(*seconds: float | None) -> float | None:
     return min((span for span in seconds if span), default=None)
 
 
-def _present(items: Mapping[str, Item | None]) -> frozenset[str]:
-    return frozenset(key for key, item in items.items() if item is not None)
+def _present(items: Mapping[str, Item | None]) -> dict[str, Item]:
+    return {key: item for key, item in items.items() if item is not None}
 
 
 def _expires_in(items: Mapping[str, Item | None]) -> float | None:
     """The least time left; None if one of them is gone."""
     times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
-    return min(times) or None
+    return min(times, default=0.0) or None
 
 
-def _shown(name: str, lock: core.Lock, live: Snapshot) -> Shown:
-    left = _expires_in(live.items)
+def _shown(name: str, lock: core.Lock, live: Mapping[str, Item | None]) -> Shown:
+    own = {key: live[key] for key in lock.grant.live}
+    alive = all(item is not None for item in own.values())
+    left = _expires_in(own)
     return Shown(
         lock=name,
-        state="stale" if left is None else "held",
+        state="held" if alive else "stale",
         holder=lock.grant.agent,
         token=lock.grant.token,
         since=lock.grant.since,

@@ -10,12 +10,11 @@ from interlock.core import keys
 from interlock.core import lock as locks
 from interlock.core import session as sessions
 from interlock.core.decision import Decision
-from interlock.services import states
-from interlock.services.lock import Locks, every
-from interlock.services.runner import Deciding, Runner, Who
 from interlock.driving import Op
-from interlock.services.steps import Read
-from interlock.store import Item, Snapshot
+from interlock.services import states
+from interlock.services.lock import every, liveness, looked_up
+from interlock.services.runner import Deciding, Runner, Who
+from interlock.store import Item
 
 BOUND = 1000
 
@@ -48,17 +47,16 @@ class Maintenance:
 
     def _stale(self, base: int) -> Op[list[Item]]:
         """Locks whose grant and sessions whose liveness is gone."""
-        found: list[Item] = []
+        lives: list[tuple[Item, tuple[str, ...]]] = []
         for item in (yield from every(keys.LOCKS)):
             lock = states.readable_lock(item, base)
-            live: Snapshot = yield Read(*(lock.grant.live if lock else ()))
-            if any(alive is None for alive in live.items.values()):
-                found.append(item)
-        for item in (yield from every(keys.SESSIONS)):
-            key = keys.live(item.key.removeprefix(keys.SESSIONS))
-            if (yield Read(key)).items[key] is None:
-                found.append(item)
-        return found
+            lives.append((item, lock.grant.live if lock else ()))
+        lives += [
+            (item, (keys.live(item.key.removeprefix(keys.SESSIONS)),))
+            for item in (yield from every(keys.SESSIONS))
+        ]
+        live = yield from looked_up(key for _, wanted in lives for key in wanted)
+        return [item for item, wanted in lives if any(live[key] is None for key in wanted)]
 
     def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
         if item.key.startswith(keys.LOCKS):
@@ -69,9 +67,9 @@ class Maintenance:
         lock = states.lock((yield (key,))[key], base)
         if lock is None:
             return Decision(outcome="gone")
-        live = yield from Locks(self._runner).liveness(lock)
+        live = yield from liveness(lock)
         name = keys.name(key.removeprefix(keys.LOCKS))
-        return locks.reclaim(lock, name, live, self._runner.clock.wall())
+        return locks.reclaim(lock, name, live.keys(), self._runner.clock.wall())
 
     def _session(self, key: str) -> Deciding[str]:
         live = keys.live(key.removeprefix(keys.SESSIONS))

@@ -6,8 +6,8 @@ import msgspec
 
 from interlock.core import codec
 from interlock.core.log import Entry, Line, decode
-from interlock.errors import StoreDamaged
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.steps import Open, Read, Take
 from interlock.store import LOG, Item, Log, Resync
 

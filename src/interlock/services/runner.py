@@ -3,8 +3,13 @@
 A deciding is a generator that yields the refs it needs and returns a Decision.  On a local engine
 it runs inside one transaction and cannot conflict.  Elsewhere what it read becomes the checks of
 the commit, and a conflict brings back the fresh items, so that the next attempt needs no further
-read.  With a guess (say, that the lock is free) the first attempt needs no read at all: one round
-trip when uncontended.
+read.  What it only glanced at is not checked.
+
+Round trips are what an engine across a network costs, so the loop reads as little as it can:
+    guess  what the caller believes (the lock is free; the lock is as we left it): no read at all
+    hope   a liveness key that was not asked for yet is taken for alive, which it nearly always is
+Both are checked by the commit, so a wrong one costs a conflict, which brings the truth along.  A
+decision that changes nothing is not checked by anything: it stands only on what was really read.
 
 Every attempt has a fresh transaction id.  If its outcome is unknown, the runner takes the place of
 the entry in the log with a void: if that succeeds the commit never happened and never can, and
@@ -26,9 +31,9 @@ from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Decision
 from interlock.core.log import Entry
-from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
-from interlock.services.chain import Chain, Draft
 from interlock.driving import Op, Pause
+from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, TooLarge
+from interlock.services.chain import Chain, Draft
 from interlock.services.steps import Commit, Read, Transact
 from interlock.store import (
     LIVE,
@@ -52,8 +57,14 @@ Reading: TypeAlias = Generator[tuple[Ref, ...], Snapshot, T]
 """Yields the refs that it needs, gets them as one snapshot, and returns what it made of them."""
 Deciding: TypeAlias = Reading[Decision[T]]
 
-ATTEMPTS = 64
+ATTEMPTS = 1000
+PATIENCE = 10.0
+"""Seconds for a change to get through between others that change the same thing."""
+URGENT_ATTEMPTS = 8
 SETTLE_ATTEMPTS = 8
+SETTLE_PATIENCE = 20.0
+MEMORY = 512
+_ALIVE = Item("", b"", 0, 0)
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
 
@@ -73,11 +84,21 @@ class Done(Struct, Generic[T], frozen=True, gc=False):
     revision: int | None
 
 
+class Glance(tuple[Ref, ...]):
+    """Refs that a deciding looks at without relying on them: the commit does not check them.
+
+    Right for what cannot become wrong, such as a liveness key that is gone: it never comes back.
+    """
+
+    __slots__ = ()
+
+
 class Attempt(Struct, frozen=True, gc=False):
-    """A decision with everything it saw."""
+    """A decision with everything that it relies on, and what of that was only hoped for."""
 
     decision: Decision[Any]
     seen: Mapping[str, Item | None]
+    hoped: tuple[str, ...] = ()
 
 
 class Runner:
@@ -95,6 +116,7 @@ class Runner:
         self._randomness = randomness or pooled
         self.chain = Chain(self.new_id("wtr"))
         self._base: int | None = None
+        self._memory: dict[str, Item] = {}
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
@@ -113,13 +135,31 @@ class Runner:
         deciding: Callable[[], Deciding[T]],
         who: Who,
         guess: Mapping[str, Item | None] | None = None,
+        *,
+        urgent: bool = False,
     ) -> Op[Done[T]]:
-        """Carry a decision through; returns when it stands, durably."""
+        """Carry a decision through; returns when it stands, durably.
+
+        What is ``urgent`` (others wait for it) hardly steps back when it meets others.
+        """
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
             who = Who(who.agent, who.session, trace)
         if self.capabilities.local:
             return (yield from self._inside(deciding, who))
-        return (yield from self._optimistic(deciding, who, dict(guess or {})))
+        return (yield from self._optimistic(deciding, who, dict(guess or {}), urgent=urgent))
+
+    def remember(self, item: Item | None) -> None:
+        """Keep an item as we know it for a later guess; the oldest are forgotten."""
+        if item is not None:
+            self._memory.pop(item.key, None)
+            self._memory[item.key] = item
+            if len(self._memory) > MEMORY:
+                del self._memory[next(iter(self._memory))]
+
+    def recall(self, key: str) -> dict[str, Item | None]:
+        """A guess: what stood there when we last knew."""
+        item = self._memory.pop(key, None)
+        return {} if item is None else {key: item}
 
     def _inside(self, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
         """One transaction of a local engine."""
@@ -148,23 +188,40 @@ class Runner:
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
-        self, deciding: Callable[[], Deciding[T]], who: Who, known: dict[str, Item | None]
+        self,
+        deciding: Callable[[], Deciding[T]],
+        who: Who,
+        known: dict[str, Item | None],
+        *,
+        urgent: bool,
     ) -> Op[Done[T]]:
         """Read, decide, commit what was checked; start over with the fresh items on conflict."""
-        guessed = bool(known)
+        ends = self.clock.monotonic() + PATIENCE
+        guessed, hopeful = bool(known), True
         for number in range(ATTEMPTS):
-            attempt = yield from _decide(deciding(), known)
-            if not attempt.decision.changes:
+            try:
+                attempt = yield from _decide(deciding(), known, hopeful=hopeful)
+            except InterlockError:
                 if not guessed:
+                    raise
+                known, guessed = {}, False  # a guess may be wrong: look before you complain
+                continue
+            if not attempt.decision.changes:
+                if not guessed and not attempt.hoped:
                     return Done(attempt.decision.outcome, None)
-                known, guessed = {}, False  # nothing would prove the guess: look
+                known, guessed, hopeful = {} if guessed else known, False, False
                 continue
             answer = yield from self._commit(self.draft(attempt, who, checked=True))
             if isinstance(answer, Committed):
+                for put in attempt.decision.puts:
+                    self.remember(answer.items.get(put.key) if put.ttl is None else None)
                 return Done(attempt.decision.outcome, answer.revision)
             known, guessed = {} if answer is None else dict(answer.items), False
-            if number:
-                yield Pause(self._jitter(number))
+            hopeful = all(known.get(key) is not None for key in attempt.hoped)
+            if self.clock.monotonic() > ends:
+                break
+            if number > (URGENT_ATTEMPTS if urgent else 0):
+                yield Pause(self._jitter(number if not urgent else 1))
         raise StoreBusy("too many others change the same thing; try again")
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
@@ -193,13 +250,18 @@ class Runner:
         """
         if draft.txn.quiet:
             return None
+        ends = self.clock.monotonic() + SETTLE_PATIENCE
         interrupt: BaseException | None = None
         for number in range(SETTLE_ATTEMPTS):
             try:
                 answer: Committed | Conflict = yield Commit(void(draft.txn.id))
             except OutcomeUnknown:
+                if self.clock.monotonic() > ends:
+                    break
                 interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
+            except StoreAway:
+                break
             except (Exception, GeneratorExit):
                 self.chain.give_back(draft)
                 raise
@@ -244,6 +306,12 @@ class Runner:
         checks: tuple[Check, ...] = ()
         if checked:
             checks = tuple(_check(key, item) for key, item in attempt.seen.items())
+        lists = (checks, puts, decision.deletes, decision.signals)
+        if (operations := sum(map(len, lists))) > self.capabilities.max_operations:
+            raise TooLarge(
+                f"this takes {operations} operations in one transaction;"
+                f" this store takes {self.capabilities.max_operations}"
+            )
         if decision.quiet:
             return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True), ())
         after = self.chain.take()
@@ -330,30 +398,49 @@ class Inside:
 
 
 def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
+    """Decide inside a transaction: everything can be read, and nothing changes meanwhile."""
     seen: dict[str, Item | None] = {}
     try:
         refs = next(deciding)
         while True:
             snapshot = view.read(*refs)
-            seen.update(snapshot.items)
+            if type(refs) is not Glance:
+                seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
         return Attempt(done.value, seen)
 
 
-def _decide(deciding: Deciding[T], known: Mapping[str, Item | None]) -> Op[Attempt]:
+def _decide(
+    deciding: Deciding[T], known: Mapping[str, Item | None], *, hopeful: bool
+) -> Op[Attempt]:
+    """Decide on what is known, hoped for or read, in this order."""
+    found = dict(known)
+    hoped: set[str] = set()
     seen: dict[str, Item | None] = {}
     try:
         refs = next(deciding)
         while True:
-            if all(isinstance(ref, str) and ref in known for ref in refs):
-                snapshot = Snapshot(0, {str(ref): known[str(ref)] for ref in refs})
+            missing = [ref for ref in refs if not isinstance(ref, str) or ref not in found]
+            if hopeful and all(isinstance(ref, str) and ref.startswith(LIVE) for ref in missing):
+                hoped.update(map(str, missing))
+                found.update(dict.fromkeys(map(str, missing), _ALIVE))
+                missing = []
+            if missing:
+                snapshot = yield Read(*refs, times=_only_liveness(refs))
+                found.update(snapshot.items)
             else:
-                snapshot = yield Read(*refs)
-            seen.update(snapshot.items)
+                snapshot = Snapshot(0, {str(ref): found[str(ref)] for ref in refs})
+            if type(refs) is not Glance:
+                seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
-        return Attempt(done.value, seen)
+        return Attempt(done.value, seen, tuple(hoped & seen.keys()))
+
+
+def _only_liveness(refs: tuple[Ref, ...]) -> bool:
+    """Whether somebody may want to know how long: that is why liveness is read by itself."""
+    return all(isinstance(ref, str) and ref.startswith(LIVE) for ref in refs)
 
 
 def _check(key: str, item: Item | None) -> Check:

@@ -5,16 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from interlock.core import keys
 from interlock.core import lock as locks
 from interlock.core import session as core
-from interlock.core.decision import Decision, Event, Write
-from interlock.services import states
-from interlock.services.lock import every
-from interlock.services.runner import Deciding, Done, Reading, Runner, Who
+from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.driving import Op
+from interlock.services import states
+from interlock.services.lock import every, heirs, looked_up
+from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Read
-from interlock.store import Range, Snapshot
+from interlock.store import Item, Range, Snapshot
+
+_OWN_OPERATIONS = 4
+_CHECKS_OF_A_RELEASE = 2
+
+
+class _Part(Outcome, frozen=True, kw_only=True, tag="leaving"):
+    """Some of what a session held was passed on; more is to come."""
+
+    released: tuple[str, ...]
 
 
 class Sessions:
@@ -49,37 +60,48 @@ class Sessions:
             return core.join(record)
 
         who = Who(agent, record.id, trace)
-        done: Done[core.Joined] = yield from self._runner.change(deciding, who)
+        fresh = {keys.session(record.id): None}
+        done: Done[core.Joined] = yield from self._runner.change(deciding, who, fresh)
         return done.outcome
 
     def leave(self, who: Who) -> Op[core.Left | core.Lapsed]:
-        """End a session and pass on everything that lives by it, in one commit."""
+        """End a session and pass on everything that lives by it.
+
+        In one commit, if the store takes that much at once; else in several, the session last:
+        each lock is passed on whole, so being interrupted between two of them harms nobody.
+        """
         base = yield from self._runner.base()
-
-        def deciding() -> Deciding[core.Left | core.Lapsed]:
-            own = (keys.session(who.session), keys.live(who.session))
-            session = states.session((yield own)[own[0]])
-            if session is None:
-                return Decision(outcome=core.Lapsed(session=who.session))
-            parts = yield from _releases(who, base, self._runner.clock.wall())
-            return Decision(
-                outcome=core.Left(
-                    session=who.session,
-                    released=tuple(part.thing.removeprefix("lock/") for part in parts),
-                ),
-                verb="agent.leave",
-                thing=f"agent/{session.agent}",
-                puts=tuple(put for part in parts for put in part.puts),
-                deletes=(*own, *(key for part in parts for key in part.deletes)),
-                signals=tuple(key for part in parts for key in part.signals),
-                events=(
-                    Event("agent:left", session.agent),
-                    *(event for part in parts for event in part.events),
-                ),
+        released: tuple[str, ...] = ()
+        while True:
+            done: Done[core.Left | core.Lapsed | _Part] = yield from self._runner.change(
+                lambda: self._leaving(who, base), who
             )
+            if isinstance(done.outcome, core.Lapsed):
+                return done.outcome
+            released += done.outcome.released
+            if isinstance(done.outcome, core.Left):
+                return replace(done.outcome, released=released)
 
-        done: Done[core.Left | core.Lapsed] = yield from self._runner.change(deciding, who)
-        return done.outcome
+    def _leaving(self, who: Who, base: int) -> Deciding[core.Left | core.Lapsed | _Part]:
+        own = (keys.session(who.session), keys.live(who.session))
+        session = states.session((yield own)[own[0]])
+        if session is None:
+            return Decision(outcome=core.Lapsed(session=who.session))
+        bound = self._runner.capabilities.max_operations - _OWN_OPERATIONS
+        parts, all_ = yield from _releases(who, base, self._runner.clock.wall(), bound)
+        released = tuple(part.thing.removeprefix("lock/") for part in parts)
+        left = (Event("agent:left", session.agent),) if all_ else ()
+        return Decision(
+            outcome=core.Left(session=who.session, released=released)
+            if all_
+            else _Part(released=released),
+            verb="agent.leave",
+            thing=f"agent/{session.agent}",
+            puts=tuple(put for part in parts for put in part.puts),
+            deletes=(*(own if all_ else ()), *(key for part in parts for key in part.deletes)),
+            signals=tuple(key for part in parts for key in part.signals),
+            events=(*left, *(event for part in parts for event in part.events)),
+        )
 
     def beat(self, session: str) -> Op[core.Renewed | core.Lapsed]:
         """Renew a session that another process began."""
@@ -93,8 +115,14 @@ class Sessions:
         return done.outcome
 
     def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
-        """Renew liveness keys that still live, all in one quiet commit; returns those."""
+        """Renew liveness keys that still live, in as few quiet commits as can be; returns those."""
+        portion = self._runner.capabilities.max_operations // 2
+        alive: frozenset[str] = frozenset()
+        for start in range(0, len(writes), portion):
+            alive |= yield from self._renew(writes[start : start + portion])
+        return alive
 
+    def _renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
         def deciding() -> Deciding[frozenset[str]]:
             snapshot = yield tuple(write.key for write in writes)
             alive = frozenset(key for key, item in snapshot.items.items() if item is not None)
@@ -118,19 +146,17 @@ class Sessions:
             if lock is not None:
                 name = keys.name(item.key.removeprefix(keys.LOCKS))
                 holds.setdefault(lock.grant.session, []).append(name)
-        found: list[core.Agent] = []
-        for item in (yield from every(keys.SESSIONS)):
-            session = states.session(item)
-            if session is not None:
-                live: Snapshot = yield Read(keys.live(session.id))
-                left = live[keys.live(session.id)]
-                ends = None if left is None else left.expires_in
-                found.append(_agent(session, ends, holds.get(session.id, ())))
-        return tuple(sorted(found, key=lambda agent: (agent.agent, agent.since)))
+        items = yield from every(keys.SESSIONS)
+        found = [session for item in items if (session := states.session(item)) is not None]
+        live = yield from looked_up((keys.live(each.id) for each in found), times=True)
+        agents = [_agent(each, live[keys.live(each.id)], holds.get(each.id, ())) for each in found]
+        return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
 
 
-def _releases(who: Who, base: int, now: float) -> Reading[list[Decision[locks.ReleaseOutcome]]]:
-    """What releasing every lock of this session takes."""
+def _releases(
+    who: Who, base: int, now: float, bound: int
+) -> Reading[tuple[list[Decision[locks.ReleaseOutcome]], bool]]:
+    """What releasing the locks of this session takes, up to a bound; and whether that is all."""
     found: list[Decision[locks.ReleaseOutcome]] = []
     after = ""
     while True:
@@ -143,13 +169,18 @@ def _releases(who: Who, base: int, now: float) -> Reading[list[Decision[locks.Re
             lock = states.lock((yield (item.key,))[item.key], base)
             if lock is None or not _lives_by(lock, who.session):
                 continue
-            snapshot = yield tuple({waiter.live for waiter in lock.waiters})
-            live = {key for key, alive in snapshot.items.items() if alive is not None}
             name = keys.name(item.key.removeprefix(keys.LOCKS))
             caller = locks.Caller(lock=name, agent=who.agent, session=who.session)
-            found.append(locks.release(lock, caller, live - {keys.live(who.session)}, now))
+            waiters = tuple(each for each in lock.waiters if each.session != who.session)
+            lock = replace(lock, waiters=waiters)  # ours end with us
+            live = yield from heirs(lock, caller)
+            part = locks.release(lock, caller, live.keys(), now)
+            bound -= _CHECKS_OF_A_RELEASE + sum(map(len, (part.puts, part.deletes, part.signals)))
+            if bound < 0 and found:
+                return found, False
+            found.append(part)
         if len(items) < page.limit:
-            return found
+            return found, True
         after = items[-1].key
 
 
@@ -157,11 +188,12 @@ def _lives_by(lock: locks.Lock | None, session: str) -> bool:
     return lock is not None and keys.live(session) in lock.grant.live
 
 
-def _agent(session: core.Session, left: float | None, holds: Iterable[str]) -> core.Agent:
+def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:
+    left = None if live is None else live.expires_in
     return core.Agent(
         agent=session.agent,
         session=session.id,
-        state="lapsed" if left is None else "alive",
+        state="lapsed" if live is None else "alive",
         host=session.host,
         pid=session.pid,
         since=session.since,

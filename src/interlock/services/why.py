@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.core.session import Session
+from interlock.driving import Op
 from interlock.services.lock import Locks, Shown
 from interlock.services.session import Sessions
-from interlock.driving import Op
 
 _MINUTES = 120
 

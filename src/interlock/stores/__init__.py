@@ -91,7 +91,10 @@ def file_of(url: str) -> str | None:
             return _file(_decoded(rest[2:]))
         case _:
             scheme = scheme[:_SHOWN]
-            raise BadInput(f"no store speaks {scheme}://; use sqlite:///path.db, redis://host, etcd://host or a plain path")
+            raise BadInput(
+                f"no store speaks {scheme}://;"
+                " use sqlite:///path.db, redis://host, etcd://host or a plain path"
+            )
 
 
 def _file(path: str) -> str:

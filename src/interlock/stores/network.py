@@ -41,11 +41,11 @@ LONGEST_PAUSE = 0.5
 _log = logging.getLogger("interlock")
 
 
-class Unsent(Exception):  # noqa: N818 - what happened, and no error of the user's
+class Unsent(Exception):
     """The request cannot have had an effect."""
 
 
-class Unanswered(Exception):  # noqa: N818
+class Unanswered(Exception):
     """The request left, and no answer came."""
 
 

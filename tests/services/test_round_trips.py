@@ -1,0 +1,228 @@
+"""What each operation asks of an engine across a network: a round trip is what costs there."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from interlock.core.lock import Acquired, Busy, Reclaimed, Released
+from interlock.core.session import Left
+from interlock.driving import Op, Step
+from interlock.errors import StoreBusy, TooLarge
+from interlock.services.held import Terms, take
+from interlock.services.runner import PATIENCE, Who
+from interlock.services.steps import Commit, Open, Read, Take
+from interlock.store import Txn
+from interlock.testing.audit import audit
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def remote(stage: Stage, name: str) -> Client:
+    """A client that has asked for the base of its tokens already."""
+    client = stage.remote(name)
+    client.run(client.runner.base())
+    return client
+
+
+def steps(client: Client, op: Op[object]) -> list[type[Step]]:
+    hand = client.start(op)
+    hand.result()
+    return kinds(hand)
+
+
+def kinds(hand: Hand[object]) -> list[type[Step]]:
+    return [type(step) for step in hand.steps]
+
+
+def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    assert steps(ada, ada.locks.acquire("merge")) == [Commit]
+    assert steps(ada, ada.locks.release("merge")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_joining_is_one_commit(stage: Stage) -> None:
+    ada = stage.remote("ada", ttl=None)
+    assert steps(ada, ada.desk.join(30.0)) == [Commit]
+
+
+def test_renewing_everything_is_one_commit(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    for name in ("a", "b"):
+        ada.run(take(ada.desk, name, None, replace(TERMS, ttl=20.0)))
+    stage.clock.advance(8.0)
+    assert steps(ada, ada.desk.keeper.beat()) == [Commit]
+
+
+def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    held = ada.run(take(ada.desk, "a", None, replace(TERMS, ttl=10.0)))
+    stage.clock.advance(8.9)
+    hand = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
+    stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
+    assert kinds(hand.run()) == [Commit, Commit]
+    assert held.lost()
+    assert ada.desk.session_lease is not None
+    assert ada.desk.session_lease.alive()
+
+
+def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    hand = bob.start(bob.locks.acquire("merge"))
+    outcome = hand.result()
+    assert isinstance(outcome, Busy)
+    assert outcome.expires_in == 30.0
+    assert kinds(hand) == [Commit, Read]
+
+
+def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    waiting = bob.start(take(bob.desk, "merge", None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.locks.release("merge"))
+    assert isinstance(giving.result(), Released)
+    assert kinds(giving) == [Commit, Commit], "somebody queued: the conflict said so"
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read], "one look, and the lock is ours"
+    assert audit(stage.store) == []
+
+
+def test_who_took_over_releases_without_a_look(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    waiting = bob.start(take(bob.desk, "merge", None, TERMS))
+    ada.run(ada.locks.release("merge"))
+    held = waiting.run().result()
+    assert steps(bob, held.release()) == [Commit]
+
+
+def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    dead = stage.remote("dead", ttl=1.0)
+    dead.start(dead.locks.acquire("merge", wait=60))
+    eve = remote(stage, "eve")
+    waiting = eve.start(eve.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    giving = ada.start(ada.locks.release("merge"))
+    outcome = giving.result()
+    assert isinstance(outcome, Released)
+    assert outcome.next == "eve"
+    assert kinds(giving) == [Commit, Commit, Read, Commit]
+    assert isinstance(waiting.run().result(), Acquired)
+
+
+def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    near = stage.client("near")
+    ada.run(ada.locks.acquire("merge"))
+    token = ada.run(ada.locks.show("merge")).token
+    near.run(near.fleet.desk.locks.release(ada.desk.seat.who, "merge", token=token))
+    near.run(near.locks.acquire("merge"))
+    giving = ada.start(ada.locks.release("merge", token=token))
+    assert giving.result().__class__.__name__ == "Fenced"
+    assert near.run(near.locks.show("merge")).holder == "near"
+
+
+def small(client: Client, operations: int) -> None:
+    """An engine that takes only so many operations in one transaction."""
+    client.runner.capabilities = replace(client.runner.capabilities, max_operations=operations)
+
+
+def commits(hand: Hand[object]) -> list[Txn]:
+    return [step.txn for step in hand.steps if isinstance(step, Commit)]
+
+
+def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    names = [f"n{number:02}" for number in range(30)]
+    for name in names:
+        ada.run(ada.locks.acquire(name))
+    waiting = bob.start(bob.locks.acquire("n07", wait=60))
+    small(ada, 20)
+    leaving = ada.start(ada.agents.leave())
+    outcome = leaving.result()
+    assert isinstance(outcome, Left)
+    assert sorted(outcome.released) == names
+    assert len(commits(leaving)) > 3
+    assert isinstance(waiting.run().result(), Acquired)
+    assert [shown.lock for shown in bob.run(bob.locks.list())] == ["n07"]
+    assert audit(stage.store) == []
+
+
+def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    held = [
+        ada.run(take(ada.desk, f"n{number}", None, replace(TERMS, ttl=20.0))) for number in range(9)
+    ]
+    small(ada, 4)
+    stage.clock.advance(15.0)
+    ada.run(ada.desk.keeper.beat())
+    stage.clock.advance(15.0)
+    assert not any(each.lost() for each in held)
+
+
+def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    for number in range(100):
+        dead = stage.client(f"d{number}", ttl=1.0)
+        dead.start(dead.locks.acquire("merge", wait=60))
+    eve = remote(stage, "eve")
+    eve.start(eve.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    small(ada, 10)
+    outcome = ada.run(ada.locks.release("merge"))
+    assert isinstance(outcome, Released)
+    assert outcome.next == "eve"
+
+
+def test_a_stale_lock_is_reclaimed_by_whoever_asks(stage: Stage) -> None:
+    ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(6.0)
+    hand = bob.start(bob.locks.acquire("merge"))
+    assert isinstance(hand.result(), Reclaimed)
+    assert kinds(hand) == [Commit, Read, Commit], "free? no; held? look; gone"
+
+
+def test_what_the_engine_cannot_take_at_once_is_refused_before_it_is_sent(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    small(ada, 1)
+    with pytest.raises(TooLarge, match="this takes"):
+        ada.run(ada.locks.acquire("merge"))
+
+
+def test_a_change_gives_up_when_its_time_is_over(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.network.script(["conflict"] * 10)
+    hand = Hand(ada.locks.acquire("merge"), ada.store, stage.clock)
+    for _ in range(3):
+        hand.go()
+    stage.clock.advance(PATIENCE + 1)
+    with pytest.raises(StoreBusy):
+        hand.run().result()
+    assert len(commits(hand)) < 10
+
+
+def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Stage) -> None:
+    ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(6.0)
+    lock = bob.run(bob.locks.show("merge"))
+    assert lock.state == "stale"
+    outcome = bob.run(
+        bob.desk.locks.release(Who("nobody", "ses_nobody"), "merge", token=lock.token or 0)
+    )
+    assert outcome.__class__.__name__ == "NotOwner"
