@@ -1,28 +1,33 @@
 """Which store: found without asking git, so that a command starts quickly.
 
-``--store``, else INTERLOCK_STORE, else ``.interlock`` upward from the working directory (not
-beyond the repository), else that of the main worktree: agents in sibling worktrees always meet.
+``--store``, else INTERLOCK_STORE, else the etcd that IF_ETCD_HOST and IF_ETCD_PORT name, else
+``.interlock`` upward from the working directory (not beyond the repository), else that of the main
+worktree: agents in sibling worktrees always meet.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Literal
+import re
 
 from msgspec import Struct
 
-from interlock.errors import StoreMissing, StoreUnsuitable
+from interlock.errors import BadInput, StoreMissing, StoreUnsuitable
 from interlock.settings import Settings
 
 FOLDER = ".interlock"
 FILE = "store.db"
+_ETCD = ("IF_ETCD_HOST", "IF_ETCD_PORT")
+_ETCD_PORT = 2379
+_HIGHEST_PORT = 65535
+_HOST = r"[\w.-]+|\[?[0-9A-Fa-f:.]+\]?"
 
 
 class Found(Struct, frozen=True):
-    """A store, and what led there."""
+    """A store, and what led there: variables, ``config.toml``, ``folder`` or ``main worktree``."""
 
     url: str
-    how: Literal["INTERLOCK_STORE", "folder", "main worktree", "config.toml"]
+    how: str
 
 
 def find_store(start: str | None = None) -> str:
@@ -32,8 +37,8 @@ def find_store(start: str | None = None) -> str:
 
 def locate(start: str | None = None) -> Found:
     """The store for a working directory, and how it was found."""
-    if url := os.environ.get("INTERLOCK_STORE"):
-        return Found(url, "INTERLOCK_STORE")
+    if found := from_environment():
+        return found
     here = _here(start)
     place = folder(here)
     if place is None:
@@ -44,6 +49,15 @@ def locate(start: str | None = None) -> Found:
         return Found(url, "config.toml")
     near = os.path.dirname(place) in _upward(here)
     return Found(os.path.join(place, FILE), "folder" if near else "main worktree")
+
+
+def from_environment() -> Found | None:
+    """The store that the environment names, if it does."""
+    if url := os.environ.get("INTERLOCK_STORE"):
+        return Found(url, "INTERLOCK_STORE")
+    if given := [name for name in _ETCD if os.environ.get(name)]:
+        return Found(f"etcd://{_etcd_host()}:{_etcd_port()}/interlock", " and ".join(given))
+    return None
 
 
 def folder(start: str | None = None) -> str | None:
@@ -119,6 +133,23 @@ def _here(start: str | None) -> str:
         return os.path.realpath(start or os.getcwd())
     except OSError:
         raise StoreMissing("the working directory is gone; go somewhere else first") from None
+
+
+def _etcd_host() -> str:
+    host = os.environ.get("IF_ETCD_HOST") or "localhost"
+    if re.fullmatch(_HOST, host) is None:
+        raise BadInput(
+            f"IF_ETCD_HOST is {host[:40]!r}, which is no host; give one, as in localhost"
+        )
+    return f"[{host}]" if ":" in host and host[0] != "[" else host
+
+
+def _etcd_port() -> int:
+    port = os.environ.get("IF_ETCD_PORT") or str(_ETCD_PORT)
+    number = int(port) if port.isascii() and port.isdigit() and len(port) < len("1000000") else 0
+    if not 0 < number <= _HIGHEST_PORT:
+        raise BadInput(f"IF_ETCD_PORT is {port[:40]!r}; give a port, 1 to {_HIGHEST_PORT}")
+    return number
 
 
 def _trusted(place: str) -> bool:

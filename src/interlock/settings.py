@@ -1,6 +1,6 @@
 """What ``.interlock/config.toml`` may set, for the command line and the library alike.
 
-    store = "sqlite:///srv/interlock/store.db"
+    store = "redis://coordinator.example/0?ns=shop"
 
     [lock."*"]
     ttl = "2m"
@@ -12,6 +12,7 @@
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
 INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above
 those of all, ``"*"``, which is no legal name and so never a lock.
+A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
 
@@ -28,6 +29,7 @@ FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
 _KNOWN = ("lock", "store")
 _ALL = "*"
+_NO_PATH = ("sqlite:", "memory:", "~")
 
 
 class Settings:
@@ -40,11 +42,15 @@ class Settings:
 
     @property
     def store(self) -> str | None:
-        """The URL of the store."""
+        """The URL or the path of the store."""
         url = self._read().get("store")
-        if url is not None and not isinstance(url, str):
-            raise BadInput(f"{self._path}: store must be a string, such as 'sqlite:///path.db'")
-        return url
+        if self._path is None or url is None:
+            return None
+        if not isinstance(url, str) or not url or "\0" in url:
+            raise BadInput(f"{self._path}: store must name one, such as 'sqlite:///path.db'")
+        if "://" in url or url.startswith(_NO_PATH):
+            return url
+        return os.path.join(os.path.dirname(self._path), url)  # the same from every folder below
 
     def lock(self, name: str, least: float = 0.0) -> Mapping[str, float]:
         """The terms of a lock in seconds: ``ttl`` and ``max_hold``, where they are set.

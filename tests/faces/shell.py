@@ -70,7 +70,8 @@ class Shell:
         return process
 
     def environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("INTERLOCK_")}
+        ours = ("INTERLOCK_", "IF_ETCD_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         return kept | self.exported
 
     def close(self) -> None:

@@ -248,20 +248,28 @@ def _diagnosis(outcome: Diagnosis, paint: Paint) -> str:
 
 
 def _facts(outcome: dict[str, object], paint: Paint) -> str:
-    return "\n".join(
-        columns(
-            [
-                (paint("dim", name.replace("_", " ")), _fact(name, fact))
-                for name, fact in outcome.items()
-            ]
-        )
-    )
+    facts = [(_named(name), _fact(name, fact)) for name, fact in outcome.items()]
+    return "\n".join(columns([(paint("dim", name), fact) for name, fact in facts if fact]))
+
+
+def _named(name: str) -> str:
+    """``wal_bytes`` is shown as a size, so that is its name."""
+    words = ["size" if word == "bytes" else word for word in name.split("_")]
+    return " ".join(words)
 
 
 def _fact(name: str, fact: object) -> str:
-    if name.endswith("bytes") and isinstance(fact, int):
-        return _size(fact)
-    return plain(str(fact))
+    match fact:
+        case int() if name.endswith("bytes"):
+            return _size(fact)
+        case list() | tuple():
+            return ", ".join(_fact(name, part) for part in fact)
+        case dict():
+            return ", ".join(f"{_named(part)} {_fact(part, fact[part])}" for part in fact)
+        case True | False:
+            return "yes" if fact else "no"
+        case _:
+            return "" if fact is None else plain(str(fact))
 
 
 def _size(count: int) -> str:

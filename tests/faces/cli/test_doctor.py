@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import re
+import resource
 import signal
 
 import apsw
 from tests.faces.shell import Shell, hold_the_turn, until
+
+import interlock
 
 STOPPED = "bad  queue: "
 
@@ -16,8 +19,36 @@ def test_a_healthy_place_is_all_ok(shell: Shell) -> None:
         assert re.fullmatch(r"(ok|warn|bad ) +[a-z -]+: .+", line), line
     names = {check["name"] for check in shell.json("doctor")[1]["checks"]}
     assert {"python", "sqlite", "store", "file system", "permissions", "format"} <= names
-    assert {"integrity", "write-ahead log", "doorbells", "queue", "clock"} <= names
-    assert {"stale locks", "lapsed sessions"} <= names
+    assert {"file", "write-ahead log", "doorbells", "queue", "writing"} <= names
+    assert {"integrity", "clock", "stale locks", "lapsed sessions"} <= names
+
+
+def test_a_check_is_a_verdict_a_name_a_fact_and_perhaps_a_remedy(bare: Shell) -> None:
+    python, store = bare.json("doctor")[1]["checks"]
+    assert set(python) == {"verdict", "name", "fact"}
+    assert store == {
+        "verdict": "bad",
+        "name": "store",
+        "fact": "there is no store here",
+        "remedy": "run 'interlock init', or name one with --store",
+    }
+
+
+def test_a_look_leaves_no_trace_in_the_record(ada: Shell) -> None:
+    assert "ok   writing: a commit took " in ada.run("doctor").out
+    assert ada.json("record", "log")[1]["entries"] == []
+    assert ada.json("agent", "list")[1]["agents"] == []
+
+
+def test_a_place_without_room_is_bad_before_the_next_commit_finds_out(ada: Shell) -> None:
+    path = ada.folder / ".interlock" / "store.db"
+    with interlock.connect(str(path), agent="bob") as fleet:
+        for name in range(8):
+            fleet.locks.acquire(f"l/{name}")
+        done = ada.run("doctor", preexec_fn=_no_file_may_grow)
+    assert done.status == 4
+    assert "bad  writing: " in done.out
+    assert "ok   stale locks: none" in done.out, "every other check still speaks"
 
 
 def test_no_store_is_bad(bare: Shell) -> None:
@@ -36,7 +67,7 @@ def test_a_url_leads_to_the_same_file_as_for_everybody_else(bare: Shell) -> None
     assert "ok   permissions: for you only" in done.out
     bare.exported["HOME"] = str(bare.folder)
     assert bare.run("doctor", "--store", "~/a b.db").status == 0
-    assert "bad  store: no store speaks" in bare.run("doctor", "--store", "redis://x").out
+    assert "bad  store: no store speaks" in bare.run("doctor", "--store", "nosql://x").out
 
 
 def test_open_doors_and_left_overs_are_warned_about(ada: Shell) -> None:
@@ -100,10 +131,16 @@ def test_a_stopped_writer_is_named(shell: Shell) -> None:
         )
         assert f"process {blocker.pid} is stopped while it writes; let it go on with" in found[0]
         assert f"'kill -CONT {blocker.pid}'" in found[0]
-        assert shell.run("doctor").status == 4
+        done = shell.run("doctor")
+        assert done.status == 4
+        assert " writing: " not in done.out, "nobody waits for a commit that must fail"
     finally:
         blocker.kill()
         blocker.communicate()
+
+
+def _no_file_may_grow() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
 def test_the_facts_of_a_store(shell: Shell) -> None:

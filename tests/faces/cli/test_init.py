@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.faces.shell import Shell
+
+import interlock
+from interlock import places
 
 
 def git(folder: Path, *words: str) -> None:
@@ -118,3 +122,60 @@ def _without_rights(shell: Shell, *words: str) -> subprocess.CompletedProcess[st
         text=True,
         check=False,
     )
+
+
+ETCD = {"IF_ETCD_HOST": "127.0.0.1", "IF_ETCD_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("IF_ETCD_PORT",), "etcd://localhost:1/interlock (from IF_ETCD_PORT)"),
+        (("IF_ETCD_HOST",), "etcd://127.0.0.1:2379/interlock (from IF_ETCD_HOST)"),
+        (tuple(ETCD), "etcd://127.0.0.1:1/interlock (from IF_ETCD_HOST and IF_ETCD_PORT)"),
+    ],
+)
+def test_the_environment_may_name_an_etcd(
+    names: tuple[str, ...], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("INTERLOCK_STORE", *ETCD):
+        monkeypatch.delenv(name, raising=False)
+    assert places.from_environment() is None
+    for name in names:
+        monkeypatch.setenv(name, ETCD[name])
+    there = places.locate()
+    assert f"{there.url} (from {there.how})" == found
+    monkeypatch.setenv("INTERLOCK_STORE", "s.db")
+    assert places.locate() == places.Found("s.db", "INTERLOCK_STORE")
+
+
+def test_an_etcd_in_the_environment_stands_above_the_folder(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    monkeypatch.setenv("IF_ETCD_HOST", "etcd.example")
+    assert places.find_store(str(shell.folder)) == "etcd://etcd.example:2379/interlock"
+
+
+@pytest.mark.parametrize("port", ["x", "0", "-1", "65536", "9" * 5000, "\u0663", "1/2"])
+def test_a_wrong_port_is_one_clear_line(shell: Shell, port: str) -> None:
+    shell.exported["IF_ETCD_PORT"] = port
+    status, said = shell.json("lock", "list")
+    assert (status, said["error"]) == (2, "bad_input")
+    assert said["message"].startswith("IF_ETCD_PORT is ")
+    assert len(said["message"]) < 300
+
+
+@pytest.mark.parametrize("host", ["a b", "x/y", "me:secret@x", "?"])
+def test_a_wrong_host_is_one_clear_line(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    monkeypatch.setenv("IF_ETCD_HOST", host)
+    with pytest.raises(interlock.BadInput, match="IF_ETCD_HOST is "):
+        places.locate()
+
+
+def test_an_address_of_version_6_is_put_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    for host in ("::1", "[::1]"):
+        monkeypatch.setenv("IF_ETCD_HOST", host)
+        assert places.find_store() == "etcd://[::1]:2379/interlock"

@@ -8,6 +8,7 @@ import pytest
 from tests.faces.shell import Shell
 
 import interlock
+from interlock import places
 
 CONFIG = """
 [lock."*"]
@@ -65,9 +66,26 @@ def test_the_store_may_be_elsewhere(ada: Shell, tmp_path_factory: pytest.TempPat
     assert "config.toml" in ada.run("doctor").out
 
 
+def test_a_relative_path_begins_at_the_file_whatever_the_working_directory(ada: Shell) -> None:
+    (ada.folder / ".interlock" / "config.toml").write_text('store = "../shared.db"\n')
+    assert ada.json("init")[1] == {"outcome": "created", "store": str(ada.folder / "shared.db")}
+    (ada.folder / "below").mkdir()
+    below = Shell(ada.folder / "below")
+    assert below.json("store", "info")[1]["path"] == str(ada.folder / "shared.db")
+
+
+def test_the_store_may_be_on_a_server(ada: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INTERLOCK_STORE", "IF_ETCD_HOST", "IF_ETCD_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    url = "redis://shop.example/0?ns=shop"
+    (ada.folder / ".interlock" / "config.toml").write_text(f'store = "{url}"\n')
+    assert places.locate(str(ada.folder)) == places.Found(url, "config.toml")
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "store = ''",
         "store = 1", "lock = 1", "[lock]\nmerge = 1", "[lok.merge]", "[lock.merge]\nttl = 'soon'",
         "[lock.merge]\nttl = true", "[lock.merge]\nttl = []", "[lock.merge]\ntll = '3s'", "= 3",
         "[lock.merge]\nttl = '1ms'", "[lock.other]\nmax_hold = 0", "[lock.'*']\nttl = -1",

@@ -175,7 +175,7 @@ def test_an_answer_that_cannot_be_written_is_one_line(ada: Shell, words: str) ->
 def test_a_closed_stderr_is_silence(ada: Shell) -> None:
     assert _in_bash(ada, "lock list 2>&-") == Result(0, "no lock is held\n", "")
     assert _in_bash(ada, "lock 2>&-") == Result(2, "", "")
-    assert _in_bash(ada, "lock list -vv --store redis://x 2>&-") == Result(2, "", "")
+    assert _in_bash(ada, "lock list -vv --store nosql://x 2>&-") == Result(2, "", "")
     assert _in_bash(ada, "agent join 2>&-").out.startswith("export INTERLOCK_SESSION=")
 
 

@@ -9,7 +9,8 @@ class Common(Request, frozen=True, kw_only=True):
     """What every command takes."""
 
     store: Annotated[
-        str | None, option("text", "the store: a path or a URL (or INTERLOCK_STORE)")
+        str | None,
+        option("text", "a path, redis://HOST or etcd://HOST (or INTERLOCK_STORE)"),
     ] = None
     agent: Annotated[str | None, option("name", "who you are (or INTERLOCK_AGENT)")] = None
     session: Annotated[

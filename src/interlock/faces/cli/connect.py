@@ -8,16 +8,21 @@ Its grants live by their ttl, since they outlive the command.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
+from interlock import places
 from interlock.core import words
 from interlock.errors import BadInput, Lapsed
+from interlock.faces.cli.command import note
 from interlock.faces.cli.common import Common
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.plain import plain
+from interlock.stores import is_network
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.store import Store
 
 
 class Identity:
@@ -46,21 +51,70 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     return fleet
 
 
+def opened(url: str | None = None, **options: Any) -> Fleet:  # noqa: ANN401 - those of connect
+    """A client of the store that was named, or found."""
+    from interlock.client import connect
+
+    if is_network(url or places.find_store()):
+        hush()
+    return connect(url, **options)
+
+
+def hush() -> None:
+    """What the client of a store across a network logs is for those who asked with ``-v``.
+
+    Else a server that is away would be told of twice: by its log, and by the error in the end.
+    """
+    import logging
+
+    if not logging.getLogger().handlers:
+        logging.getLogger("interlock").addHandler(logging.NullHandler())
+
+
+def speak_up() -> None:
+    """From here on a command goes on for long: who watches hears when the store is away."""
+    if "logging" not in sys.modules:  # the store is here, and cannot be away
+        return
+    import logging
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            note(record.getMessage())
+
+    if not logging.getLogger().handlers:
+        logging.getLogger("interlock").addHandler(Notes(logging.WARNING))
+
+
+def shown(url: str) -> str:
+    """A store's URL as anybody may see it: without a password."""
+    if not is_network(url):
+        return url
+    from interlock.stores.address import parse
+
+    return parse(url).shown
+
+
+def url_of(store: Store, given: str | None) -> str:
+    """What leads another process to the same store, wherever it works: keep it to ourselves.
+
+    ``given`` is what ``--store`` said.
+    """
+    return str(getattr(store, "path", "")) or given or places.find_store()
+
+
 def tell(parsed: Parsed, fleet: Fleet) -> None:
     """With ``-v``: which store it is, and who speaks."""
     if parsed.common.verbose:
         import logging
 
         who = fleet.calls.desk.seat.who
-        place = getattr(fleet.store, "path", parsed.common.store)
+        place = shown(url_of(fleet.store, parsed.common.store))
         log = logging.getLogger("interlock")
-        log.info("store %s, agent %s", plain(str(place)), plain(who.agent or "-"))
+        log.info("store %s, agent %s", plain(place), plain(who.agent or "-"))
         log.debug("session %s, trace %s", who.session, who.trace)
 
 
 def _connected(parsed: Parsed, identity: Identity) -> Fleet:
-    from interlock.client import connect
-
     operation = parsed.operation
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
     if operation.needs == "session" and not identity.session:
@@ -70,17 +124,17 @@ def _connected(parsed: Parsed, identity: Identity) -> Fleet:
     joins = operation.joins is not None and operation.joins(parsed.request)
     if identity.session:
         try:
-            fleet = connect(agent=identity.agent, session=identity.session, **common)
+            fleet = opened(agent=identity.agent, session=identity.session, **common)
         except Lapsed:
             if operation.needs != "store":
                 raise
         else:
             return _kept(fleet) if joins else fleet
     if not joins:
-        return connect(agent=identity.agent, join=False, **common)
+        return opened(agent=identity.agent, join=False, **common)
     from interlock.services.calls import GRANT_TTL
 
-    return connect(agent=identity.agent, grant_ttl=GRANT_TTL, **common)
+    return opened(agent=identity.agent, grant_ttl=GRANT_TTL, **common)
 
 
 def _kept(fleet: Fleet) -> Fleet:

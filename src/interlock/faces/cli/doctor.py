@@ -1,5 +1,6 @@
 """``doctor``: look at everything that Interlock stands on, and say what to mend.
 
+The store examines its engine and its place; here is what every store has in common.
 One check is one function that yields its findings; a check that fails with an error of ours has
 found something, too.
 """
@@ -13,26 +14,25 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from interlock import places
-from interlock.errors import InterlockError, StoreDamaged
+from interlock.errors import InterlockError, StoreDamaged, StoreMissing
 from interlock.faces.cli.command import answer
-from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.fleet import Check, Diagnosis
+from interlock.faces.operations.fleet import Diagnosis
 from interlock.faces.render import lasting
+from interlock.store import Finding
 from interlock.stores import file_of
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.stores.sqlite import SQLiteStore
+    from interlock.services.runner import Deciding
 
 LEAST_PYTHON = (3, 11)
-LEAST_SQLITE = (3, 51, 3)
-LARGEST_WAL = 64 * 1024 * 1024
 EARLIEST = 1_704_067_200.0  # 2024
 MAY_BE_AHEAD = 5.0
 MOST_SHOWN = 3
 
-Findings = Iterator[Check]
+Findings = Iterator[Finding]
 
 
 def doctor(parsed: Parsed) -> int:
@@ -41,134 +41,86 @@ def doctor(parsed: Parsed) -> int:
 
 
 def _checks(parsed: Parsed) -> Findings:
-    yield from _python()
-    yield from _sqlite()
+    yield _python()
     try:
-        url, how = _where(parsed)
-        yield _ok("store", f"{url} (from {how})")
-        path = file_of(url)
-        if path is not None:
-            yield from _place(path)
-        from interlock.client import connect
-
-        with connect(url if how == "--store" and _exists(path) else None) as fleet:
-            for name, check in _INSIDE.items():
-                yield from _despite_damage(name, check(fleet))
+        given = _given(parsed)
+        found = places.Found(given, "--store") if given else places.locate()
+        yield _ok("store", f"{shown(found.url)} (from {found.how})")
+        with opened(given) as fleet:
+            yield from _inside(fleet)
     except InterlockError as error:
         yield _trouble("store", error)
 
 
-def _despite_damage(name: str, findings: Findings) -> Findings:
-    """One thing that cannot be read ends its own check, and no other."""
-    try:
-        yield from findings
-    except StoreDamaged as error:
-        yield _trouble(name, error)
+def _given(parsed: Parsed) -> str | None:
+    """What ``--store`` names, if it does: a look makes nothing."""
+    given = Identity(parsed.common).store
+    path = None if given is None else file_of(given)
+    if path is not None and not os.path.exists(path):
+        raise StoreMissing(f"there is no store at {path}; run 'interlock init --store {path}'")
+    return given
 
 
-def _where(parsed: Parsed) -> tuple[str, str]:
-    if given := Identity(parsed.common).store:
-        path = file_of(given)
-        if path is not None and not _exists(path):
-            from interlock.errors import StoreMissing
-
-            raise StoreMissing(f"there is no store at {path}; run 'interlock init --store {path}'")
-        return given, "--store"
-    found = places.locate()
-    return found.url, found.how
-
-
-def _exists(path: str | None) -> bool:
-    return path is None or os.path.exists(path)
+def _inside(fleet: Fleet) -> Findings:
+    sound = True
+    for finding in fleet.store.examine():
+        sound = sound and finding.verdict != "bad"
+        yield finding
+    if sound:  # else it would fail for a reason that was just given, after a long wait
+        yield _writing(fleet)
+    for name, check in _EVERYWHERE.items():
+        try:
+            yield from check(fleet)
+        except StoreDamaged as error:  # what cannot be read ends its own check, and no other
+            yield _trouble(name, error)
 
 
-def _python() -> Findings:
+def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < LEAST_PYTHON:
-        yield _bad("python", version, "install Python 3.11 or newer")
-    else:
-        yield _ok("python", version)
+        return _bad("python", version, "install Python 3.11 or newer")
+    return _ok("python", version)
 
 
-def _sqlite() -> Findings:
-    import apsw
+def _writing(fleet: Fleet) -> Finding:
+    """A full disk shows only at a commit: one that nobody notices, and that lapses by itself."""
+    from interlock.core import keys
+    from interlock.core.decision import Decision, Write
+    from interlock.driving import drive
+    from interlock.services.runner import Who
 
-    version = apsw.sqlite_lib_version()
-    if tuple(map(int, version.split(".")[:3])) < LEAST_SQLITE:
-        yield _bad("sqlite", f"{version} can damage a shared store", "install apsw 3.51.3 or newer")
-    else:
-        yield _ok("sqlite", version)
+    runner = fleet.calls.desk.runner
+    key = keys.live(runner.new_id("doc"))
+    least = fleet.store.capabilities.min_ttl
 
+    def deciding() -> Deciding[str]:
+        yield (key,)
+        return Decision(outcome="written", puts=(Write(key, "doctor", least),), quiet=True)
 
-def _place(path: str) -> Findings:
-    """The file system, and who may read."""
-    from interlock.stores.sqlite import place
-
-    kind = place.file_system(path)
+    began = time.monotonic()
     try:
-        place.refuse_shared(path, kind)
+        drive(runner.change(deciding, Who()), fleet.store)
     except InterlockError as error:
-        yield _bad("file system", *str(error).split("; ", 1))
-    else:
-        if kind in place.VOLATILE:
-            yield _warn("file system", f"{kind} is gone with the machine", "move it to a disk")
-        else:
-            yield _ok("file system", kind or "unknown")
-    yield from _permissions(path)
-
-
-def _permissions(path: str) -> Findings:
-    folder = os.path.dirname(os.path.abspath(path))
-    wanted = {path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600}
-    if os.path.basename(folder) == places.FOLDER:
-        wanted[folder] = 0o700
-    clean = True
-    for name, mode in wanted.items():
-        if os.path.exists(name) and (found := os.stat(name).st_mode & 0o777) & 0o077:
-            clean = False
-            fact = f"{name} is open to others ({found:o})"
-            yield _warn("permissions", fact, f"chmod {mode:o} {name}")
-    if clean:
-        yield _ok("permissions", "for you only")
-
-
-def _format(fleet: Fleet) -> Findings:
-    info = _local(fleet).info()
-    yield _ok("format", str(info.get("format", "")))
-    wal = info.get("wal_bytes")
-    if isinstance(wal, int) and wal > LARGEST_WAL:
-        fact = f"the write-ahead log has {wal >> 20} MB"
-        yield _warn("write-ahead log", fact, "end long readers, then run 'interlock maintain'")
-    elif wal is not None:
-        yield _ok("write-ahead log", "within 64 MB")
-    bells = str(info.get("doorbells", "ok"))
-    if bells == "ok":
-        yield _ok("doorbells", "waiters are woken at once")
-    else:
-        yield _warn("doorbells", bells, "waiters look once a second instead; allow Unix sockets")
+        return _trouble("writing", error)
+    return _ok("writing", f"a commit took {(time.monotonic() - began) * 1000:.1f} ms")
 
 
 def _integrity(fleet: Fleet) -> Findings:
-    problems = _local(fleet).check()
-    if problems:
-        remedy = "stop all agents and restore a copy"
-        yield _bad("integrity", f"{problems[0]} ({len(problems)} in all)", remedy)
-        return
     unreadable = list(_unreadable(fleet))
     for error in unreadable[:MOST_SHOWN]:
         yield _trouble("integrity", error)
     if len(unreadable) > MOST_SHOWN:
         yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
     if not unreadable:
-        yield _ok("integrity", "the file is whole")
+        yield _ok("integrity", "all locks and sessions can be read")
 
 
 def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
     """What is wrong with each lock and session that does not read as one."""
     from interlock.core import keys
+    from interlock.driving import drive
     from interlock.services import states
     from interlock.services.lock import every
-    from interlock.driving import drive
 
     for prefix in (keys.LOCKS, keys.SESSIONS):
         for item in drive(every(prefix), fleet.store):
@@ -176,16 +128,6 @@ def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
                 states.lock(item, 0) if prefix == keys.LOCKS else states.session(item)
             except StoreDamaged as error:
                 yield error
-
-
-def _queue(fleet: Fleet) -> Findings:
-    """A process stopped while it had the turn to write holds everybody up."""
-    pid = _local(fleet).held_up_by()
-    if pid is not None and _stopped(pid):
-        remedy = f"let it go on with 'kill -CONT {pid}', or end it"
-        yield _bad("queue", f"process {pid} is stopped while it writes", remedy)
-    else:
-        yield _ok("queue", "nobody holds it up")
 
 
 def _clock(fleet: Fleet) -> Findings:
@@ -211,46 +153,32 @@ def _lapsed(fleet: Fleet) -> Findings:
     yield _left_over("lapsed sessions", found)
 
 
-def _left_over(name: str, found: list[str]) -> Check:
+def _left_over(name: str, found: list[str]) -> Finding:
     if not found:
         return _ok(name, "none")
-    shown = ", ".join(found[:MOST_SHOWN]) + (" ..." if len(found) > MOST_SHOWN else "")
-    return _warn(name, f"{len(found)} ({shown})", "run 'interlock maintain'")
+    some = ", ".join(found[:MOST_SHOWN]) + (" ..." if len(found) > MOST_SHOWN else "")
+    return _warn(name, f"{len(found)} ({some})", "run 'interlock maintain'")
 
 
-_INSIDE: dict[str, Callable[[Fleet], Findings]] = {
-    "format": _format,
+_EVERYWHERE: dict[str, Callable[[Fleet], Findings]] = {
     "integrity": _integrity,
-    "queue": _queue,
     "clock": _clock,
     "stale locks": _stale,
     "lapsed sessions": _lapsed,
 }
 
 
-def _local(fleet: Fleet) -> SQLiteStore:
-    return fleet.store  # type: ignore[return-value]  # the only engine so far
+def _ok(name: str, fact: str) -> Finding:
+    return Finding(verdict="ok", name=name, fact=fact)
 
 
-def _stopped(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] in (b"T", b"t")
-    except OSError:
-        return False
+def _warn(name: str, fact: str, remedy: str) -> Finding:
+    return Finding(verdict="warn", name=name, fact=fact, remedy=remedy)
 
 
-def _ok(name: str, fact: str) -> Check:
-    return Check(verdict="ok", name=name, fact=fact)
+def _bad(name: str, fact: str, remedy: str = "") -> Finding:
+    return Finding(verdict="bad", name=name, fact=fact, remedy=remedy)
 
 
-def _warn(name: str, fact: str, remedy: str) -> Check:
-    return Check(verdict="warn", name=name, fact=fact, remedy=remedy)
-
-
-def _bad(name: str, fact: str, remedy: str = "") -> Check:
-    return Check(verdict="bad", name=name, fact=fact, remedy=remedy)
-
-
-def _trouble(name: str, error: InterlockError) -> Check:
+def _trouble(name: str, error: InterlockError) -> Finding:
     return _bad(name, *str(error).split("; ", 1))

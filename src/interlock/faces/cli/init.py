@@ -8,17 +8,19 @@ from contextlib import suppress
 from interlock import places
 from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer
-from interlock.faces.cli.connect import Identity
+from interlock.faces.cli.connect import Identity, hush, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Created, Exists
 
 
 def init(parsed: Parsed) -> int:
-    """Create a store in the main worktree, or where ``--store`` says."""
-    from interlock.stores import open_store
+    """Create a store in the main worktree, or where ``--store`` or the environment says."""
+    from interlock.stores import is_network, open_store
 
-    named = Identity(parsed.common).store or os.environ.get("INTERLOCK_STORE")
-    url = named or _folder()
+    found = places.from_environment()
+    url = Identity(parsed.common).store or (found.url if found else _folder())
+    if is_network(url):
+        return answer(parsed, _across(url))
     outcome: type[Created | Exists] = Exists
     try:
         store = open_store(url, create=False)
@@ -28,6 +30,21 @@ def init(parsed: Parsed) -> int:
     path = str(getattr(store, "path", url))
     store.close()
     return answer(parsed, outcome(store=path))
+
+
+def _across(url: str) -> Created | Exists:
+    """Connecting once checks a server and marks the namespace; what has no entry yet is new."""
+    from interlock.store import Log
+    from interlock.stores import open_store
+
+    hush()
+    store = open_store(url)
+    try:
+        first = Log(limit=1)
+        new = not store.read(first).ranges[first]
+    finally:
+        store.close()
+    return Created(store=shown(url)) if new else Exists(store=shown(url))
 
 
 def _make_folder_of(url: str) -> None:

@@ -18,7 +18,7 @@ from interlock.core import words
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer, note
-from interlock.faces.cli.connect import Identity, tell
+from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
 from interlock.faces.plain import quoted
 
@@ -43,9 +43,9 @@ def run(parsed: Parsed) -> int:
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
+    from interlock.driving import drive
     from interlock.faces.operations.lock import Run
     from interlock.services.held import Terms, take
-    from interlock.driving import drive
 
     request: Run = parsed.request
     terms = Terms(
@@ -162,26 +162,24 @@ class _Guard:
 
     def _connected(self) -> Fleet:
         """A session of our own, under the name of whoever called us."""
-        from interlock.client import connect
-
         identity = self._identity
         if identity.session and not identity.agent:
-            outer = connect(identity.store, session=identity.session)
+            outer = opened(identity.store, session=identity.session)
             identity.agent = outer.calls.desk.me().who.agent
             outer.close()
         if not identity.agent:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
-        fleet = connect(identity.store, identity.agent, ttl=self._ttl, trace=identity.trace)
+        fleet = opened(identity.store, agent=identity.agent, ttl=self._ttl, trace=identity.trace)
         tell(self._parsed, fleet)
+        speak_up()
         return fleet
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
-        store = getattr(fleet.store, "path", None) or self._identity.store
         who = fleet.calls.desk.me().who
         return {
             "INTERLOCK_AGENT": who.agent,
             "INTERLOCK_SESSION": who.session,
-            "INTERLOCK_STORE": store or os.environ.get("INTERLOCK_STORE", ""),
+            "INTERLOCK_STORE": url_of(fleet.store, self._identity.store),
             "INTERLOCK_TRACE": who.trace,
         }
 

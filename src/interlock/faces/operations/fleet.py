@@ -1,6 +1,6 @@
 """Operations without a noun: they concern the whole store, or this very process."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
@@ -9,6 +9,7 @@ from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.maintain import Maintained
 from interlock.services.why import Why
+from interlock.store import Finding
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -72,19 +73,10 @@ class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
     store: str
 
 
-class Check(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One look at one thing."""
-
-    verdict: Literal["ok", "warn", "bad"]
-    name: str
-    fact: str
-    remedy: str = ""
-
-
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """What the doctor found."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
 
     @property
     def exit_status(self) -> int:
@@ -113,7 +105,11 @@ OPERATIONS = (
         request=Init,
         outcomes=(Created, Exists),
         needs="nothing",
-        examples=("interlock init", "interlock init --store /var/lib/interlock/store.db"),
+        examples=(
+            "interlock init",
+            "interlock init --store /var/lib/interlock/store.db",
+            "interlock init --store redis://localhost",
+        ),
     ),
     Operation(
         name="demo",
