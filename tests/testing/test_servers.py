@@ -96,9 +96,11 @@ def test_a_stopped_server_comes_back_too(server: Server) -> None:
 
 
 def test_a_running_server_is_not_started_twice(server: Server) -> None:
-    with pytest.raises(ServerTrouble, match="already"):
-        server.launch()
-    assert server.running
+    pid = server.pid
+    for start in (server.start, server.launch):
+        with pytest.raises(ServerTrouble, match="already"):
+            start()
+    assert (server.running, server.pid) == (True, pid)
 
 
 def test_a_frozen_server_takes_connections_and_says_nothing(server: Server) -> None:

@@ -22,12 +22,13 @@ from typing import ClassVar, Self
 
 from interlock.testing.servers.ports import HOST, Port
 
+PROBE = 0.5  # A stranger on the port may take the question and never answer.
+
 _GUARD = '"$@" >>"$0" 2>&1 </dev/null & echo $!; read -r _; kill -9 $! 2>/dev/null; wait'
 _START = 30.0
 _STOP = 5.0
 _SIGNAL = 10.0
 _POLL = 0.005
-PROBE = 0.5  # A stranger on the port may take the question and never answer.
 _TRIES = 10
 _TAIL = 4000
 
@@ -108,6 +109,7 @@ class Server:
 
     def start(self) -> Self:
         """Start it, on a free port the first time, and wait until it answers."""
+        self._idle()
         give_up = self.kill if self._ports else self.close
         tries = 1 if self._ports else _TRIES
         while True:
@@ -124,8 +126,7 @@ class Server:
 
     def launch(self) -> None:
         """Start it without waiting for its first answer."""
-        if self._guard is not None:
-            raise ServerTrouble(f"{self.binary} was started already")
+        self._idle()
         command = self._command()
         os.makedirs(self.folder, exist_ok=True)
         with open(self._log, "ab") as log:
@@ -209,6 +210,10 @@ class Server:
     def _log(self) -> str:
         return os.path.join(self.folder, f"{self.binary}.log")
 
+    def _idle(self) -> None:
+        if self._guard is not None:
+            raise ServerTrouble(f"{self.binary} was started already")
+
     def _alive(self) -> int:
         if not self.running:
             raise ServerTrouble(f"{self.binary} does not run")
@@ -247,13 +252,12 @@ def _states(pid: int) -> set[str]:
         )
         return set(shown.stdout.strip()[:1])
     states = set[str]()
-    try:
+    with suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as f:
+            stat = f"/proc/{pid}/task/{thread}/stat"
+            with suppress(FileNotFoundError, ProcessLookupError), open(stat, "rb") as file:
                 # The name before it is in brackets and may hold anything.
-                states.add(f.read().rpartition(")")[2].split()[0])
-    except (FileNotFoundError, ProcessLookupError):
-        return states
+                states.add(file.read().rpartition(b")")[2].split()[0].decode())
     return states
 
 
