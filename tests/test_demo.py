@@ -16,18 +16,14 @@ from typing import Any
 
 import pytest
 
+import interlock
 from interlock.demo import run_demo
 from interlock.demo.facts import gather
 from interlock.demo.ledger import Ledger, Written
 from interlock.demo.play import Seen, Turn
 from interlock.demo.report import try_next
 
-RUN = """
-import sys
-from interlock.demo import run_demo
-store, as_json, workers = sys.argv[1] or None, sys.argv[2] == "json", int(sys.argv[3])
-sys.exit(run_demo(store, json=as_json, ttl=1.0, workers=workers))
-"""
+DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "1s"]
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -42,9 +38,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     ) -> subprocess.Popen[str]:
         places = {"TMPDIR": str(tmp_path / "tmp"), "TERM": "xterm", "LINES": "30", "COLUMNS": "80"}
         (tmp_path / "tmp").mkdir()
+        words = ["--workers", str(workers)]
+        words += ["--store", store] if store else []
+        words += ["--json"] if face == "json" else []
         begun.append(
             subprocess.Popen(
-                [sys.executable, "-c", RUN, store, face, str(workers)],
+                [*DEMO, *words],
                 stdout=out,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -65,9 +64,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def read_until_turns(process: subprocess.Popen[str]) -> None:
+    read_until(process, "all take turns")
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        if "all take turns" in line:
+        if words in line:
             return
     pytest.fail("the demo ended early")
 
@@ -122,8 +125,26 @@ def test_runs_on_a_given_store_with_a_lock_of_its_own(start: Start, tmp_path: Pa
     assert max(map(len, lines)) < 80
     names = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
     assert {"killed", "moved", "late", "record"} < set(names)
-    assert store.exists()
+    with interlock.connect(str(store)) as fleet:
+        assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
+        assert len(fleet.record.log(limit=1000)) > 10
     assert left_behind(tmp_path) == []
+
+
+def test_counts_only_its_own_entries(start: Start, tmp_path: Path) -> None:
+    store = str(tmp_path / "mine.db")
+    with interlock.connect(store, agent="bob") as other:
+        process = start(store=store, face="text")
+        read_until_turns(process)
+        for name in ("a", "b", "c"):
+            other.locks.acquire(name)
+        _, out, _ = finish(process)
+        lines = other.record.log(limit=1000)
+    said = re.search(r"record +(\d+) entries", out)
+    assert said is not None
+    # The end of the dead one's session comes after the count.
+    ours = [line for line in lines if line.session != other.session and line.agent != "demo"]
+    assert int(said[1]) == len(ours)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +161,19 @@ def test_leaves_nothing_behind_when_interrupted(
     assert status == expected
     assert "Traceback" not in errors
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("moment", ["all take turns", "kill -9"])
+def test_leaves_nothing_in_a_store_of_others_when_interrupted(
+    start: Start, tmp_path: Path, moment: str
+) -> None:
+    store = str(tmp_path / "mine.db")
+    process = start(store=store, face="text")
+    read_until(process, moment)
+    process.send_signal(signal.SIGINT)
+    assert finish(process)[0] == 130
+    with interlock.connect(store) as fleet:
+        assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
 
 
 def test_redraws_a_table_on_a_terminal_and_gives_the_cursor_back(
@@ -187,11 +221,23 @@ def test_a_worker_that_fails_ends_the_demo_with_one_clear_line(
     assert left_behind(tmp_path) == []
 
 
-def test_says_what_is_wrong_with_its_input(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_demo("memory:", json=True) == 2
-    assert json.loads(capsys.readouterr().out)["error"] == "bad_input"
-    assert run_demo(None, workers=1) == 2
-    assert capsys.readouterr().err == "interlock: the demo needs two workers or more\n"
+def test_says_what_is_wrong_with_its_input(start: Start) -> None:
+    with pytest.raises(interlock.BadInput, match="not shared between processes"):
+        run_demo("memory://")
+    status, out, errors = finish(start(face="text", workers=1))
+    assert (status, out) == (2, "")
+    assert errors == "interlock: the demo needs two workers or more\n"
+
+
+def test_the_store_is_no_word_that_everybody_can_see(start: Start, tmp_path: Path) -> None:
+    """A URL may hold a password; the words of a process are open to all."""
+    store = str(tmp_path / "secret.db")
+    process = start(store=store, face="text")
+    read_until_turns(process)
+    workers = workers_of(process)
+    assert len(workers) == 3
+    for worker in workers:
+        assert b"secret" not in Path(f"/proc/{worker}/cmdline").read_bytes()
 
 
 def test_says_how_to_find_the_command_where_path_does_not(

@@ -6,11 +6,13 @@ import os
 import selectors
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from interlock.demo.protocol import Failed, Job, Said, decode_said, encode
+from interlock.demo.protocol import STORE, Failed, Job, Said, decode_said, encode
+from interlock.demo.worker import LEAVING
 
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hana")
 
@@ -30,6 +32,7 @@ class Member:
     state: str = "starting"
     token: int = 0
     turns: int = 0
+    sessions: list[str] = field(default_factory=list)
     rest: bytes = field(default=b"", repr=False)
 
     @property
@@ -47,7 +50,8 @@ class Member:
 class Crew:
     """All workers."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, store: str) -> None:
+        self.store = store
         self.members: dict[str, Member] = {}
         self._folder = folder
         self._selector = selectors.DefaultSelector()
@@ -61,6 +65,7 @@ class Crew:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
+                env={**os.environ, STORE: self.store},
                 start_new_session=True,  # A Ctrl-C is for the demo, which ends its workers itself.
             )
         member = self.members[job.agent] = Member(job.agent, process, errors)
@@ -86,6 +91,11 @@ class Crew:
                 self._note(member, said)
                 yield member, said
 
+    def sessions(self, *, left: bool = True) -> list[str]:
+        """The sessions of all, or only (``left=False``) of those who did not leave."""
+        members = [m for m in self.members.values() if left or m.state != "done"]
+        return [session for member in members for session in member.sessions]
+
     def kill(self, name: str) -> None:
         """SIGKILL, and wait until the process is gone."""
         member = self.members[name]
@@ -94,19 +104,26 @@ class Crew:
         member.process.wait()
 
     def end(self) -> None:
-        """End whoever is left."""
+        """End whoever is left: politely first, so that they leave nothing in the store."""
+        ends = time.monotonic() + LEAVING
         for member in self.members.values():
-            member.process.kill()
+            if member.process.stdin is not None:
+                member.process.stdin.close()
         for member in self.members.values():
-            member.process.wait()
-            for pipe in (member.process.stdin, member.process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            try:
+                member.process.wait(max(0.0, ends - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                member.process.kill()
+                member.process.wait()
+            if member.process.stdout is not None:
+                member.process.stdout.close()
         self._selector.close()
 
     def _note(self, member: Member, said: Said) -> None:
         member.turns += said.state == "wrote"
         member.token = said.token or member.token
+        if said.session:
+            member.sessions.append(said.session)
         if member.state != "killed":
             member.state = "waiting" if said.state == "wrote" else said.state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from itertools import pairwise
 from statistics import median
 
@@ -13,6 +14,7 @@ from interlock.demo.ledger import Written
 from interlock.demo.play import Seen, Turn
 
 GRACE = 2.0
+"""Seconds after the end of a TTL in which somebody should have noticed."""
 
 
 class Killed(Struct, frozen=True, kw_only=True):
@@ -77,8 +79,9 @@ def gather(
     workers: int,
     ttl: float,
     seconds: float,
+    grain: float = 0.0,
 ) -> Facts:
-    """Everything that a run showed."""
+    """Everything that a run showed; ``grain`` is how exactly the store measures a TTL."""
     assert seen.heir is not None  # noqa: S101 - the play ends only with one
     handoffs = _handoffs(seen.turns)
     finished = sum(turn.wrote is not None for turn in seen.turns)
@@ -88,7 +91,8 @@ def gather(
         "no_update_lost": [w.count for w in writes] == list(range(1, len(writes) + 1))
         and len(writes) == finished,
         "tokens_increase": all(a.token < b.token for a, b in pairwise(writes)),
-        "moved_on_in_time": seen.heir.reclaimed_from == seen.victim and after <= ttl + GRACE,
+        "moved_on_in_time": seen.heir.reclaimed_from == seen.victim
+        and after <= ttl + grain + GRACE,
         "late_write_refused": (seen.late_file, seen.late_store) == ("refused", "fenced"),
     }
     return Facts(
@@ -154,9 +158,13 @@ def _text(line: Line) -> str:
     return line.outcome
 
 
-def record(fleet: interlock.Fleet, after: int) -> tuple[Line, ...]:
-    """What the record has since a revision."""
-    return fleet.record.log(after=after, limit=100_000, last=False)
+def record(
+    fleet: interlock.Fleet, after: int, lock: str, sessions: Container[str]
+) -> tuple[Line, ...]:
+    """What the record has of us since a revision; others may use the same store."""
+    lines = fleet.record.log(after=after, limit=100_000, last=False)
+    ours = (line for line in lines if line.thing == f"lock/{lock}" or line.session in sessions)
+    return tuple(ours)
 
 
 def latest(fleet: interlock.Fleet) -> int:

@@ -137,7 +137,7 @@ class Play:
         ledger = Ledger(job.ledger)
         accepted = ledger.write(seen.count + 1, token=seen.token, agent=seen.victim)
         seen.late_file = "accepted" if accepted else "refused"
-        with interlock.connect(job.store, seen.victim, join=False) as zombie:
+        with interlock.connect(self._crew.store, seen.victim, join=False) as zombie:
             outcome = zombie.locks.heartbeat(job.lock, token=seen.token)
         seen.late_store = _refusal(outcome)
         self._screen.note(

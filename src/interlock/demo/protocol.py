@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec import Struct
+
+from interlock.errors import InterlockError
+
+STORE = "INTERLOCK_STORE"
+"""The variable that tells a worker the store: a URL may hold a password, which all see in argv."""
 
 
 class Job(Struct, frozen=True, kw_only=True):
     """What a worker is to do; its only argument, as JSON."""
 
-    store: str
     agent: str
     lock: str
     ledger: str
@@ -25,10 +31,17 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: int = 0
     count: int = 0
     reclaimed_from: str = ""
+    session: str = ""
 
 
-class Failed(Exception):
+class Failed(InterlockError):
     """The demo cannot go on; the message says why."""
+
+    code: ClassVar[str] = "failed"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the demo failed: {why}")
 
 
 encode = msgspec.json.encode

@@ -2,12 +2,13 @@
 
 It reports what it does on stdout, one JSON object a line, and takes orders from stdin, one word a
 line: ``go``, ``stay`` (in the next turn, hold the lock and never write) and ``stop``.  When stdin
-ends, the demo is gone, and so is the worker.
+ends, the demo is gone or wants us gone: the worker gives back what it has, and ends.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -15,7 +16,10 @@ from typing import NoReturn
 
 import interlock
 from interlock.demo.ledger import Ledger
-from interlock.demo.protocol import Job, Said, decode_job, encode
+from interlock.demo.protocol import STORE, Job, Said, decode_job, encode
+
+LEAVING = 3.0
+"""Seconds to give everything back; a store that is away must not keep us."""
 
 
 class Orders:
@@ -34,6 +38,10 @@ class Orders:
             *words, heard = (heard + more).split(b"\n")
             for word in words:
                 getattr(self, word.decode()).set()
+        main = threading.main_thread().ident
+        assert main is not None  # noqa: S101 - it runs
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(LEAVING)
         os._exit(1)
 
 
@@ -50,8 +58,8 @@ class Worker:
         """Turn after turn until told to stop, with a new session should ours lapse."""
         while not self._orders.stop.is_set():
             job = self._job
-            with interlock.connect(job.store, job.agent, ttl=job.ttl) as fleet:
-                say("ready")
+            with interlock.connect(os.environ[STORE], job.agent, ttl=job.ttl) as fleet:
+                say("ready", session=fleet.session)
                 self._orders.go.wait()
                 try:
                     while not self._orders.stop.is_set():
@@ -78,17 +86,28 @@ class Worker:
                 say("wrote", token=held.token, count=count + 1)
 
 
-def say(state: str, *, token: int = 0, count: int = 0, reclaimed_from: str = "") -> None:
+def say(
+    state: str, *, token: int = 0, count: int = 0, reclaimed_from: str = "", session: str = ""
+) -> None:
     """Tell the demo, with the time, which all processes of a machine read off one clock."""
-    at = time.monotonic()
-    said = Said(state=state, at=at, token=token, count=count, reclaimed_from=reclaimed_from)
+    said = Said(
+        state=state,
+        at=time.monotonic(),
+        token=token,
+        count=count,
+        reclaimed_from=reclaimed_from,
+        session=session,
+    )
     os.write(1, encode(said) + b"\n")
 
 
 def main(job: str) -> int:
     """Do the job; trouble is one line on stderr."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # our parent may have ignored it
     try:
         Worker(decode_job(job), Orders()).work()
+    except (KeyboardInterrupt, BrokenPipeError):  # nobody is there any more
+        return 1
     except interlock.InterlockError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from interlock.core import words
+from interlock.faces.cli.connect import Identity, hush
 from interlock.faces.cli.parse import Parsed
+from interlock.stores import is_network
 
 
 def demo(parsed: Parsed) -> int:
@@ -12,7 +14,10 @@ def demo(parsed: Parsed) -> int:
 
     request, common = parsed.request, parsed.common
     ttl = words.duration(request.ttl, "ttl")
-    return run_demo(common.store, json=common.json, ttl=ttl, workers=request.workers)
+    store = Identity(common).store
+    if store is not None and is_network(store):
+        hush()
+    return run_demo(store, json=common.json, ttl=ttl, workers=request.workers)
 
 
 def bench(parsed: Parsed) -> int:
