@@ -15,9 +15,9 @@ from __future__ import annotations
 from random import Random
 from typing import TypeVar
 
+from interlock.driving import Op
 from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.runner import Runner
-from interlock.driving import Op
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
