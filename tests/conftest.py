@@ -1,0 +1,48 @@
+"""The servers that tests share: one of each kind for a worker, and a fresh namespace for a test.
+
+A test that kills, freezes or reconfigures a server starts one of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from interlock.testing.servers import EtcdServer, RedisServer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with EtcdServer(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """A namespace of its own on the shared Redis."""
+    return redis_server.url(f"test{next(_numbers)}")
+
+
+@pytest.fixture
+def etcd_url(etcd_server: EtcdServer) -> str:
+    """A namespace of its own on the shared etcd."""
+    return etcd_server.url(f"test{next(_numbers)}")
+
+
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty store on each engine that real processes can share."""
+    find: Callable[[str], object] = request.getfixturevalue
+    if request.param == "sqlite":
+        return str(find("tmp_path")) + "/store.db"
+    return str(find(f"{request.param}_url"))
