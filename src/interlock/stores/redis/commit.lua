@@ -1,0 +1,226 @@
+-- One commit: check everything, then write everything, at one revision.
+--
+-- KEYS  items index live log ids meta, all with one hash tag
+-- ARGV  id latest bound quiet entry hash, five counts,
+--       checks (kind key argument), puts (key value ttl), deletes, reads, signals
+--
+-- Answers {1, revision, items...} or {0, now, items...}: the checked keys, then the read ones.
+-- Times are microseconds.  Now is never behind the last revision, and a revision is never behind
+-- the clock: what a clock that was turned back, or a rollback, would repeat cannot be repeated.
+local items, index, live, log, ids, meta = unpack(KEYS)
+local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
+local quiet = ARGV[4] == '1'
+local call, match, sub = redis.call, string.match, string.sub
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local last, recorded, format = unpack(call('HMGET', meta, 'rev', 'recorded', 'format'))
+if format and format ~= '1' then
+  return redis.error_reply('NEWER ' .. format)
+end
+local revision = now
+if last and tonumber(last) >= now then
+  now = tonumber(last)
+  revision = now + 1
+end
+if now > tonumber(ARGV[2]) then
+  return redis.error_reply('LATE ' .. text(now))
+end
+local stamped = text(revision)
+
+local function standing(txn)
+  local at = call('HGET', ids, txn)
+  local found = at and call('XRANGE', log, at .. '-0', at .. '-0')[1]
+  if not found then
+    return false
+  end
+  local fields = found[2]
+  return at .. ' ' .. at .. ' 0 ' .. txn .. ' ' .. fields[6] .. ' ' .. fields[4]
+end
+
+-- What stands under each key: false if nothing, or if it lapsed.
+local seen = {}
+local function get(key)
+  local item = seen[key]
+  if item == nil then
+    if sub(key, 1, 4) == 'log/' then
+      item = standing(sub(key, 5))
+    else
+      item = call('HGET', items, key)
+    end
+    if item then
+      local expires = match(item, '^%d+ %d+ (%d+)')
+      if expires ~= '0' and tonumber(expires) <= now then
+        item = false
+      end
+    end
+    seen[key] = item
+  end
+  return item
+end
+
+local checks, puts, deletes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local reads, signals = tonumber(ARGV[10]), tonumber(ARGV[11])
+local at = 11
+
+local holds = quiet or call('HEXISTS', ids, id) == 0
+local asked = {}
+for _ = 1, checks do
+  local kind, key, wanted = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local item = get(key)
+  asked[#asked + 1] = key
+  if kind == 'absent' then
+    holds = holds and not item
+  elseif not item then
+    holds = false
+  elseif kind == 'at' then
+    holds = holds and match(item, '^%d+') == wanted
+  elseif kind == 'has' then
+    holds = holds and sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()')) == wanted
+  end
+  at = at + 3
+end
+
+local written = at
+local reading = at + 3 * puts + deletes
+for i = reading + 1, reading + reads do
+  asked[#asked + 1] = ARGV[i]
+end
+
+if not holds then
+  local answer = {0, now, quiet and false or standing(id)}
+  for i, key in ipairs(asked) do
+    answer[i + 3] = get(key)
+  end
+  return answer
+end
+
+-- Puts before deletes, the meta last: a commit that only deletes goes through on a full server,
+-- since Redis refuses the first write of a script or none.
+local touched = {}
+for i = written + 1, written + 3 * puts, 3 do
+  local key, value, ttl = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local old = get(key)
+  local created, stamp = stamped, id .. ' ' .. hash
+  if old then
+    local first, mark = match(old, '^%d+ (%d+) %d+ (%S* %S*) ')
+    created = first
+    if quiet then
+      stamp = mark
+    end
+  elseif quiet then
+    stamp = ' '
+  end
+  local expires = '0'
+  if ttl ~= '0' then
+    expires = text(revision + ttl)
+  end
+  local item = stamped .. ' ' .. created .. ' ' .. expires .. ' ' .. stamp .. ' ' .. value
+  call('HSET', items, key, item)
+  if not old then
+    call('ZADD', index, 0, key)
+  end
+  if ttl ~= '0' then
+    call('ZADD', live, expires, key)
+  elseif sub(key, 1, 5) == 'live/' then
+    call('ZREM', live, key)
+  end
+  seen[key] = item
+  touched[#touched + 1] = '+' .. key
+end
+for i = written + 3 * puts + 1, reading do
+  local key = ARGV[i]
+  if call('HDEL', items, key) == 1 then
+    call('ZREM', index, key)
+    if sub(key, 1, 5) == 'live/' then
+      call('ZREM', live, key)
+    else
+      touched[#touched + 1] = '-' .. key
+    end
+  end
+  seen[key] = false
+end
+for i = reading + reads + 1, reading + reads + signals do
+  touched[#touched + 1] = '!' .. ARGV[i]
+end
+
+local function token(what)
+  return #what .. ':' .. what
+end
+
+-- Who watches a key listens on its channel, on that of one of its folders, or on the root's,
+-- which brings everything and the entry too.  Told last: what is told has been written.
+local bells, order, everything = {}, {}, {}
+local function add(scope, what)
+  local list = bells[scope]
+  if list then
+    list[#list + 1] = what
+  else
+    bells[scope] = {what}
+    order[#order + 1] = scope
+  end
+end
+local function ring()
+  local bell = sub(meta, 1, -5) .. 'bell:'
+  local before = stamped .. ' ' .. (recorded or '0') .. ' '
+  for _, scope in ipairs(order) do
+    call('PUBLISH', bell .. scope, before .. table.concat(bells[scope]))
+  end
+  call('PUBLISH', bell, before .. token('=' .. id) .. token('"' .. entry) .. everything)
+end
+
+if quiet then
+  call('HSET', meta, 'rev', stamped)
+else
+  for i, what in ipairs(touched) do
+    local key, told = sub(what, 2), token(what)
+    everything[i] = told
+    add(key, told)
+    for slash in string.gmatch(key, '()/') do
+      if slash < #key then
+        add(sub(key, 1, slash), told)
+      end
+    end
+  end
+  everything = table.concat(everything)
+  call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
+  call('HSET', ids, id, stamped)
+  call('HSET', meta, 'rev', stamped, 'recorded', stamped)
+  ring()
+end
+if not last then
+  call('HSET', meta, 'format', '1', 'born', stamped)
+end
+
+-- Forget the oldest entries when there are too many, some at a time, and none so young that a
+-- request which it keeps out may still arrive.
+local bound = tonumber(ARGV[3])
+if not quiet then
+  local excess = call('XLEN', log) - bound
+  if excess >= 64 then
+    local gone, highest = {}, nil
+    for _, each in ipairs(call('XRANGE', log, '-', '+', 'COUNT', math.min(excess, 128))) do
+      local made = tonumber(match(each[1], '^%d+'))
+      if made > now - 180000000 then
+        break
+      end
+      gone[#gone + 1] = each[2][2]
+      highest = made
+    end
+    if highest then
+      call('HDEL', ids, unpack(gone))
+      call('XTRIM', log, 'MINID', text(highest + 1))
+      call('HSET', meta, 'trimmed', text(highest))
+    end
+  end
+end
+
+local answer = {1, revision}
+for i, key in ipairs(asked) do
+  answer[i + 2] = get(key)
+end
+return answer

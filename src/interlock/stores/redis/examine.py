@@ -1,0 +1,162 @@
+"""Facts and findings for people: ``interlock doctor`` and ``interlock store info``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from hiredis import pack_command
+
+from interlock.driving import Op
+from interlock.store import Durability, Finding
+from interlock.stores.redis.grade import FORMAT, Grade, facts
+
+if TYPE_CHECKING:
+    from interlock.stores.redis.store import RedisStore
+
+_MEANING: dict[Durability, str] = {
+    "none": "nothing survives a restart of the server (appendonly no)",
+    "process": "the last second may be lost with the server's machine (appendfsync everysec)",
+    "power loss": "an acknowledged commit is on disk (appendfsync always)",
+}
+_FULL = 0.8
+_CLOCK = 5.0
+_SLOW = 0.05
+
+
+def info(store: RedisStore) -> Op[dict[str, object]]:
+    """Facts: place, size, versions."""
+    told = facts((yield from store.asked(pack_command(("INFO",)))))
+    sizes = yield from _sizes(store)
+    grade = _grade(store)
+    most = int(told.get("maxmemory", "0"))
+    return {
+        "engine": "redis",
+        "server": f"{grade.product} {grade.version}",
+        "where": store.where,
+        "namespace": store.namespace,
+        "durability": f"{grade.durability}: {_MEANING[grade.durability]}",
+        "format": FORMAT,
+        **sizes,
+        "memory": int(told.get("used_memory", "0")),
+        "memory_max": most or None,
+        "replicas": int(told.get("connected_slaves", "0")),
+    }
+
+
+def findings(store: RedisStore) -> Op[list[Finding]]:
+    """What is well and what is not with the server."""
+    sent = time.monotonic()
+    yield from store.asked(pack_command(("PING",)))
+    took = time.monotonic() - sent
+    told = facts((yield from store.asked(pack_command(("INFO",)))))
+    clock = yield from store.asked(pack_command(("TIME",)))
+    ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - time.time()
+    sizes = yield from _sizes(store)
+    grade = _grade(store)
+    return [
+        Finding(verdict="ok", name="version", fact=f"{grade.product} {grade.version}"),
+        _reach(took),
+        _durable(grade),
+        _eviction(told),
+        _memory(told),
+        _disk(told),
+        _replicas(told),
+        _log(int(str(sizes["entries"])), store.bound),
+        _ahead(ahead),
+    ]
+
+
+def _grade(store: RedisStore) -> Grade:
+    assert store.grade is not None, "it has just answered"  # noqa: S101
+    return store.grade
+
+
+def _sizes(store: RedisStore) -> Op[dict[str, object]]:
+    keys = store.keys
+    revision: Any = yield from store.asked(pack_command(("HGET", keys["meta"], "rev")))
+    items: Any = yield from store.asked(pack_command(("HLEN", keys["items"])))
+    entries: Any = yield from store.asked(pack_command(("XLEN", keys["log"])))
+    return {"revision": int(revision or 0), "items": items, "entries": entries}
+
+
+def _reach(took: float) -> Finding:
+    return Finding(
+        verdict="ok" if took < _SLOW else "warn",
+        name="reachable",
+        fact=f"answers in {took * 1000:.1f} ms",
+        remedy="" if took < _SLOW else "bring the server closer, or see what keeps it busy",
+    )
+
+
+def _durable(grade: Grade) -> Finding:
+    good = grade.durability == "power loss"
+    return Finding(
+        verdict="ok" if good else "warn",
+        name="durability",
+        fact=_MEANING[grade.durability],
+        remedy="" if good else "set: appendonly yes, appendfsync always",
+    )
+
+
+def _eviction(told: dict[str, str]) -> Finding:
+    policy = told.get("maxmemory_policy", "noeviction")
+    good = policy == "noeviction"
+    return Finding(
+        verdict="ok" if good else "bad",
+        name="eviction",
+        fact=f"maxmemory-policy {policy}",
+        remedy="" if good else "set: maxmemory-policy noeviction",
+    )
+
+
+def _memory(told: dict[str, str]) -> Finding:
+    used, most = int(told.get("used_memory", "0")), int(told.get("maxmemory", "0"))
+    if not most:
+        return Finding(verdict="ok", name="memory", fact=f"{used >> 20} MiB used, no limit")
+    tight = used > most * _FULL
+    return Finding(
+        verdict="warn" if tight else "ok",
+        name="memory",
+        fact=f"{used >> 20} of {most >> 20} MiB used",
+        remedy="raise maxmemory: a full server takes no commit" if tight else "",
+    )
+
+
+def _disk(told: dict[str, str]) -> Finding:
+    names = ("rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status")
+    bad = [name for name in names if told.get(name, "ok") != "ok"]
+    return Finding(
+        verdict="bad" if bad else "ok",
+        name="disk",
+        fact=f"failed: {', '.join(bad)}" if bad else "the last writes went well",
+        remedy="make room on the server's disk, and see its log" if bad else "",
+    )
+
+
+def _replicas(told: dict[str, str]) -> Finding:
+    count = int(told.get("connected_slaves", "0"))
+    if not count:
+        return Finding(verdict="ok", name="replicas", fact="none: no failover")
+    return Finding(
+        verdict="warn",
+        name="replicas",
+        fact=f"{count}: a failover may forget what was acknowledged last",
+        remedy="revisions never repeat, so tokens still fence; set min-replicas-to-write",
+    )
+
+
+def _log(entries: int, bound: int) -> Finding:
+    return Finding(
+        verdict="ok", name="log", fact=f"{entries} entries; trimmed above {bound} (?log= in the URL)"
+    )
+
+
+def _ahead(seconds: float) -> Finding:
+    good = abs(seconds) < _CLOCK
+    return Finding(
+        verdict="ok" if good else "warn",
+        name="clock",
+        fact=f"the server is {abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}",
+        remedy="" if good else "synchronise the clocks: times in the record come from clients",
+    )

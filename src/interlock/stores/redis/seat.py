@@ -1,0 +1,125 @@
+"""How a watch listens when its caller may block: on a connection of its own."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hiredis import ProtocolError, ReplyError, pack_command
+
+from interlock.stores.network import REPLY, Unanswered, Unsent
+
+if TYPE_CHECKING:
+    from interlock.stores.redis.wire import Connection, Wire
+
+PING = 2.0
+"""Seconds of silence after which a listener asks whether the server is still there."""
+_PING = pack_command(("PING",))
+
+
+class Line:
+    """A connection that listens on one channel; an idle one may listen on another later."""
+
+    def __init__(self, wire: Wire, connection: Connection) -> None:
+        self._wire = wire
+        self._connection = connection
+        self._channel = b""
+        self._heard = time.monotonic()
+        self._pinged: float | None = None
+
+    @classmethod
+    def join(cls, wire: Wire, channel: bytes) -> Line:
+        """Listen on a channel: everything that is published from now on will be heard."""
+        line = wire.idle_line() or cls(wire, wire.dial())
+        try:
+            line.listen(channel)
+        except BaseException:
+            line.leave(well=False)
+            raise
+        return line
+
+    def listen(self, channel: bytes) -> None:
+        """Subscribe, and wait until that is confirmed."""
+        connection = self._connection
+        connection.busy = True
+        self._channel = channel
+        connection.send(pack_command(("SUBSCRIBE", channel)))
+        while True:
+            reply = connection.receive()
+            if isinstance(reply, ReplyError):
+                raise self._wire.meaning(reply)
+            if reply[0] == b"subscribe" and reply[1] == channel:
+                break
+        self._heard, self._pinged = time.monotonic(), None
+        connection.busy = False
+
+    def usable(self) -> bool:
+        """Whether a blocking caller can go on with it."""
+        import sys
+
+        # Without asyncio there is no event loop to be in.
+        asyncio = sys.modules.get("asyncio")
+        return asyncio is None or asyncio._get_running_loop() is None
+
+    def hear(self, seconds: float) -> list[bytes]:
+        """What was published; nothing if the time is up.  Unanswered if the server is silent."""
+        self._connection.busy = True
+        try:
+            return self._listened(time.monotonic() + seconds)
+        finally:
+            self._connection.busy = False
+
+    def _listened(self, ends: float) -> list[bytes]:
+        while True:
+            heard = self._parsed()
+            if heard:
+                return heard
+            now = time.monotonic()
+            if self._connection.readable(max(0.0, min(ends, self._alarm()) - now)):
+                self._connection.feed()
+                self._heard, self._pinged = time.monotonic(), None
+                continue
+            now = time.monotonic()
+            if now >= self._alarm():
+                self._stir(now)
+            if now >= ends:
+                return []
+
+    def leave(self, *, well: bool) -> None:
+        """Stop listening; a good line is kept for the next watch."""
+        if well and self._parting():
+            self._wire.keep_line(self)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._wire.drop(self._connection)
+
+    def _parting(self) -> bool:
+        try:
+            self._connection.send(pack_command(("UNSUBSCRIBE", self._channel)))
+        except (Unsent, Unanswered):
+            return False
+        return True
+
+    def _alarm(self) -> float:
+        return self._heard + PING if self._pinged is None else self._pinged + REPLY
+
+    def _stir(self, now: float) -> None:
+        if self._pinged is not None:
+            raise Unanswered(f"no sign of life for {REPLY:.0f} s")
+        self._pinged = now
+        self._connection.send(_PING)
+
+    def _parsed(self) -> list[bytes]:
+        """The payloads that have arrived in full; what an earlier channel left is dropped."""
+        found: list[bytes] = []
+        reader = self._connection.reader
+        try:
+            while (reply := reader.gets()) is not False:
+                if reply[0] == b"message" and reply[1] == self._channel:
+                    found.append(reply[2])
+        except ProtocolError as error:
+            raise Unanswered(str(error)) from error
+        return found

@@ -1,0 +1,56 @@
+-- What a watch missed: the touched keys in its scope, after a revision, from the log itself.
+--
+-- KEYS  items index live log ids meta
+-- ARGV  scope ('' for everything, with the entries), after, how many entries to look at
+--
+-- Answers {0, position, done, pairs of revision and tokens...}, or {1, revision} when what came
+-- after this revision is not all there: trimmed, or lost with an earlier life of the server.
+local log, meta = KEYS[4], KEYS[6]
+local scope, limit = ARGV[1], tonumber(ARGV[3])
+local after = tonumber(ARGV[2])
+local match, sub = string.match, string.sub
+
+local rev, trimmed, born = unpack(redis.call('HMGET', meta, 'rev', 'trimmed', 'born'))
+rev, trimmed, born = tonumber(rev or '0'), tonumber(trimmed or '0'), tonumber(born or '0')
+if after < trimmed or after > rev or (after > 0 and after < born) then
+  return {1, rev}
+end
+
+local folder = sub(scope, -1) == '/'
+local function covers(key)
+  return key == scope or (folder and sub(key, 1, #scope) == scope)
+end
+
+local function told(fields)
+  local touched = fields[8]
+  if scope == '' then
+    local id, entry = '=' .. fields[2], '"' .. fields[4]
+    return #id .. ':' .. id .. #entry .. ':' .. entry .. touched
+  end
+  local kept, at = {}, 1
+  while at <= #touched do
+    local size, from = match(touched, '^(%d+):()', at)
+    local to = from + size - 1
+    if covers(sub(touched, from + 1, to)) then
+      kept[#kept + 1] = sub(touched, at, to)
+    end
+    at = to + 1
+  end
+  return table.concat(kept)
+end
+
+local rows = redis.call('XRANGE', log, '(' .. ARGV[2] .. '-0', '+', 'COUNT', limit)
+local done = #rows < limit
+local answer = {0, rev, 1}
+for _, row in ipairs(rows) do
+  local tokens = told(row[2])
+  local revision = tonumber(match(row[1], '^%d+'))
+  if tokens ~= '' then
+    answer[#answer + 1] = revision
+    answer[#answer + 1] = tokens
+  end
+  if not done then
+    answer[2], answer[3] = revision, 0
+  end
+end
+return answer

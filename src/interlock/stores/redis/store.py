@@ -1,0 +1,211 @@
+"""The store: one script for a commit, one for a read, both one round trip.
+
+A namespace is one hash tag, so a cluster keeps all of it on one node:
+
+    {ns}:items   hash     key -> item (see packing.py)
+    {ns}:index   zset     all keys, in order
+    {ns}:live    zset     liveness keys by when they lapse
+    {ns}:log     stream   one entry for each recorded commit; its id is the revision
+    {ns}:ids     hash     id of a transaction -> its revision in the log
+    {ns}:meta    hash     rev, recorded, trimmed, born, format
+    {ns}:bell:*  channels of the keys that changed (see watch.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hiredis import pack_command
+
+from interlock.driving import Op, drive
+from interlock.errors import BadInput, StoreTrouble
+from interlock.store import (
+    LOG,
+    Answer,
+    Capabilities,
+    Committed,
+    Conflict,
+    Durability,
+    Finding,
+    Item,
+    Ref,
+    Snapshot,
+    Txn,
+)
+from interlock.stores.address import Address
+from interlock.stores.network import PATIENCE, Ask, NetworkStore
+from interlock.stores.redis import examine, packing
+from interlock.stores.redis.grade import Grade
+from interlock.stores.redis.replies import Late, NoScript
+from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, TRIM, Script
+from interlock.stores.redis.watch import RedisWatch
+from interlock.stores.redis.wire import Wire
+
+LOG_BOUND = 200_000
+"""Entries that the log keeps at least, unless the URL says otherwise."""
+_KEYS = ("items", "index", "live", "log", "ids", "meta")
+_AT_ONCE = 1000
+_TRIES = 4
+
+
+class RedisStore(NetworkStore):
+    """A namespace of a Redis or Valkey server."""
+
+    wire: Wire
+
+    def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
+        prefix = f"{{{address.namespace}}}:"
+        self.keys = {name: (prefix + name).encode() for name in _KEYS}
+        self.bell = (prefix + "bell:").encode()
+        self.namespace = address.namespace
+        self.bound = _bound(address)
+        self.wire = Wire(address, self.keys["meta"], self._welcome)
+        super().__init__(self.wire, address.shown, patience=patience)
+        self.capabilities = _capabilities("none")
+        self.grade: Grade | None = None
+        self._tail = (len(self.keys), *self.keys.values())
+        self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
+        self._reads = ("EVALSHA", READ.sha, *self._tail)
+
+    def watch(self, scope: str, after: int) -> RedisWatch:
+        """Every change in a scope after a revision."""
+        self.check()
+        return RedisWatch(self, scope, after)
+
+    def trim(self, revision: int) -> None:
+        """Forget the log up to a revision; a watch from before it gets a Resync."""
+        self.check()
+        drive(self._trim(revision), self.wire)
+
+    @property
+    def life(self) -> str:
+        """Which start of which server answered last; empty before the first."""
+        return "" if self.grade is None else self.grade.life
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a call goes on asking."""
+        return self._patience
+
+    @property
+    def away(self) -> float | None:
+        """Since when, by the monotonic clock, the engine does not answer."""
+        return None if self._away is None else self._away[0]
+
+    def run(self, script: Script, args: Sequence[packing.Argument]) -> Op[Any]:
+        """The answer of a script that may run twice."""
+        try:
+            return (yield from self.asked(self._by_name(script, args)))
+        except NoScript:
+            return (yield from self.asked(self._in_full(script, args)))
+
+    def once(self, script: Script, args: Sequence[packing.Argument]) -> Op[Any]:
+        """The same without patience: whoever asks decides what trouble means."""
+        try:
+            return (yield Ask(self._by_name(script, args)))
+        except NoScript:
+            return (yield Ask(self._in_full(script, args)))
+
+    def _by_name(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
+        return pack_command(("EVALSHA", script.sha, *self._tail, *args))
+
+    def _in_full(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
+        return pack_command(("EVAL", script.body, *self._tail, *args))
+
+    def _welcome(self, grade: Grade) -> None:
+        """Take notice of what a new connection reached."""
+        if grade != self.grade:
+            self.grade = grade
+            self.capabilities = _capabilities(grade.durability)
+
+    def _open(self) -> Op[None]:
+        yield from self.asked(pack_command(("PING",)))
+
+    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
+        args = packing.asking(refs)
+        try:
+            answer = yield from self.asked(pack_command((*self._reads, *args)))
+        except NoScript:
+            answer = yield from self.asked(self._in_full(READ, args))
+        revision, now, *found = answer
+        return Snapshot(
+            revision,
+            {
+                ref: None if told is None else packing.item(ref, told, now)
+                for ref, told in zip(refs, found, strict=True)
+                if isinstance(ref, str)
+            },
+            {
+                ref: packing.many(ref, told, now)
+                for ref, told in zip(refs, found, strict=True)
+                if not isinstance(ref, str)
+            },
+        )
+
+    def _commit(self, txn: Txn) -> Op[Answer]:
+        whole = False
+        for _ in range(_TRIES):
+            args = packing.bulky(txn, self.wire.latest(), self.bound)
+            request = self._in_full(COMMIT, args) if whole else pack_command((*self._commits, *args))
+            try:
+                answer = yield from self.sent(request, txn.id)
+            except NoScript:
+                whole = True
+            except Late:
+                pass  # the wire has learnt the time
+            else:
+                return self._answer(txn, answer)
+        raise StoreTrouble(f"{self.where} has a clock that jumps all the time; see to it")
+
+    def _answer(self, txn: Txn, answer: Sequence[Any]) -> Answer:
+        asked = [check.key for check in txn.checks]
+        asked += txn.reads
+        happened, now = answer[0], answer[1]
+        own = LOG + txn.id
+        if happened:
+            self.wire.learn(now)
+            items = packing.items(asked, answer[2:], now)
+            if not txn.quiet:
+                items[own] = Item(own, txn.entry, now, now, txn.id, txn.hash)
+            return Committed(now, items)
+        items = packing.items(asked, answer[3:], now)
+        if not txn.quiet:
+            standing = answer[2]
+            items[own] = None if standing is None else packing.item(own, standing, now)
+        return Conflict(items)
+
+    def _trim(self, revision: int) -> Op[None]:
+        while (yield from self.run(TRIM, (revision, _AT_ONCE))) == _AT_ONCE:
+            pass
+
+    def _sweep(self) -> Op[int]:
+        return (yield from self.run(SWEEP, (_AT_ONCE,)))  # type: ignore[no-any-return]
+
+    def _info(self) -> Op[dict[str, object]]:
+        return examine.info(self)
+
+    def _examine(self) -> Op[list[Finding]]:
+        return examine.findings(self)
+
+
+def _bound(address: Address) -> int:
+    text = address.options.get("log", "")
+    if not text:
+        return LOG_BOUND
+    if not (text.isascii() and text.isdigit()):
+        raise BadInput(f"{address.shown} has log={text}; write a number of entries")
+    return int(text)
+
+
+def _capabilities(durability: Durability) -> Capabilities:
+    return Capabilities(
+        engine="redis",
+        durability=durability,
+        clock="server",
+        push=True,
+        local=False,
+        min_ttl=0.5,
+        max_operations=10_000,
+        max_value=1024 * 1024,
+    )

@@ -1,0 +1,206 @@
+"""The feed of one scope: bells while a connection lives, the log for everything else.
+
+Each commit publishes what it touched, to a channel for each key and each of its folders, and to
+the root channel, which has the entries too.  Within a connection the server loses nothing: a
+listener that is too slow is disconnected, not skipped.  So a watch
+
+    joins       listens on its channel, on whatever connection it can get,
+    looks       into the log for what it missed since its position (since.lua),
+    hears       what is published from then on, and drops what is not after its position,
+
+and starts over whenever its connection ends.  Its position is all it has to remember, so it can
+move between threads and event loops.  Whoever listens on the root channel sees the revisions
+without gaps, and looks again if there is one; and a watch that hears nothing looks now and then
+anyway, so that a server that was replaced behind our back cannot keep it waiting.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from interlock.driving import Op, Pause, drive, drive_async
+from interlock.errors import StoreClosed
+from interlock.store import LOG, Change, Resync
+from interlock.stores.network import Unanswered, Unsent, pauses
+from interlock.stores.redis.packing import changes
+from interlock.stores.redis.scripts import SINCE
+from interlock.stores.redis.seat import Line
+
+if TYPE_CHECKING:
+    from interlock.stores.redis.store import RedisStore
+    from interlock.stores.redis.wire import Wire
+
+LOOK = 10.0
+"""Seconds of silence after which a watch looks into the log by itself."""
+PAGE = 1000
+"""Entries that one look goes through."""
+
+
+class Seat(Protocol):
+    """Where a watch listens."""
+
+    def usable(self) -> bool:
+        """Whether this caller can go on with it."""
+
+    def leave(self, *, well: bool) -> None:
+        """Stop listening; ``well`` if its connection can serve somebody else."""
+
+
+class _Join:
+    """Listen on the channel of a watch."""
+
+    __slots__ = ("watch",)
+
+    def __init__(self, watch: RedisWatch) -> None:
+        self.watch = watch
+
+    def perform(self, wire: Wire) -> Seat:
+        return Line.join(wire, self.watch.channel)
+
+    def perform_async(self, wire: Wire) -> Awaitable[Seat]:
+        return wire.loops().join(self.watch.channel)
+
+
+class _Hear:
+    """Wait for what is published, at most so long."""
+
+    __slots__ = ("seat", "seconds")
+
+    def __init__(self, seat: Any, seconds: float) -> None:  # noqa: ANN401 - of either kind
+        self.seat = seat
+        self.seconds = seconds
+
+    def perform(self, _wire: Wire) -> list[bytes]:
+        return self.seat.hear(self.seconds)  # type: ignore[no-any-return]
+
+    def perform_async(self, _wire: Wire) -> Awaitable[list[bytes]]:
+        return self.seat.hear_async(self.seconds)  # type: ignore[no-any-return]
+
+
+class RedisWatch:
+    """A feed of one scope for one reader."""
+
+    def __init__(self, store: RedisStore, scope: str, after: int) -> None:
+        self.scope = scope
+        self.after = after
+        self._store = store
+        # Entries are told on the root channel only.
+        self._root = not scope or scope.startswith(LOG)
+        self.channel = store.bell + (b"" if self._root else scope.encode())
+        self._life = store.life
+        self._seat: Seat | None = None
+        self._behind = True
+        self._due = 0.0
+        self._closed = False
+
+    def take(self, timeout: float | None) -> list[Change | Resync]:
+        """What changed since the last call; waits for the first change, at most so long."""
+        self._store.check()
+        return drive(self._take(timeout), self._store.wire)
+
+    async def take_async(self, timeout: float | None) -> list[Change | Resync]:
+        """The same for an event loop."""
+        self._store.check()
+        return await drive_async(self._take(timeout), self._store.wire)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed = True
+        self._leave(well=True)
+
+    def _take(self, timeout: float | None) -> Op[list[Change | Resync]]:
+        ends = None if timeout is None else time.monotonic() + timeout
+        delays = pauses()
+        if self._seat is not None and not self._seat.usable():
+            self._leave(well=False)
+        while not self._closed:
+            try:
+                found = yield from self._next(ends)
+            except (Unsent, Unanswered) as error:
+                self._leave(well=False)
+                yield from self._wait(error, next(delays), ends)
+                found = []
+            except BaseException:
+                self._leave(well=False)  # it may be in the middle of a message
+                raise
+            else:
+                if self._store.away is not None:
+                    self._store.back()
+            if found or (ends is not None and time.monotonic() >= ends):
+                return found
+        raise StoreClosed("this watch was closed; open another")
+
+    def _next(self, ends: float | None) -> Op[list[Change | Resync]]:
+        """Whatever comes next; nothing if it is time to look at the clock."""
+        now = time.monotonic()
+        if self._seat is None:
+            self._behind = True
+            if ends is None or ends > now:
+                self._seat = yield _Join(self)
+        if self._behind or now >= self._due:
+            found = yield from self._look()
+            if found or self._behind or self._seat is None:
+                return found
+        now = time.monotonic()
+        until = self._due if ends is None else min(self._due, ends)
+        return self._made((yield _Hear(self._seat, max(0.0, until - now))))
+
+    def _wait(self, error: Exception, pause: float, ends: float | None) -> Op[None]:
+        """Pause during an outage, unless it has lasted too long or the time is up."""
+        store = self._store
+        store.check()  # closed meanwhile: that is why
+        store.met(error)
+        since = store.away
+        now = time.monotonic()
+        if since is not None and now - since > store.patience:
+            raise store.gone(error) from error
+        if ends is not None:
+            pause = min(pause, max(0.0, ends - now))
+        yield Pause(pause)
+
+    def _look(self) -> Op[list[Change | Resync]]:
+        """What the log has after the position."""
+        scope = "" if self._root else self.scope
+        kind, position, *rest = yield from self._store.once(SINCE, (scope, self.after, PAGE))
+        self._due = time.monotonic() + LOOK * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
+        if kind or self._reborn():
+            self.after, self._behind = position, False
+            return [Resync(position)]
+        done, *told = rest
+        found = [
+            change
+            for revision, tokens in zip(told[::2], told[1::2], strict=True)
+            for change in changes(self.scope, revision, tokens)
+        ]
+        self.after, self._behind = position, not done
+        return list(found)
+
+    def _reborn(self) -> bool:
+        """Whether a server that may have forgotten something was started since the last look."""
+        before, self._life = self._life, self._store.life
+        forgets = self._store.capabilities.durability != "power loss"
+        return bool(before) and before != self._life and forgets
+
+    def _made(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
+        """The changes that payloads tell, up to the first gap."""
+        found: list[Change | Resync] = []
+        for payload in payloads:
+            told, previous, _ = payload.split(b" ", 2)
+            revision = int(told)
+            if revision <= self.after:
+                continue
+            if self._root and int(previous) > self.after:
+                self._behind = True
+                break
+            start = len(told) + len(previous) + 2
+            found.extend(changes(self.scope, revision, payload, start))
+            self.after = revision
+        return found
+
+    def _leave(self, *, well: bool) -> None:
+        seat, self._seat = self._seat, None
+        if seat is not None:
+            seat.leave(well=well)
