@@ -53,13 +53,9 @@ class Line:
         self._heard, self._pinged = time.monotonic(), None
         connection.busy = False
 
-    def usable(self) -> bool:
-        """Whether a blocking caller can go on with it."""
-        import sys
-
-        # Without asyncio there is no event loop to be in.
-        asyncio = sys.modules.get("asyncio")
-        return asyncio is None or asyncio._get_running_loop() is None
+    def serves(self, loop: object) -> bool:
+        """Whether a caller can go on with it: not one in an event loop."""
+        return loop is None
 
     def hear(self, seconds: float) -> list[bytes]:
         """What was published; nothing if the time is up.  Unanswered if the server is silent."""

@@ -42,8 +42,8 @@ PAGE = 1000
 class Seat(Protocol):
     """Where a watch listens."""
 
-    def usable(self) -> bool:
-        """Whether this caller can go on with it."""
+    def serves(self, loop: object) -> bool:
+        """Whether a caller in this event loop, or in none, can go on with it."""
 
     def leave(self, *, well: bool) -> None:
         """Stop listening; ``well`` if its connection can serve somebody else."""
@@ -99,11 +99,15 @@ class RedisWatch:
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
         self._store.check()
+        self._sit(None)
         return drive(self._take(timeout), self._store.wire)
 
     async def take_async(self, timeout: float | None) -> list[Change | Resync]:
         """The same for an event loop."""
+        from asyncio import get_running_loop
+
         self._store.check()
+        self._sit(get_running_loop())
         return await drive_async(self._take(timeout), self._store.wire)
 
     def close(self) -> None:
@@ -114,8 +118,6 @@ class RedisWatch:
     def _take(self, timeout: float | None) -> Op[list[Change | Resync]]:
         ends = None if timeout is None else time.monotonic() + timeout
         delays = pauses()
-        if self._seat is not None and not self._seat.usable():
-            self._leave(well=False)
         while not self._closed:
             try:
                 found = yield from self._next(ends)
@@ -199,6 +201,11 @@ class RedisWatch:
             found.extend(changes(self.scope, revision, payload, start))
             self.after = revision
         return found
+
+    def _sit(self, loop: object) -> None:
+        """Give up a seat in another loop, or one that ended."""
+        if self._seat is not None and not self._seat.serves(loop):
+            self._leave(well=False)
 
     def _leave(self, *, well: bool) -> None:
         seat, self._seat = self._seat, None

@@ -127,7 +127,7 @@ class Wire:
         self._all = set[Connection]()
         self._moved: tuple[str, int] | None = None
         self._loops: Loops | None = None
-        self._closed = False
+        self.closed = False
         self._learned = (0, 0.0)
 
     def call(self, request: bytes) -> Any:  # noqa: ANN401
@@ -181,7 +181,7 @@ class Wire:
         connection = Connection(self._reach(), tls=self._address.tls)
         self._all.add(connection)
         try:
-            if self._closed:
+            if self.closed:
                 raise Unsent("closed")
             self._greet(connection)
         except BaseException:
@@ -203,14 +203,14 @@ class Wire:
 
     def keep_line(self, line: Line) -> None:
         """Keep a listening connection for the next who wants one."""
-        if self._closed or len(self._lines) >= _IDLE:
+        if self.closed or len(self._lines) >= _IDLE:
             line.close()
         else:
             self._lines.append(line)
 
     def close(self) -> None:
         """Cut everything, from whatever thread; calls under way are Unanswered."""
-        self._closed = True
+        self.closed = True
         while self._idle:
             self.drop(self._idle.pop())
         while self._lines:
@@ -237,7 +237,7 @@ class Wire:
         return self.dial()
 
     def _give(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= _IDLE:
+        if self.closed or len(self._idle) >= _IDLE:
             self.drop(connection)
         else:
             self._idle.append(connection)
