@@ -1,0 +1,253 @@
+"""Commits: one transaction of etcd each, with whatever leases it needs around it.
+
+A Txn becomes compares (the checks, and that its entry is absent), then its writes in this order:
+entry, puts, deletes, signals, so that watches see them in this order; then the asked keys.
+
+Two things etcd cannot check or keep by itself, because they are inside the value:
+  has      compares a payload
+  quiet    keeps the stamp of the last recorded write
+For these the items are read first and the transaction also checks that they did not change; if
+that is all that failed, it starts over.
+
+Renewals write nothing: the leases of the keys are kept alive, see ``_renew``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from interlock.driving import Op
+from interlock.errors import OutcomeUnknown, StoreBusy
+from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.leases import Leases
+from interlock.stores.etcd.shape import Shape, wrapped
+from interlock.stores.etcd.trouble import NoLease
+from interlock.stores.etcd.wire import TXN
+
+if TYPE_CHECKING:
+    from interlock.stores.network import NetworkStore
+
+Items: TypeAlias = dict[str, Item | None]
+
+_ATTEMPTS = 64
+
+
+class Commits:
+    """Carries transactions out on one store."""
+
+    def __init__(self, store: NetworkStore, shape: Shape, leases: Leases) -> None:
+        self._store = store
+        self._shape = shape
+        self._leases = leases
+
+    def commit(self, txn: Txn) -> Op[Answer]:
+        """Check and write, all or nothing."""
+        if _renews(txn):
+            renewed = yield from self._renew(txn)
+            if renewed is not None:
+                return renewed
+        seen: Items | None = None
+        if _looks(txn):
+            _, kvs = yield from self._look(_wanted(txn))
+            seen = self._items(kvs)
+            if not _holds(txn, seen):
+                return Conflict({key: seen[key] for key in txn.asked})
+        for _ in range(_ATTEMPTS):
+            answer = yield from self._try(txn, seen)
+            if isinstance(answer, Committed | Conflict):
+                return answer
+            seen = answer
+        raise StoreBusy("too many others change the same thing; try again")
+
+    def _try(self, txn: Txn, seen: Items | None) -> Op[Answer | Items | None]:
+        """One attempt; the items as they stand if only what we added to the checks failed."""
+        puts = {put.key: put for put in txn.puts}
+        for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
+            puts.pop(key, None)
+        ttls = {put.key: put.ttl for put in puts.values() if put.ttl is not None}
+        made: list[int] = []
+        if ttls:
+            made = yield from self._leases.grant(ttls.values())
+        try:
+            signal = 0
+            if txn.signals:
+                signal = yield from self._leases.signal(len(txn.signals))
+            leases = dict(zip(ttls, made, strict=True))
+            request = self._request(txn, puts.values(), leases, signal, seen)
+        except BaseException:
+            self._leases.revoke(made)
+            raise
+        try:
+            answer = yield from self._store.sent((TXN, request), txn.id)
+        except NoLease:  # revoked by somebody, or it took longer than a lease lasts
+            self._leases.forget_signal()
+            self._leases.revoke(made)
+            return seen
+        except (OutcomeUnknown, GeneratorExit):
+            raise  # it may happen yet, so the leases must stay until they lapse
+        except Exception:
+            self._leases.revoke(made)
+            raise
+        return self._answer(txn, answer, made, seen)
+
+    def _answer(
+        self, txn: Txn, answer: rpc.TxnResponse, made: list[int], seen: Items | None
+    ) -> Answer | Items:
+        keys = _wanted(txn)
+        items = self._items(_found(keys, answer))
+        asked = {key: items[key] for key in txn.asked}
+        if answer.succeeded:
+            self._leases.revoke(_replaced(answer))
+            return Committed(answer.header.revision, asked)
+        self._leases.revoke(made)
+        if seen is not None and _holds(txn, items):
+            return items
+        return Conflict(asked)
+
+    def _request(
+        self,
+        txn: Txn,
+        puts: Iterable[Put],
+        leases: dict[str, int],
+        signal: int,
+        seen: Items | None,
+    ) -> rpc.TxnRequest:
+        key, op = self._shape.key, rpc.RequestOp
+        compares = [self._compare(check, seen) for check in txn.checks]
+        writes: list[rpc.RequestOp] = []
+        if not txn.quiet:
+            entry = key(LOG + txn.id)
+            compares.append(_created(entry, rpc.Compare.EQUAL))
+            value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
+            writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
+        for put in puts:
+            stamp = (txn.id, txn.hash)
+            if txn.quiet and seen is not None:
+                old = seen[put.key]
+                stamp = ("", "") if old is None else (old.entry, old.hash)
+                compares.append(_same(key(put.key), old))
+            write = rpc.PutRequest(
+                key=key(put.key),
+                value=wrapped(put.value, *stamp, quiet=txn.quiet),
+                lease=leases.get(put.key, 0),
+                prev_kv=put.ttl is not None,
+            )
+            writes.append(op(put=write))
+        for each in dict.fromkeys(txn.deletes):
+            live = each.startswith(LIVE)
+            delete = rpc.DeleteRangeRequest(key=key(each), prev_kv=live)
+            writes.append(op(delete_range=delete))
+        for each in dict.fromkeys(txn.signals):
+            put_ = rpc.PutRequest(key=self._shape.signal(each), lease=signal)
+            writes.append(op(put=put_))
+        reads = [op(range=self._shape.one(each)) for each in _wanted(txn)]
+        return rpc.TxnRequest(compare=compares, success=[*writes, *reads], failure=reads)
+
+    def _compare(self, check: Check, seen: Items | None) -> rpc.Compare:
+        key = self._shape.key(check.key)
+        match check.kind:
+            case "absent":
+                return _created(key, rpc.Compare.EQUAL)
+            case "exists":
+                return _created(key, rpc.Compare.GREATER)
+            case "at":
+                if check.revision <= 0:  # which etcd says of a key that is not there
+                    return _created(key, rpc.Compare.LESS)
+                return _at(key, check.revision)
+            case "has":
+                return _same(key, None if seen is None else seen[check.key])
+
+    def _renew(self, txn: Txn) -> Op[Answer | None]:
+        """Keep alive what is there already, with the checks as of one moment right before.
+
+        That is as if all of it happened at that moment: whatever of it is deleted meanwhile has
+        lost its lease, so keeping that alive has no effect.  None if it takes a write after all:
+        another ttl, or another value.
+        """
+        revision, kvs = yield from self._look(_wanted(txn))
+        items = self._items(kvs)
+        asked = {key: items[key] for key in txn.asked}
+        if not _holds(txn, items):
+            return Conflict(asked)
+        for put in txn.puts:
+            item = items[put.key]
+            if item is None or item.value != put.value:
+                return None
+        leases = [kv.lease for put in txn.puts if (kv := kvs[put.key]) is not None]
+        if not all(leases):
+            return None
+        granted = yield from self._leases.keep(leases)
+        wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
+        return Committed(revision, asked) if granted == wanted else None
+
+    def _look(self, keys: tuple[str, ...]) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
+        """These keys at one moment, and which."""
+        reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
+        answer = yield from self._store.asked((TXN, rpc.TxnRequest(success=reads)))
+        return answer.header.revision, _found(keys, answer)
+
+    def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:
+        item = self._shape.item
+        return {key: None if kv is None else item(kv) for key, kv in kvs.items()}
+
+
+def _renews(txn: Txn) -> bool:
+    """Whether it only puts liveness keys again that it knows to exist."""
+    if not txn.quiet or not txn.puts or txn.deletes or txn.signals:
+        return False
+    there = {check.key for check in txn.checks if check.kind == "exists"}
+    return all(put.ttl is not None and put.key in there for put in txn.puts)
+
+
+def _looks(txn: Txn) -> bool:
+    """Whether the items must be read first."""
+    return (txn.quiet and bool(txn.puts)) or any(check.kind == "has" for check in txn.checks)
+
+
+def _wanted(txn: Txn) -> tuple[str, ...]:
+    """The keys that an attempt brings back: the asked ones, and those whose stamp must be kept."""
+    kept = (put.key for put in txn.puts) if txn.quiet else ()
+    return tuple(dict.fromkeys((*txn.asked, *kept)))
+
+
+def _holds(txn: Txn, items: Items) -> bool:
+    own = txn.quiet or items[LOG + txn.id] is None
+    return own and all(check.holds(items[check.key]) for check in txn.checks)
+
+
+def _same(key: bytes, item: Item | None) -> rpc.Compare:
+    """That nothing was written since this was read."""
+    return _created(key, rpc.Compare.EQUAL) if item is None else _at(key, item.revision)
+
+
+def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
+    """Compares with zero, which stands for a key that is not there."""
+    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=result, create_revision=0)
+
+
+def _at(key: bytes, revision: int) -> rpc.Compare:
+    return rpc.Compare(
+        key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision
+    )
+
+
+def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyValue | None]:
+    """The reads, which are the last operations of every transaction."""
+    reads: Any = answer.responses[len(answer.responses) - len(keys) :]
+    return {
+        key: read.range.kvs[0] if read.range.kvs else None
+        for key, read in zip(keys, reads, strict=True)
+    }
+
+
+def _replaced(answer: rpc.TxnResponse) -> list[int]:
+    """The leases of liveness keys that were deleted or put anew: nothing hangs on them now."""
+    leases: list[int] = []
+    for each in answer.responses:
+        if each.HasField("put"):
+            leases.append(each.put.prev_kv.lease)
+        elif each.HasField("delete_range"):
+            leases += [kv.lease for kv in each.delete_range.prev_kvs]
+    return [lease for lease in leases if lease]

@@ -1,0 +1,82 @@
+"""What ``doctor`` looks at in an etcd, one look a function."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from interlock.driving import Op
+from interlock.errors import StoreTrouble
+from interlock.store import Finding
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.probe import Look, get
+from interlock.stores.etcd.room import MOST, WARN, filled
+from interlock.stores.etcd.wire import ALARM, STATUS
+from interlock.stores.network import Ask
+
+if TYPE_CHECKING:
+    from interlock.stores.etcd.store import EtcdStore
+
+_SLOW = 0.25
+_MAKE_ROOM = "compact and defragment it, or raise --quota-backend-bytes"
+
+
+def findings(store: EtcdStore) -> Op[list[Finding]]:
+    """Every look, in the order in which one builds on the other."""
+    status = yield from store.asked((STATUS, rpc.StatusRequest()))
+    found = [Finding(verdict="ok", name="etcd", fact=status.version)]
+    for number, target in enumerate(store.wire.targets):
+        found.append((yield from _endpoint(number, target)))
+    found.append(_leader(status))
+    found.append((yield from _alarms(store)))
+    most = yield from store.room.quota(store.wire.number)
+    found.append(_size(status, most))
+    return found
+
+
+def _endpoint(number: int, target: str) -> Op[Finding]:
+    started = time.monotonic()
+    try:
+        yield Ask(Look(lambda address, number: get(address, number, "/version"), number))
+    except (OSError, StoreTrouble) as error:
+        return Finding(
+            verdict="warn",
+            name="endpoint",
+            fact=f"{target} cannot be reached ({error})",
+            remedy="start it, or take it out of the URL",
+        )
+    took = time.monotonic() - started
+    fact = f"{target} answers within {took * 1000:.0f} ms"
+    if took > _SLOW:
+        remedy = "bring it closer, or look what keeps it busy"
+        return Finding(verdict="warn", name="endpoint", fact=fact, remedy=remedy)
+    return Finding(verdict="ok", name="endpoint", fact=fact)
+
+
+def _leader(status: rpc.StatusResponse) -> Finding:
+    if not status.leader:
+        remedy = "see that most members run and reach each other"
+        return Finding(verdict="bad", name="leader", fact="there is none", remedy=remedy)
+    return Finding(verdict="ok", name="leader", fact="elected")
+
+
+def _alarms(store: EtcdStore) -> Op[Finding]:
+    answer = yield from store.asked((ALARM, rpc.AlarmRequest()))
+    raised = {rpc.AlarmMember.Alarm.Name(each.alarm) for each in answer.alarms}
+    if "CORRUPT" in raised:
+        remedy = "stop all agents and restore a snapshot of etcd"
+        return Finding(verdict="bad", name="alarms", fact="CORRUPT", remedy=remedy)
+    if "NOSPACE" in raised:
+        remedy = f"{_MAKE_ROOM}, then run 'etcdctl alarm disarm'"
+        return Finding(verdict="bad", name="alarms", fact="NOSPACE", remedy=remedy)
+    return Finding(verdict="ok", name="alarms", fact="none")
+
+
+def _size(status: rpc.StatusResponse, most: int) -> Finding:
+    fact = filled(status.db_size, most)
+    if status.db_size >= MOST * most:
+        fact += ": nothing new can be begun"
+        return Finding(verdict="bad", name="room", fact=fact, remedy=_MAKE_ROOM)
+    if status.db_size >= WARN * most:
+        return Finding(verdict="warn", name="room", fact=fact, remedy=_MAKE_ROOM)
+    return Finding(verdict="ok", name="room", fact=fact)

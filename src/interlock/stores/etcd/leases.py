@@ -1,0 +1,130 @@
+"""Leases: what a liveness key hangs on, and what lets signals vanish by themselves.
+
+Each liveness key has a lease of its own, made right before the commit that puts the key.  If that
+commit did not happen, the lease is revoked; if nobody knows, it lapses by itself.  Which lease a
+key has is always read from etcd, never remembered, so any process can renew or end it.
+
+We choose the number of a lease.  So one whose grant was not answered can be asked for again
+under the same number, or revoked, and is never left without an owner who knows it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from interlock.driving import Op
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.trouble import LeaseExists
+from interlock.stores.etcd.wire import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE, All, EtcdWire
+
+if TYPE_CHECKING:
+    from interlock.stores.network import NetworkStore
+
+SIGNAL_TTL = 60
+"""Seconds that a signal stays; long enough for every watch that is open."""
+_FRESH, _USABLE = 30.0, 45.0
+_SIGNALS = 500
+_AT_ONCE = 64
+NEARLY = 0.05
+"""What is said in the last second of a lease, of which etcd only says that it is the last: zero
+would tell waiters to look again at once, over and over."""
+
+
+class Leases:
+    """The leases that one store makes, renews and ends."""
+
+    def __init__(self, store: NetworkStore, wire: EtcdWire) -> None:
+        self._store = store
+        self._wire = wire
+        self._least = 0
+        self._signal: tuple[int, float] = (0, float("-inf"))
+        self._signals = 0
+
+    def seconds(self, ttl: float) -> int:
+        """What etcd grants for a ttl: whole seconds, and never less than it takes to elect."""
+        return max(math.ceil(ttl), self._least)
+
+    def grant(self, ttls: Iterable[float]) -> Op[list[int]]:
+        """A lease for each of these."""
+        wanted = [math.ceil(ttl) for ttl in ttls]
+        leases = [_number() for _ in wanted]
+        pairs = list(zip(leases, wanted, strict=True))
+        try:
+            answers = yield from self._granted(pairs)
+        except BaseException:
+            self.revoke(leases)  # whatever of them came about
+            raise
+        for seconds, granted in zip(wanted, answers, strict=True):
+            if granted > seconds:
+                self._least = granted
+        return leases
+
+    def signal(self, count: int) -> Op[int]:
+        """The lease that signals hang on at present; a new one now and then."""
+        lease, since = self._signal
+        age = time.monotonic() - since
+        if age < _FRESH and self._signals < _SIGNALS:
+            self._signals += count
+            return lease
+        if age < _USABLE:  # others go on with the old one while we get the next
+            self._signal = (lease, time.monotonic() - _FRESH + 1)
+        self._signals = count
+        (fresh,) = yield from self.grant((SIGNAL_TTL,))
+        self._signal = (fresh, time.monotonic())
+        return fresh
+
+    def forget_signal(self) -> None:
+        """The lease of signals is gone: somebody revoked it."""
+        self._signal = (0, float("-inf"))
+
+    def revoke(self, leases: Iterable[int]) -> None:
+        """End these; sent without waiting, since they lapse in any case."""
+        self._wire.later((REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease)
+
+    def keep(self, leases: Iterable[int]) -> Op[list[int]]:
+        """Start these again; the seconds that each was granted, 0 if it is gone."""
+        requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
+        answers = yield from self._store.asked(All(requests))
+        return [answer.ttl for answer in answers]
+
+    def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
+        """How long the keys of these leases live at least; None if they are gone meanwhile."""
+        pairs = list(leases.items())
+        found: dict[str, float | None] = {}
+        for start in range(0, len(pairs), _AT_ONCE):
+            some = pairs[start : start + _AT_ONCE]
+            requests = [(TIME_TO_LIVE, rpc.LeaseTimeToLiveRequest(id=lease)) for _, lease in some]
+            answers = yield from self._store.asked(All(requests))
+            for (key, _), answer in zip(some, answers, strict=True):
+                found[key] = None if answer.ttl < 0 else max(float(answer.ttl), NEARLY)
+        return found
+
+    def _granted(self, pairs: list[tuple[int, int]]) -> Op[list[int]]:
+        requests = [
+            (GRANT, rpc.LeaseGrantRequest(id=lease, ttl=seconds)) for lease, seconds in pairs
+        ]
+        if len(requests) == 1:
+            return [(yield from self._one(requests[0]))]
+        try:
+            answers = yield from self._store.asked(All(requests))
+        except LeaseExists:  # one of them was asked for a second time: find out which
+            answered: list[int] = []
+            for request in requests:
+                answered.append((yield from self._one(request)))  # noqa: PERF401 - it yields
+            return answered
+        return [answer.ttl for answer in answers]
+
+    def _one(self, request: tuple[str, rpc.LeaseGrantRequest]) -> Op[int]:
+        try:
+            answer = yield from self._store.asked(request)
+        except LeaseExists:
+            return request[1].ttl
+        return answer.ttl  # type: ignore[no-any-return]
+
+
+def _number() -> int:
+    return random.SystemRandom().randrange(1, 1 << 63)

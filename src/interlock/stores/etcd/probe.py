@@ -1,0 +1,121 @@
+"""Why an endpoint cannot be used: a look through a bare socket, since gRPC does not tell.
+
+Only asked when opening a store fails: is this etcd at all, does one side expect TLS and the other
+not, is it the certificate?  Whatever may just be away is left to asking again.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from interlock.errors import StoreRefused, StoreTrouble, StoreUnsuitable
+from interlock.stores.address import Address
+from interlock.stores.network import CONNECT
+
+_ALERT = b"\x15\x03"
+_QUOTA = b"etcd_server_quota_backend_bytes "
+_ENOUGH = 1 << 24
+_TLS_WANTED = b"HTTP request to an HTTPS server"
+
+
+class Look:
+    """A request that goes past gRPC: one of the functions here, on one of the endpoints."""
+
+    __slots__ = ("function", "number")
+
+    def __init__(self, function: Callable[[Address, int], Any], number: int) -> None:
+        self.function = function
+        self.number = number
+
+
+def probe(address: Address, number: int) -> None:
+    """Raise if the endpoint is not an etcd server, or not one that lets us in."""
+    try:
+        answer = get(address, number, "/version")
+    except ssl.SSLError as error:
+        raise _tls_trouble(address, error) from None
+    except OSError:
+        return  # nobody there, or nobody who answers
+    if not address.tls and (answer.startswith(_ALERT) or _TLS_WANTED in answer):
+        raise StoreRefused(f"{address.shown} speaks TLS only; write etcds:// instead of etcd://")
+    if answer and not _is_etcd(answer):
+        raise StoreUnsuitable(
+            f"{address.shown} is not an etcd server (it answered {_shown(answer)});"
+            " check host and port"
+        )
+
+
+def quota(address: Address, number: int) -> int:
+    """How large the server lets its database become; 0 if it does not say."""
+    try:
+        answer = get(address, number, "/metrics")
+    except OSError:
+        return 0
+    for line in answer.splitlines():
+        if line.startswith(_QUOTA):
+            return int(float(line[len(_QUOTA) :]))
+    return 0
+
+
+def get(address: Address, number: int, path: str) -> bytes:
+    """What the server answers to a plain HTTP request, all of it."""
+    host, port = address.hosts[number]
+    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    with socket.create_connection((host, port), CONNECT) as plain:
+        if not address.tls:
+            return _ask(plain, request)
+        with _context(address).wrap_socket(plain, server_hostname=host) as secure:
+            return _ask(secure, request)
+
+
+def _ask(connected: socket.socket, request: bytes) -> bytes:
+    connected.sendall(request)
+    found = bytearray()
+    try:
+        while len(found) < _ENOUGH and (data := connected.recv(65536)):
+            found += data
+    except (TimeoutError, ConnectionError):
+        if not found:  # what was said before counts
+            raise
+    return bytes(found)
+
+
+def _context(address: Address) -> ssl.SSLContext:
+    options = address.options
+    context = ssl.create_default_context(cafile=options.get("ca") or None)
+    if options.get("cert"):
+        context.load_cert_chain(options["cert"], options.get("key") or None)
+    return context
+
+
+def _tls_trouble(address: Address, error: ssl.SSLError) -> StoreTrouble:
+    where = address.shown
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StoreRefused(
+            f"{where} has a certificate that is not trusted ({error.verify_message});"
+            " name its authority with ca="
+        )
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "version number" in reason or "record layer" in reason or "http request" in reason:
+        return StoreRefused(f"{where} does not speak TLS; write etcd:// instead of etcds://")
+    if "alert" in reason and "certificate" in reason:
+        return StoreRefused(f"{where} wants a client certificate; name it with cert= and key=")
+    return StoreRefused(f"{where} and we cannot agree on TLS ({reason}); check ca=, cert= and key=")
+
+
+def _is_etcd(answer: bytes) -> bool:
+    if not answer.startswith(b"HTTP/1."):
+        return False
+    try:
+        return "etcdserver" in json.loads(answer.partition(b"\r\n\r\n")[2])
+    except (ValueError, TypeError):
+        return False
+
+
+def _shown(answer: bytes) -> str:
+    line = answer.splitlines()[0].decode("ascii", "replace")
+    return repr(line[:40])

@@ -1,0 +1,89 @@
+"""Room: nothing new is begun in a database that is nearly full.
+
+An etcd that has reached its quota refuses every write, releases too.  So creations stop at 80 %,
+while what changes or removes what is there goes on: a fleet that cannot begin can still end.
+Making room is the operator's: compacting or defragmenting a shared etcd is not ours to decide.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+from interlock.driving import Op
+from interlock.errors import BadInput, StoreFull
+from interlock.store import LIVE, Txn
+from interlock.stores.address import Address
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.probe import Look, quota
+from interlock.stores.etcd.trouble import full
+from interlock.stores.etcd.wire import ALARM, STATUS
+
+if TYPE_CHECKING:
+    from interlock.stores.network import NetworkStore
+
+MOST = 0.8
+WARN = 0.6
+_OFTEN = 5.0
+_SMALL = 8 << 20
+"""Below this no quota that makes sense is near, and nobody needs to know it."""
+_DEFAULT = 2 << 30
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]+)\s*([kmgt]?)(?:i?b)?", re.ASCII | re.IGNORECASE)
+
+
+class Room:
+    """How full the database is, looked at now and then."""
+
+    def __init__(self, store: NetworkStore, address: Address) -> None:
+        self._store = store
+        self._quota = size(address.options["quota"], address) if "quota" in address.options else 0
+        self._looked = float("-inf")
+        self._full: StoreFull | None = None
+
+    def check(self, txn: Txn, number: int) -> Op[None]:
+        """Raise StoreFull if the transaction creates something and there is hardly any room."""
+        if not creates(txn):
+            return
+        if time.monotonic() - self._looked > _OFTEN:
+            self._looked = time.monotonic()  # others need not look at the same time
+            yield from self._look(number)
+        if self._full is not None:
+            raise self._full
+
+    def quota(self, number: int) -> Op[int]:
+        """How large the database may become."""
+        if not self._quota:
+            self._quota = (yield from self._store.asked(Look(quota, number))) or _DEFAULT
+        return self._quota
+
+    def _look(self, number: int) -> Op[None]:
+        status = yield from self._store.asked((STATUS, rpc.StatusRequest()))
+        alarms = yield from self._store.asked((ALARM, rpc.AlarmRequest()))
+        where, self._full = self._store.where, None
+        if any(each.alarm == rpc.AlarmMember.NOSPACE for each in alarms.alarms):
+            self._full = full(where, "it has raised a NOSPACE alarm")
+        elif status.db_size > _SMALL:
+            most = yield from self.quota(number)
+            if status.db_size >= MOST * most:
+                self._full = full(where, filled(status.db_size, most))
+
+
+def creates(txn: Txn) -> bool:
+    """Whether it puts something that may not be there yet; liveness keys go by themselves."""
+    there = {check.key for check in txn.checks if check.kind != "absent"}
+    return any(put.key not in there and not put.key.startswith(LIVE) for put in txn.puts)
+
+
+def filled(used: int, most: int) -> str:
+    """How full, for a person."""
+    return f"{used / (1 << 20):.0f} of {most / (1 << 20):.0f} MiB, {used / most:.0%}"
+
+
+def size(text: str, address: Address) -> int:
+    """Bytes, as in 8589934592, 8GiB or 512MB."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise BadInput(f"{address.shown} has quota={text!r}; write bytes, or a size like 8GiB")
+    return int(match[1]) * _UNITS[match[2].lower()]

@@ -1,0 +1,246 @@
+"""EtcdStore: an etcd server or cluster behind the waist.
+
+The work is done by the parts: shape.py (keys and values), commits.py, leases.py, watch.py,
+room.py; this module opens, reads and tells.  Revisions are etcd's own, so in an etcd that others
+use too they also move by what others do.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from interlock.driving import Op
+from interlock.errors import StoreNewer, StoreUnsuitable
+from interlock.store import Answer, Capabilities, Finding, Item, Log, Range, Ref, Snapshot, Txn
+from interlock.stores.address import Address
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.commits import Commits
+from interlock.stores.etcd.examine import findings
+from interlock.stores.etcd.leases import Leases
+from interlock.stores.etcd.probe import Look, probe
+from interlock.stores.etcd.room import Room
+from interlock.stores.etcd.shape import NUL, Shape, wrapped
+from interlock.stores.etcd.trouble import Compacted
+from interlock.stores.etcd.watch import EtcdWatch, Feed
+from interlock.stores.etcd.wire import MEMBERS, RANGE, STATUS, TXN, EtcdWire, LogIn
+from interlock.stores.network import PATIENCE, Ask, NetworkStore, Unanswered, Unsent
+
+FORMAT = 1
+LEAST = (3, 4)
+_FORMAT_KEY = "meta/format"
+_AT_ONCE = 126
+
+
+class EtcdStore(NetworkStore):
+    """A namespace in an etcd."""
+
+    capabilities = Capabilities(
+        engine="etcd",
+        durability="power loss",
+        clock="server",
+        push=True,
+        local=False,
+        min_ttl=2.0,
+        max_operations=126,
+        max_value=1024 * 1024,
+        grain=1.0,
+    )
+
+    def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:
+        wire = EtcdWire(address)
+        super().__init__(wire, address.shown, patience=patience)
+        self.address = address
+        self.wire = wire
+        self.patience = patience
+        self.version = ""
+        self.shape = Shape(address.namespace)
+        self.feed = Feed(self, wire, self.shape)
+        self.room = Room(self, address)
+        self._leases = Leases(self, wire)
+        self._commits = Commits(self, self.shape, self._leases)
+
+    def watch(self, scope: str, after: int) -> EtcdWatch:
+        """Every change in a scope after a revision."""
+        self.check()
+        return EtcdWatch(self.feed, self.shape, scope, after)
+
+    def close(self) -> None:
+        """Let go; what was acknowledged stays."""
+        super().close()
+        if self._pid == os.getpid():
+            self.feed.close()
+
+    async def close_async(self) -> None:
+        """The same for an event loop."""
+        await super().close_async()
+        if self._pid == os.getpid():
+            self.feed.close()
+
+    def _open(self) -> Op[None]:
+        status = yield from self._first_answer()
+        self.version = status.version
+        if _version(status.version) < LEAST:
+            raise StoreUnsuitable(
+                f"{self.where} is etcd {status.version}, which is too old; run 3.4 or newer"
+            )
+        yield Ask(LogIn())
+        yield from self._agree_on_format()
+
+    def _first_answer(self) -> Op[rpc.StatusResponse]:
+        """Ask each endpoint once; if none answers, find out whether one ever could."""
+        request = (STATUS, rpc.StatusRequest())
+        for _ in self.wire.targets:
+            try:
+                status: rpc.StatusResponse = yield Ask(request)
+            except (Unsent, Unanswered):
+                self.check()
+            else:
+                return status
+        for number in range(len(self.wire.targets)):
+            yield Ask(Look(probe, number))
+        status = yield from self.asked(request)
+        return status
+
+    def _agree_on_format(self) -> Op[None]:
+        key = self.shape.key(_FORMAT_KEY)
+        value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
+        absent = rpc.Compare(key=key, target=rpc.Compare.CREATE, create_revision=0)
+        request = rpc.TxnRequest(
+            compare=[absent],
+            success=[rpc.RequestOp(put=rpc.PutRequest(key=key, value=value))],
+            failure=[rpc.RequestOp(range=rpc.RangeRequest(key=key))],
+        )
+        answer = yield from self.asked((TXN, request))
+        if not answer.succeeded:
+            found = int(self.shape.item(answer.responses[0].range.kvs[0]).value)
+            if found > FORMAT:
+                raise StoreNewer(
+                    f"{self.where} has format {found}, this Interlock knows {FORMAT};"
+                    " update Interlock"
+                )
+
+    def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
+        while True:
+            try:
+                revision, found = yield from self._ranges(refs)
+                break
+            except Compacted:  # between two of its requests
+                continue
+        left: dict[str, float | None] = {}
+        if times:
+            leases = {each.key: each.lease for kvs in found.values() for each in kvs if each.lease}
+            named = {self.shape.name(key): lease for key, lease in leases.items()}
+            left = yield from self._leases.times(named)
+        items: dict[str, Item | None] = {}
+        ranges: dict[Range | Log, tuple[Item, ...]] = {}
+        for ref in refs:
+            some = self._items(found[ref], left)
+            if isinstance(ref, str):
+                items[ref] = some[0] if some else None
+            else:
+                last = isinstance(ref, Log) and ref.last
+                ranges[ref] = tuple(reversed(some)) if last else tuple(some)
+        return Snapshot(revision, items, ranges)
+
+    def _items(self, kvs: list[rpc.KeyValue], left: dict[str, float | None]) -> list[Item]:
+        found: list[Item] = []
+        for kv in kvs:
+            item = self.shape.item(kv)
+            if item.key in left:
+                expires_in = left[item.key]
+                if expires_in is None:  # it lapsed a moment ago
+                    continue
+                item = self.shape.item(kv, expires_in)
+            found.append(item)
+        return found
+
+    def _ranges(self, refs: tuple[Ref, ...]) -> Op[tuple[int, dict[Ref, list[rpc.KeyValue]]]]:
+        """All the refs at one revision, in as few requests as there can be."""
+        wanted: dict[Ref, rpc.RangeRequest] = {}
+        for ref in refs:
+            request = self.shape.one(ref) if isinstance(ref, str) else self.shape.many(ref)
+            if request is not None:
+                wanted[ref] = request
+        revision = 0
+        found: dict[Ref, list[rpc.KeyValue]] = {ref: [] for ref in refs}
+        pairs = list(wanted.items())
+        for start in range(0, len(pairs) or 1, _AT_ONCE):
+            some = pairs[start : start + _AT_ONCE]
+            revision, answers = yield from self._some([each for _, each in some], revision)
+            for (ref, request), answer in zip(some, answers, strict=False):
+                rest = self._rest(ref, request, answer, revision)
+                found[ref] = list(answer.kvs) if rest is None else (yield from rest)
+        return revision, found
+
+    def _some(self, requests: list[rpc.RangeRequest], revision: int) -> Op[tuple[int, list[Any]]]:
+        """Up to as many as fit in one transaction, at a revision, or at the present one."""
+        for request in requests if revision else ():
+            request.revision = revision
+        if len(requests) > 1:
+            ops = [rpc.RequestOp(range=request) for request in requests]
+            answer = yield from self.asked((TXN, rpc.TxnRequest(success=ops)))
+            return revision or answer.header.revision, [each.range for each in answer.responses]
+        one = requests[0] if requests else rpc.RangeRequest(key=self.shape.key(_FORMAT_KEY))
+        answer = yield from self.asked((RANGE, one))
+        return revision or answer.header.revision, [answer]
+
+    def _rest(
+        self, ref: Ref, request: rpc.RangeRequest, answer: rpc.RangeResponse, revision: int
+    ) -> Op[list[rpc.KeyValue]] | None:
+        """A page from which signals must be taken out, and filled up again; None for others."""
+        if not isinstance(ref, Range) or not any(kv.key.endswith(NUL) for kv in answer.kvs):
+            return None
+        return self._page(ref.limit, request, answer, revision)
+
+    def _page(
+        self, limit: int, request: rpc.RangeRequest, answer: rpc.RangeResponse, revision: int
+    ) -> Op[list[rpc.KeyValue]]:
+        found = [kv for kv in answer.kvs if not kv.key.endswith(NUL)]
+        while answer.more and len(found) < limit:
+            request.key = answer.kvs[-1].key + NUL
+            request.revision = revision
+            answer = yield from self.asked((RANGE, request))
+            found += [kv for kv in answer.kvs if not kv.key.endswith(NUL)]
+        return found[:limit]
+
+    def _commit(self, txn: Txn) -> Op[Answer]:
+        yield from self.room.check(txn, self.wire.number)
+        return (yield from self._commits.commit(txn))
+
+    def _info(self) -> Op[dict[str, object]]:
+        status = yield from self.asked((STATUS, rpc.StatusRequest()))
+        members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
+        most = yield from self.room.quota(self.wire.number)
+        key, end = self.shape.scope("")
+        count = rpc.RangeRequest(key=key, range_end=end, count_only=True)
+        items = yield from self.asked((RANGE, count))
+        names = {member.id: member.name for member in members.members}
+        return {
+            "engine": "etcd",
+            "version": status.version,
+            "endpoints": ",".join(self.wire.targets),
+            "namespace": self.address.namespace,
+            "durability": self.capabilities.durability,
+            "format": FORMAT,
+            "revision": items.header.revision,
+            "items": items.count,
+            "db_bytes": status.db_size,
+            "db_bytes_in_use": status.db_size_in_use,
+            "quota_bytes": most,
+            "members": ",".join(sorted(names.values())),
+            "leader": names.get(status.leader, "none"),
+        }
+
+    def _examine(self) -> Op[list[Finding]]:
+        return (yield from findings(self))
+
+    def _sweep(self) -> Op[int]:
+        """Nothing to do: leases do it."""
+        yield from ()
+        return 0
+
+
+def _version(text: str) -> tuple[int, int]:
+    numbers = [int(part) for part in text.split(".")[:2] if part.isdigit()]
+    return (numbers[0], numbers[1]) if len(numbers) > 1 else (0, 0)

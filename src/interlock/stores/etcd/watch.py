@@ -1,0 +1,349 @@
+"""The feed: one stream to etcd for all watches of a store.
+
+A stream carries any number of watches, each under a number that we choose.  It is read by one
+thread, which lays what arrives into the watches and wakes who waits, blocking or in whatever
+event loop.  The thread starts with the first ``take`` and ends when the stream breaks and nobody
+waits; the next ``take`` starts another.  What a watch has seen is in the watch, so a new stream
+goes on right behind it: without a gap, and what comes twice is dropped.
+
+A server that hangs keeps its connections.  So whoever waits looks to the stream: after a second
+and a half of silence it asks for a sign of life, after four the stream is cut and made anew
+elsewhere.  Nothing is sent while nobody waits.
+
+Answers to these questions bring a revision that may be ahead of changes still to come (etcd up to
+3.4.24 and 3.5.7), so they never move a watch: only changes do, and a Resync.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from interlock.errors import StoreRefused
+from interlock.store import Change, Resync
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.shape import NUL, Shape, is_quiet
+from interlock.stores.etcd.trouble import Stale, told
+from interlock.stores.etcd.wire import EtcdWire, Link, LogIn
+from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from interlock.stores.etcd.store import EtcdStore
+
+SILENCE = 1.5
+"""Seconds without a word after which a sign of life is asked for."""
+_BACKLOG = 10_000
+"""Changes that are laid in for a reader who does not come; then etcd keeps them."""
+
+
+class Feed:
+    """All watches of one store, and the stream that serves them."""
+
+    def __init__(self, store: EtcdStore, wire: EtcdWire, shape: Shape) -> None:
+        self.lock = threading.RLock()
+        self.doubles = 0
+        """Changes that came again after a break; they were not handed out again."""
+        self._store = store
+        self._wire = wire
+        self._shape = shape
+        self._numbers = itertools.count(1)
+        self._served: dict[int, EtcdWatch] = {}
+        self._waiting: set[EtcdWatch] = set()
+        self._thread: threading.Thread | None = None
+        self._requests: SimpleQueue[Any] | None = None
+        self._call: Any = None
+        self._heard = self._asked = 0.0
+        self._lost: tuple[float, Exception] | None = None
+        self._fatal: Exception | None = None
+        self._denied = False
+        self._ended = threading.Condition(self.lock)
+
+    def enter(self, watch: EtcdWatch) -> None:
+        """Somebody begins to wait for this watch."""
+        self._store.check()
+        with self.lock:
+            if not self._waiting:  # silence counts from here, and so does an outage
+                self._heard = max(self._heard, time.monotonic())
+                self._lost = self._fatal = None
+            self._waiting.add(watch)
+
+    def leave(self, watch: EtcdWatch) -> None:
+        """Nobody waits for it any more."""
+        with self.lock:
+            self._waiting.discard(watch)
+
+    def tend(self, watch: EtcdWatch) -> None:
+        """See to it that the watch is served; called under the lock, by whoever waits for it."""
+        self._store.check()
+        if self._fatal is not None:
+            raise self._fatal
+        if self._lost is not None and time.monotonic() - self._lost[0] > self._store.patience:
+            raise self._store.gone(self._lost[1])
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="interlock-etcd", daemon=True)
+            self._thread.start()
+        elif self._requests is not None:
+            if not watch.number:
+                self._serve(watch, self._requests)
+            self._listen_for_life(self._requests)
+
+    def drop(self, watch: EtcdWatch) -> None:
+        """Serve this watch no more."""
+        with self.lock:
+            number, watch.number = watch.number, 0
+            if self._served.pop(number, None) is not None and self._requests is not None:
+                cancel = rpc.WatchCancelRequest(watch_id=number)
+                self._requests.put(rpc.WatchRequest(cancel=cancel))
+
+    def close(self) -> None:
+        """End the stream; whoever waits finds the store closed."""
+        with self.lock:
+            thread = self._thread
+            self._cut()
+            self._ended.notify_all()
+            self._wake_all()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(1.0)
+
+    def _serve(self, watch: EtcdWatch, requests: SimpleQueue[Any]) -> None:
+        watch.number = next(self._numbers)
+        self._served[watch.number] = watch
+        key, end = self._shape.scope(watch.scope)
+        create = rpc.WatchCreateRequest(
+            key=key, range_end=end, start_revision=watch.after + 1, watch_id=watch.number
+        )
+        requests.put(rpc.WatchRequest(create=create))
+
+    def _listen_for_life(self, requests: SimpleQueue[Any]) -> None:
+        now = time.monotonic()
+        if now - self._heard > REPLY:
+            self._cut()
+        elif now - max(self._heard, self._asked) > SILENCE:
+            self._asked = now
+            requests.put(rpc.WatchRequest(progress=rpc.WatchProgressRequest()))
+
+    def _cut(self) -> None:
+        if self._requests is not None:
+            self._requests.put(None)
+            self._call.cancel()
+
+    def _wake_all(self) -> None:
+        for watch in self._waiting:
+            watch.wake()
+
+    def _run(self) -> None:
+        """The thread: one stream after the other, as long as somebody waits."""
+        waits = pauses()
+        while True:
+            link: Link | None = None
+            try:
+                link = self._wire.link()
+                for count, answer in enumerate(self._stream(link)):
+                    if not count:
+                        waits = pauses()
+                        self._answered()
+                    self._lay(answer)
+                error: Exception = Unanswered("the stream ended")
+            except grpc.RpcError as failed:
+                error = self._wire.failed(failed)
+            except Exception as failed:  # noqa: BLE001 - nobody else would hear of it
+                error = failed
+            if not self._goes_on(link, error, next(waits)):
+                return
+
+    def _stream(self, link: Link) -> Iterable[rpc.WatchResponse]:
+        requests: SimpleQueue[Any] = SimpleQueue()
+        with self.lock:
+            self._store.check()
+            self._requests = requests
+            self._heard = time.monotonic()
+            for watch in self._waiting:
+                self._serve(watch, requests)
+            self._call = self._wire.stream(link, iter(requests.get, None))
+            return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
+
+    def _answered(self) -> None:
+        self._store.back()
+        with self.lock:
+            self._lost = None
+
+    def _goes_on(self, link: Link | None, error: Exception, pause: float) -> bool:
+        """After a stream: whether there is to be another, and then only after a pause."""
+        with self.lock:
+            if self._requests is not None:
+                self._requests.put(None)  # gRPC waits for more of them in a thread of its own
+            self._requests = self._call = None
+            for watch in self._served.values():
+                watch.number = 0
+            self._served.clear()
+        with suppress(Exception):  # closed: then there is nobody to tell
+            self._store.check()
+            self._heed(link, error)
+            with self.lock:
+                if self._waiting and self._fatal is None:
+                    self._ended.wait(pause)
+                self._store.check()
+                if self._waiting and self._fatal is None:
+                    return True
+        with self.lock:
+            self._thread = None
+            self._wake_all()
+        return False
+
+    def _heed(self, link: Link | None, error: Exception) -> None:
+        """Draw the consequences of what broke the stream."""
+        if isinstance(error, Stale | StoreRefused) and self._wire.address.user and not self._denied:
+            self._denied = True
+            with suppress(Unsent, Unanswered):
+                self._wire.call(LogIn())
+        elif isinstance(error, Unsent | Unanswered):
+            if link is not None:
+                self._wire.leave(link)
+            self._store.met(error)
+            with self.lock:
+                self._lost = self._lost or (time.monotonic(), error)
+        else:
+            with self.lock:
+                self._fatal = error
+
+    def _lay(self, answer: rpc.WatchResponse) -> None:
+        """Hand what arrived to its watch."""
+        with self.lock:
+            self._heard = time.monotonic()
+            watch = self._served.get(answer.watch_id)
+            if answer.canceled and not answer.compact_revision and (watch or answer.created):
+                raise told(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
+            if watch is None:
+                return
+            if answer.canceled:
+                self._served.pop(watch.number)
+                watch.number = 0
+                watch.resync(max(answer.compact_revision, watch.begun))
+                return
+            if answer.created:
+                self._denied = False
+                watch.begun = answer.header.revision
+            if answer.events:
+                self.doubles += watch.lay(answer.events)
+                if len(watch.arrived) > _BACKLOG:
+                    self.drop(watch)
+
+
+class EtcdWatch:
+    """The changes in one scope for one reader."""
+
+    def __init__(self, feed: Feed, shape: Shape, scope: str, after: int) -> None:
+        self.scope = scope
+        self.after = after
+        self.number = 0
+        """Under which the stream serves it; 0 if it does not."""
+        self.begun = 0
+        """The revision of etcd when it began to serve it."""
+        self.arrived: list[Change | Resync] = []
+        self._feed = feed
+        self._shape = shape
+        self._rung = threading.Condition(feed.lock)
+        self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def take(self, timeout: float | None) -> list[Change | Resync]:
+        """What changed since the last call; waits for the first change, at most so long."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        self._feed.enter(self)
+        try:
+            with self._rung:
+                while True:
+                    found, left = self._found(ends)
+                    if found or left <= 0:
+                        return found
+                    self._rung.wait(left)
+        finally:
+            self._feed.leave(self)
+
+    async def take_async(self, timeout: float | None) -> list[Change | Resync]:
+        """The same for an event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        ends = None if timeout is None else time.monotonic() + timeout
+        self._feed.enter(self)
+        try:
+            while True:
+                with self._rung:
+                    found, left = self._found(ends)
+                    if found or left <= 0:
+                        return found
+                    future: asyncio.Future[None] = loop.create_future()
+                    self._sleeper = (loop, future)
+                await asyncio.wait((future,), timeout=left)
+        finally:
+            with self._rung:  # the thread must not call a loop that is gone
+                self._sleeper = None
+            self._feed.leave(self)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._feed.drop(self)
+
+    def wake(self) -> None:
+        """Wake whoever waits for this watch; called under the lock."""
+        self._rung.notify_all()
+        if self._sleeper is not None:
+            loop, future = self._sleeper
+            self._sleeper = None
+            with suppress(RuntimeError):  # the loop was closed without a word
+                loop.call_soon_threadsafe(_finish, future)
+
+    def resync(self, revision: int) -> None:
+        """Everything up to this revision is gone; go on behind it."""
+        self.after = max(self.after, revision)
+        self.arrived.append(Resync(self.after))
+        self.wake()
+
+    def lay(self, events: Iterable[rpc.Event]) -> int:
+        """Keep what is a change; returns how many of them came for the second time."""
+        before, doubles = self.after, 0
+        for event in events:
+            kv = event.kv
+            if kv.mod_revision <= before:
+                doubles += 1
+                continue
+            self.after = kv.mod_revision
+            change = self._change(event, kv)
+            if change is not None:
+                self.arrived.append(change)
+        if self.arrived:
+            self.wake()
+        return doubles
+
+    def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
+        """What has arrived, and how long to wait for more before we look again."""
+        found, self.arrived = self.arrived, []
+        self._feed.tend(self)
+        left = SILENCE if ends is None else min(SILENCE, ends - time.monotonic())
+        return found, left
+
+    def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
+        """What the event is to a reader; None for what is no change."""
+        shape, signal = self._shape, kv.key.endswith(NUL)
+        if event.type == rpc.Event.DELETE:
+            if signal or shape.is_live(kv.key):
+                return None
+            return Change(kv.mod_revision, shape.name(kv.key), deleted=True)
+        if is_quiet(kv.value):
+            return None
+        value = shape.item(kv).value if shape.is_log(kv.key) and not signal else b""
+        return Change(kv.mod_revision, shape.name(kv.key), value=value)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
