@@ -17,6 +17,7 @@ from interlock.services.lock import Shown
 WIDTH = 79
 NARROW = 80
 BAR = 30
+TOKEN = 6
 STYLES = {"bold": "1", "dim": "2", "red": "31;1", "green": "32;1"}
 LOOKS = {
     "holding": ("HOLDING", "green"),
@@ -128,15 +129,16 @@ class Live(Plain):
         lock = self._fleet.locks.show(self._lock)
         members = crew.members.values()
         most = max(BAR, *(member.turns for member in members))
-        head = f"  {'agent':6}{'pid':>8}  {'state':10}  {'token':>6}  {'turns':>5}"
+        wide = max(TOKEN, *(len(str(member.token)) for member in members))
+        head = f"  {'agent':6}{'pid':>8}  {'state':10}  {'token':>{wide}}  {'turns':>5}"
         return [
             _status(lock, crew),
             [],
             [(head, "dim")],
-            *(self._row(member, lock.waiters, most) for member in members),
+            *(self._row(member, lock.waiters, most, wide) for member in members),
         ]
 
-    def _row(self, member: Member, waiters: tuple[str, ...], most: int) -> Pieces:
+    def _row(self, member: Member, waiters: tuple[str, ...], most: int, wide: int) -> Pieces:
         word, style = LOOKS.get(member.state, (member.state, "dim"))
         if member.state == "waiting" and member.name in waiters:
             place = waiters.index(member.name)
@@ -144,8 +146,8 @@ class Live(Plain):
         return [
             (f"  {member.name:6}{member.pid:>8}  ", ""),
             (f"{word:10}", style),
-            (f"  {member.token or '':>6}  {member.turns:>5}  ", ""),
-            (self._full * round(member.turns * BAR / most), style),
+            (f"  {member.token or '':>{wide}}  {member.turns:>5}  ", ""),
+            (self._full * round(member.turns * (BAR + TOKEN - wide) / most), style),
         ]
 
 

@@ -15,6 +15,7 @@ from interlock.demo.ledger import Ledger
 from interlock.demo.protocol import Failed, Job, Said
 
 FRAME = 0.1
+NOTE = 68
 PACE = 0.05
 PATIENCE = 20.0
 TRIES = 3
@@ -125,9 +126,12 @@ class Play:
         self._until(lambda: self._later() is not None, "somebody took over", self._job.ttl)
         seen.heir = heir = self._later()
         assert heir is not None  # noqa: S101 - just awaited
+        after = f"{heir.took - seen.killed:.2f} s after the kill"
         self._screen.note(
-            f"{heir.agent} has the lock, {heir.took - seen.killed:.2f} s after the kill,"
-            f" with the higher token {heir.token}"
+            _fitting(
+                f"{heir.agent} has the lock, {after}, with the higher token {heir.token}",
+                f"{heir.agent} has the lock, {after}, with token {heir.token}",
+            )
         )
         self._until(self._written_since, f"{heir.agent} has written")
 
@@ -140,9 +144,12 @@ class Play:
         with interlock.connect(self._crew.store, seen.victim, join=False) as zombie:
             outcome = zombie.locks.heartbeat(job.lock, token=seen.token)
         seen.late_store = _refusal(outcome)
+        met = f"file {seen.late_file}, Interlock {seen.late_store}"
         self._screen.note(
-            f"a late write of {seen.victim}, token {seen.token}:"
-            f" file {seen.late_file}, Interlock {seen.late_store}"
+            _fitting(
+                f"a late write of {seen.victim}, token {seen.token}: {met}",
+                f"a late write of {seen.victim}: {met}",
+            )
         )
 
     def _life_goes_on(self) -> None:
@@ -196,6 +203,11 @@ class Play:
                 self._staying.append(said)
             case _:
                 pass
+
+
+def _fitting(*texts: str) -> str:
+    """The first that fits on a line; tokens can be long."""
+    return next((text for text in texts if len(text) <= NOTE), texts[-1])
 
 
 def _refusal(outcome: object) -> str:

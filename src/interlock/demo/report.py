@@ -29,7 +29,7 @@ def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     yield "file", [(f"counted to {facts.count}: ", ""), _verdict(facts)]
     median = f"{facts.handoff_ms:.1f} ms from write to next holder (median)"
     yield "handoffs", [(f"{facts.handoffs}, {median}", "")]
-    held = f" (pid {killed.pid}) while it held the lock with token {killed.token}"
+    held = f" (pid {killed.pid}) while it held the lock, token {killed.token}"
     yield "killed", [(killed.agent, "red"), (held, "")]
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
     yield "moved on", [after, (f" with token {moved.token}; the TTL is {facts.ttl:g} s", "")]

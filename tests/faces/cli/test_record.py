@@ -63,7 +63,7 @@ def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     shown: list[str] = []
 
-    def show(_parsed: object, lines: tuple[Any, ...]) -> None:
+    def show(_parsed: object, lines: tuple[Any, ...], _gap: object) -> None:
         shown.extend(line.thing for line in lines)
         if shown:
             raise KeyboardInterrupt
@@ -102,9 +102,31 @@ def test_following_says_when_entries_are_gone(ada: Shell) -> None:
     store.trim(revisions[1])
     store.close()
     os.kill(follower.pid, signal.SIGCONT)
+    gap = {"gap": "trimmed", "after": first["revision"], "begins": revisions[2]}
+    assert json.loads(follower.stdout.readline()) == gap
     assert json.loads(follower.stdout.readline())["thing"] == "lock/kept"
     follower.send_signal(signal.SIGINT)
     out, err = follower.communicate()
     assert out == ""
     assert err.count("\n") == 1
-    assert f"entries after revision {first['revision']} were trimmed away" in err
+    assert f"entries after revision {first['revision']} may be trimmed away" in err
+
+
+def test_reading_on_says_when_entries_are_gone(ada: Shell) -> None:
+    for name in ("first", "second", "third"):
+        ada.run("lock", "acquire", name)
+    first, second, third = (x["revision"] for x in ada.json("record", "log")[1]["entries"])
+    assert "gap" not in ada.json("record", "log", "--after", str(first))[1]
+    store = SQLiteStore(str(ada.folder / ".interlock" / "store.db"))
+    store.trim(second)
+    done = ada.run("record", "log", "--after", str(first))
+    assert (done.status, done.out.count("\n")) == (0, 1)
+    said = f"entries after revision {first} may be trimmed away; what is left begins at {third}"
+    assert done.err == f"interlock: {said}\n"
+    answer = ada.run("record", "log", "--json", "--after", str(first)).json
+    assert answer["gap"] == {"gap": "trimmed", "after": first, "begins": third}
+    store.trim(third)
+    store.close()
+    done = ada.run("record", "log", "--after", str(second))
+    assert done.err.endswith("may be trimmed away; nothing is left\n")
+    assert ada.run("record", "log").err == ""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from interlock.core.log import Line
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
-from interlock.faces.cli.connect import connected
+from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.record import Entries, Log
+from interlock.faces.operations.record import Entries, Gap, Log, gap
 from interlock.faces.render import render
 from interlock.store import Resync
 
@@ -24,33 +24,46 @@ def log(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         first: Entries = parsed.operation.act(fleet, request)
         if not request.follow:
+            _warn(first.gap)
             return answer(parsed, first)
         stoppable()
-        _show(parsed, first.entries)
+        speak_up()
+        _show(parsed, first.entries, first.gap)
         # Where nothing was yet, from the beginning: something may have come since we looked.
         last = first.entries[-1].revision if first.entries else request.after or 0
-        for lines in _later(fleet, last):
-            _show(parsed, lines)
+        for lines, missing in _later(fleet, last):
+            _show(parsed, lines, missing)
     return 0
 
 
-def _later(fleet: Fleet, after: int) -> Iterator[tuple[Line, ...]]:
+def _later(fleet: Fleet, after: int) -> Iterator[tuple[tuple[Line, ...], Gap | None]]:
     """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
     at = after
     while True:
         found = fleet.record.follow(at)
+        missing = None
         if isinstance(found, Resync):
-            note(f"entries after revision {at} were trimmed away; what is left follows")
+            missing = gap(fleet, at)
             lines = fleet.record.log(after=at, last=False)
             at = max(at, found.revision)
         else:
             lines = found
+        if lines or missing:
+            yield lines, missing
         if lines:
-            yield lines
             at = lines[-1].revision
 
 
-def _show(parsed: Parsed, lines: tuple[Line, ...]) -> None:
+def _warn(missing: Gap | None) -> None:
+    if missing is not None:
+        left = f"what is left begins at {missing.begins}" if missing.begins else "nothing is left"
+        note(f"entries after revision {missing.after} may be trimmed away; {left}")
+
+
+def _show(parsed: Parsed, lines: tuple[Line, ...], missing: Gap | None = None) -> None:
+    _warn(missing)
+    if missing is not None and parsed.common.json:
+        write_json(missing)
     if not lines:
         return
     if parsed.common.json:

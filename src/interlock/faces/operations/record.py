@@ -23,16 +23,31 @@ class Log(Request, frozen=True, kw_only=True):
     )
 
 
-class Entries(Struct, frozen=True, kw_only=True):
+class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
+    """Entries after a revision may be gone: those that are left begin later, or are none (0)."""
+
+    after: int
+    begins: int
+
+
+class Entries(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Entries in the order in which they happened."""
 
     entries: tuple[Line, ...]
+    gap: Gap | None = None
 
 
 def _log(fleet: "Fleet", request: Log) -> Entries:
     last = request.after is None
     found = fleet.record.log(after=request.after or 0, limit=request.limit, last=last)
-    return Entries(entries=found)
+    return Entries(entries=found, gap=gap(fleet, request.after) if request.after else None)
+
+
+def gap(fleet: "Fleet", after: int) -> Gap | None:
+    """What is missing after a revision, as far as the record tells: its oldest entries go first."""
+    oldest = fleet.record.log(limit=1, last=False)
+    begins = oldest[0].revision if oldest else 0
+    return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
 OPERATIONS = (
