@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import interlock
 from interlock.core import codec
 from interlock.core.log import Entry
 from interlock.store import Put, Txn
@@ -64,3 +65,14 @@ def test_a_link_to_nothing_is_found(stage: Stage) -> None:
     record(stage, Entry(id="t1", writer="w", after=("nothing",)))
     (complaint,) = audit(stage.store)
     assert "never committed before" in complaint
+
+
+def test_every_store_can_be_audited(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        for fleet in (ada, bob):
+            with fleet.lock("merge"), fleet.lock("a/b"):
+                assert audit(ada.store) == []
+        bob.store.commit(
+            Txn(id="t1", entry=b'{"id":"t1","writer":"w"}', puts=(Put("locks/x", b"{}"),))
+        )
+        assert len(audit(ada.store)) == 2, "not stamped by its bytes, and a put that it hides"

@@ -7,9 +7,9 @@ half-done commit shows up as a complaint.  The whole log must be there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from interlock.core import codec
+from interlock.core import codec, keys
 from interlock.core.log import Entry, decode
 from interlock.store import LIVE, LOG, VOID, Item, Log, Range, Store
 
@@ -49,7 +49,8 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
         state.update({key: (digest, item) for key, digest in entry.put.items()})
         for key in entry.deleted:
             state.pop(key, None)
-    found = {item.key: item for item in _items(store)}
+    written = {key for _, entry in entries for key in (*entry.put, *entry.deleted)}
+    found = {item.key: item for item in _items(store, written)}
     for key in found.keys() | state.keys():
         if key not in found or key not in state:
             yield f"{key} is only in the {'log' if key in state else 'store'}"
@@ -60,12 +61,19 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
             yield f"{key} is not what {by.key} wrote"
 
 
-def _items(store: Store) -> Iterator[Item]:
-    """Everything that some entry wrote and that does not lapse."""
-    page = Range("", limit=_PAGE)
-    while items := store.read(page).ranges[page]:
-        yield from (i for i in items if i.entry and not i.key.startswith((LOG, LIVE)))
-        page = Range("", after=items[-1].key, limit=_PAGE)
+def _items(store: Store, written: Iterable[str]) -> Iterator[Item]:
+    """Everything that some entry wrote and that does not lapse, in whatever folder."""
+    known = {keys.LOCKS, keys.SESSIONS, _folder(keys.BASE)}
+    for folder in sorted(known.union(map(_folder, written))):
+        page = Range(folder, limit=_PAGE)
+        while items := store.read(page).ranges[page]:
+            yield from (i for i in items if i.entry and not i.key.startswith((LOG, LIVE)))
+            page = Range(folder, after=items[-1].key, limit=_PAGE)
+
+
+def _folder(key: str) -> str:
+    head, slash, _ = key.partition("/")
+    return head + slash
 
 
 def _links(entries: list[tuple[Item, Entry]], heads: int) -> Iterator[str]:
