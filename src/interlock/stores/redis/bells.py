@@ -6,16 +6,17 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from hiredis import ReplyError, pack_command
+from hiredis import ReplyError
 
 from interlock.stores.network import REPLY, Unanswered
+from interlock.stores.redis.packing import pack
 from interlock.stores.redis.seat import PING
 from interlock.stores.redis.stream import Stream, within
 
 if TYPE_CHECKING:
     from interlock.stores.redis.wire import Connection, Wire
 
-_PING = pack_command(("PING",))
+_PING = pack(("PING",))
 _INBOX = 1000
 """Payloads kept for a watch that does not ask; one that is further behind reads the log."""
 
@@ -41,27 +42,31 @@ class Bells(Stream):
             if len(there) == 1:
                 # Counted: the confirmation of an earlier one says nothing about this one.
                 self._unconfirmed[channel] = self._unconfirmed.get(channel, 0) + 1
-                self.write(pack_command(("SUBSCRIBE", channel)))
-            if self.ended:
-                raise Unanswered(self.ended)
+                self.write(pack(("SUBSCRIBE", channel)))
             if self._unconfirmed.get(channel):
-                future: asyncio.Future[None] = self.loop.create_future()
-                self._joining.setdefault(channel, []).append(future)
-                await future
+                await self._confirmed(channel)
         except BaseException:
             self.leave(place)
             raise
         return place
 
+    async def _confirmed(self, channel: bytes) -> None:
+        if self.ended:
+            raise Unanswered(self.ended)
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._joining.setdefault(channel, []).append(future)
+        await future
+
     def leave(self, place: Place) -> None:
         """Listen no more for this one; in the thread of the loop."""
+        place.wake()
         there = self._places.get(place.channel)
         if there is not None and place in there:
             there.discard(place)
             if not there:
                 del self._places[place.channel]
                 if not self.ended:
-                    self.write(pack_command(("UNSUBSCRIBE", place.channel)))
+                    self.write(pack(("UNSUBSCRIBE", place.channel)))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
         """A message, a confirmation, or a sign of life."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hiredis import pack_command
-
 from interlock.driving import Op
 from interlock.store import Durability, Finding
 from interlock.stores.redis.grade import FORMAT, Grade, facts
+from interlock.stores.redis.packing import pack
 
 if TYPE_CHECKING:
     from interlock.stores.redis.store import RedisStore
@@ -26,7 +25,7 @@ _SLOW = 0.05
 
 def info(store: RedisStore) -> Op[dict[str, object]]:
     """Facts: place, size, versions."""
-    told = facts((yield from store.asked(pack_command(("INFO",)))))
+    told = facts((yield from store.asked(pack(("INFO",)))))
     sizes = yield from _sizes(store)
     grade = _grade(store)
     most = int(told.get("maxmemory", "0"))
@@ -47,10 +46,10 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
 def findings(store: RedisStore) -> Op[list[Finding]]:
     """What is well and what is not with the server."""
     sent = time.monotonic()
-    yield from store.asked(pack_command(("PING",)))
+    yield from store.asked(pack(("PING",)))
     took = time.monotonic() - sent
-    told = facts((yield from store.asked(pack_command(("INFO",)))))
-    clock = yield from store.asked(pack_command(("TIME",)))
+    told = facts((yield from store.asked(pack(("INFO",)))))
+    clock = yield from store.asked(pack(("TIME",)))
     ahead = int(clock[0]) + int(clock[1]) / 1_000_000 - time.time()
     sizes = yield from _sizes(store)
     grade = _grade(store)
@@ -74,9 +73,9 @@ def _grade(store: RedisStore) -> Grade:
 
 def _sizes(store: RedisStore) -> Op[dict[str, object]]:
     keys = store.keys
-    revision: Any = yield from store.asked(pack_command(("HGET", keys["meta"], "rev")))
-    items: Any = yield from store.asked(pack_command(("HLEN", keys["items"])))
-    entries: Any = yield from store.asked(pack_command(("XLEN", keys["log"])))
+    revision: Any = yield from store.asked(pack(("HGET", keys["meta"], "rev")))
+    items: Any = yield from store.asked(pack(("HLEN", keys["items"])))
+    entries: Any = yield from store.asked(pack(("XLEN", keys["log"])))
     return {"revision": int(revision or 0), "items": items, "entries": entries}
 
 
@@ -148,7 +147,9 @@ def _replicas(told: dict[str, str]) -> Finding:
 
 def _log(entries: int, bound: int) -> Finding:
     return Finding(
-        verdict="ok", name="log", fact=f"{entries} entries; trimmed above {bound} (?log= in the URL)"
+        verdict="ok",
+        name="log",
+        fact=f"{entries} entries; trimmed above {bound} (?log= in the URL)",
     )
 
 

@@ -16,6 +16,7 @@ from interlock.errors import StoreReadOnly, StoreTrouble, StoreUnsuitable
 from interlock.store import Durability
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
+from interlock.stores.redis.packing import Argument
 from interlock.stores.redis.replies import meaning, newer
 
 OLDEST = (6, 2)
@@ -34,9 +35,9 @@ class Grade(Struct, frozen=True, kw_only=True):
     now: int
 
 
-def greeting(address: Address, meta: bytes) -> list[tuple[Any, ...]]:
+def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
     """The commands of the first exchange, all sent at once."""
-    commands: list[tuple[Any, ...]] = []
+    commands: list[tuple[Argument, ...]] = []
     if address.password:
         user = (address.user,) if address.user else ()
         commands.append(("AUTH", *user, address.password))
@@ -100,7 +101,9 @@ def _version(info: dict[str, str], where: str) -> tuple[str, str]:
     parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if parts < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        raise StoreUnsuitable(f"{where} is Redis {version}; {oldest} or later is needed: upgrade it")
+        raise StoreUnsuitable(
+            f"{where} is Redis {version}; {oldest} or later is needed: upgrade it"
+        )
     return "redis", version
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hiredis import ReplyError
@@ -147,7 +148,7 @@ class Kind(Generic[S]):
         for loop, task in tuple(self._coming.items()):
             within(loop, task.cancel)
         for loop, stream in tuple(self.there.items()):
-            within(loop, lambda stream=stream: stream.end("closed"))
+            within(loop, partial(stream.end, "closed"))
 
     async def ended(self) -> None:
         """Wait until the attempt to connect of this loop is over, if there is one."""

@@ -7,13 +7,18 @@ Times are microseconds of the server's clock; an item that never lapses has 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import ceil
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+from hiredis import pack_command
 
 from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
 
 Argument: TypeAlias = bytes | str | int
+
+pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
+"""A command as it goes over the wire.  (Its own annotation allows one word only.)"""
 
 _MICRO = 1_000_000
 

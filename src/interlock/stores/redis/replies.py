@@ -51,13 +51,35 @@ class Late(Exception):
         self.now = now
 
 
-def meaning(text: str, where: str) -> Exception:  # noqa: PLR0911 - one line for each
+_WRONG: dict[str, tuple[type[StoreTrouble], str]] = {
+    "MISCONF": (StoreFull, "cannot write to its disk; see its log and make room there"),
+    "NOAUTH": (StoreRefused, "wants a password; put it into the URL, like redis://:password@host"),
+    "NOPERM": (StoreRefused, "forbids this user what is needed; grant it ~* &* +@all, or less"),
+    "NOREPLICAS": (StoreTrouble, "has too few replicas to take writes; see to them"),
+    "OOM": (StoreFull, "has no memory left; raise maxmemory or delete something"),
+    "READONLY": (StoreReadOnly, "is a read-only replica; name its master in the URL"),
+    "UNKILLABLE": (StoreTrouble, "is busy with a script that cannot be ended; restart it"),
+    "WRONGPASS": (StoreRefused, "does not know this user and password; correct the URL"),
+    "WRONGTYPE": (StoreDamaged, "has something else under our keys; take another ?ns="),
+}
+_TEXTS = {
+    "without any password": (StoreRefused, "has no password, and the URL has one; leave it out"),
+    "DB index": (StoreUnsuitable, "has no database of this number; see the end of the URL"),
+    "SELECT is not allowed": (StoreUnsuitable, "is a cluster and has only database 0; say /0"),
+    "unknown command": (StoreUnsuitable, "lacks a command that is needed; use Redis 6.2 or later"),
+}
+
+
+def meaning(text: str, where: str) -> Exception:  # noqa: PLR0911 - one for each
     """The exception that says it."""
     word, _, rest = text.partition(" ")
     if word == "ERR" and (inside := _INSIDE.search(text)) is not None:
         word, rest = inside[1], text[inside.end() :]
     if word in _AGAIN:
         return Unsent(_AGAIN[word])
+    if word in _WRONG:
+        kind, wrong = _WRONG[word]
+        return kind(f"{where} {wrong}")
     match word:
         case "NOSCRIPT":
             return NoScript()
@@ -68,30 +90,15 @@ def meaning(text: str, where: str) -> Exception:  # noqa: PLR0911 - one line for
             return Late(int(rest.split()[0]))
         case "NEWER":
             return newer(rest.split()[0], where)
-        case "NOAUTH" | "WRONGPASS":
-            return StoreRefused(
-                f"{where} wants another password ({word}); put it into the URL, like"
-                " redis://:password@host"
-            )
-        case "NOPERM":
-            return StoreRefused(f"{where} forbids this user what is needed ({rest}); allow it")
-        case "OOM":
-            return StoreFull(f"{where} has no memory left; raise maxmemory or delete something")
-        case "MISCONF":
-            return StoreFull(f"{where} cannot write to its disk; see its log and make room there")
-        case "READONLY":
-            return StoreReadOnly(f"{where} is a read-only replica; name its master in the URL")
-        case "NOREPLICAS":
-            return StoreTrouble(f"{where} has too few replicas to take writes; see to them")
-        case "WRONGTYPE":
-            return StoreDamaged(
-                f"{where} has something else under our keys; take another namespace with ?ns="
-            )
-    if "without any password" in text or "invalid password" in text or "only AUTH" in text:
-        return StoreRefused(f"{where} does not take this password ({text}); correct the URL")
-    if "unknown command" in text:
-        return StoreUnsuitable(f"{where} lacks what is needed ({text[:100]}); use Redis >= 6.2")
-    return StoreTrouble(f"{where} answered: {text}; run 'interlock doctor'")
+        case _:
+            return _other(text, where)
+
+
+def _other(text: str, where: str) -> StoreTrouble:
+    for part, (kind, wrong) in _TEXTS.items():
+        if part in text:
+            return kind(f"{where} {wrong}")
+    return StoreTrouble(f"{where} answered {text!r}; run 'interlock doctor'")
 
 
 def newer(number: str, where: str) -> StoreNewer:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-try:
-    from _sha1 import sha1  # hashlib would load OpenSSL, a tenth of a command's time
+try:  # hashlib would load OpenSSL, a tenth of a command's time
+    from _sha1 import sha1  # type: ignore[import-not-found]
 except ImportError:  # pragma: no cover - a Python built without it
     from hashlib import sha1
 

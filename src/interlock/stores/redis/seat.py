@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hiredis import ProtocolError, ReplyError, pack_command
+from hiredis import ProtocolError, ReplyError
 
 from interlock.stores.network import REPLY, Unanswered, Unsent
+from interlock.stores.redis.packing import pack
 
 if TYPE_CHECKING:
     from interlock.stores.redis.wire import Connection, Wire
 
 PING = 2.0
 """Seconds of silence after which a listener asks whether the server is still there."""
-_PING = pack_command(("PING",))
+_PING = pack(("PING",))
 
 
 class Line:
@@ -24,6 +25,7 @@ class Line:
         self._wire = wire
         self._connection = connection
         self._channel = b""
+        self._left = False
         self._heard = time.monotonic()
         self._pinged: float | None = None
 
@@ -34,7 +36,7 @@ class Line:
         try:
             line.listen(channel)
         except BaseException:
-            line.leave(well=False)
+            line.close()
             raise
         return line
 
@@ -43,7 +45,7 @@ class Line:
         connection = self._connection
         connection.busy = True
         self._channel = channel
-        connection.send(pack_command(("SUBSCRIBE", channel)))
+        connection.send(pack(("SUBSCRIBE", channel)))
         while True:
             reply = connection.receive()
             if isinstance(reply, ReplyError):
@@ -64,6 +66,8 @@ class Line:
             return self._listened(time.monotonic() + seconds)
         finally:
             self._connection.busy = False
+            if self._left:
+                self.close()
 
     def _listened(self, ends: float) -> list[bytes]:
         while True:
@@ -83,7 +87,10 @@ class Line:
 
     def leave(self, *, well: bool) -> None:
         """Stop listening; a good line is kept for the next watch."""
-        if well and self._parting():
+        if self._connection.busy:  # a thread listens: wake it, and it will close
+            self._left = True
+            self._connection.cut()
+        elif well and self._parting():
             self._wire.keep_line(self)
         else:
             self.close()
@@ -94,7 +101,7 @@ class Line:
 
     def _parting(self) -> bool:
         try:
-            self._connection.send(pack_command(("UNSUBSCRIBE", self._channel)))
+            self._connection.send(pack(("UNSUBSCRIBE", self._channel)))
         except (Unsent, Unanswered):
             return False
         return True

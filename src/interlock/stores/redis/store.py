@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hiredis import pack_command
-
 from interlock.driving import Op, drive
 from interlock.errors import BadInput, StoreTrouble
 from interlock.store import (
@@ -37,6 +35,7 @@ from interlock.stores.address import Address
 from interlock.stores.network import PATIENCE, Ask, NetworkStore
 from interlock.stores.redis import examine, packing
 from interlock.stores.redis.grade import Grade
+from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late, NoScript
 from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, TRIM, Script
 from interlock.stores.redis.watch import RedisWatch
@@ -64,7 +63,7 @@ class RedisStore(NetworkStore):
         super().__init__(self.wire, address.shown, patience=patience)
         self.capabilities = _capabilities("none")
         self.grade: Grade | None = None
-        self._tail = (len(self.keys), *self.keys.values())
+        self._tail: tuple[packing.Argument, ...] = (len(self.keys), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
@@ -108,10 +107,10 @@ class RedisStore(NetworkStore):
             return (yield Ask(self._in_full(script, args)))
 
     def _by_name(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
-        return pack_command(("EVALSHA", script.sha, *self._tail, *args))
+        return pack(("EVALSHA", script.sha, *self._tail, *args))
 
     def _in_full(self, script: Script, args: Sequence[packing.Argument]) -> bytes:
-        return pack_command(("EVAL", script.body, *self._tail, *args))
+        return pack(("EVAL", script.body, *self._tail, *args))
 
     def _welcome(self, grade: Grade) -> None:
         """Take notice of what a new connection reached."""
@@ -120,12 +119,12 @@ class RedisStore(NetworkStore):
             self.capabilities = _capabilities(grade.durability)
 
     def _open(self) -> Op[None]:
-        yield from self.asked(pack_command(("PING",)))
+        yield from self.asked(pack(("PING",)))
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
         args = packing.asking(refs)
         try:
-            answer = yield from self.asked(pack_command((*self._reads, *args)))
+            answer = yield from self.asked(pack((*self._reads, *args)))
         except NoScript:
             answer = yield from self.asked(self._in_full(READ, args))
         revision, now, *found = answer
@@ -147,7 +146,7 @@ class RedisStore(NetworkStore):
         whole = False
         for _ in range(_TRIES):
             args = packing.bulky(txn, self.wire.latest(), self.bound)
-            request = self._in_full(COMMIT, args) if whole else pack_command((*self._commits, *args))
+            request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
                 answer = yield from self.sent(request, txn.id)
             except NoScript:

@@ -19,12 +19,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hiredis import ProtocolError, Reader, ReplyError, pack_command
+from hiredis import ProtocolError, Reader, ReplyError
 
 from interlock.errors import StoreRefused, StoreUnsuitable
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 from interlock.stores.redis.grade import Grade, graded, greeting
+from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late, Moved, meaning
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ class Wire:
         """The exception that an error reply is."""
         error = meaning(str(reply), self.where)
         if isinstance(error, Moved):
-            self._moved = error.place
+            host, port = error.place  # without a host it means its own
+            self._moved = (host or self._address.hosts[0][0], port)
             while self._idle:
                 self.drop(self._idle.pop())
         elif isinstance(error, Late):
@@ -181,8 +183,6 @@ class Wire:
         connection = Connection(self._reach(), tls=self._address.tls)
         self._all.add(connection)
         try:
-            if self.closed:
-                raise Unsent("closed")
             self._greet(connection)
         except BaseException:
             self.drop(connection)
@@ -257,9 +257,11 @@ class Wire:
 
     def _greet(self, connection: Connection) -> None:
         """Ask what it is; nothing else was sent yet, so all trouble is Unsent."""
+        if self.closed:
+            raise Unsent("closed")
         commands = greeting(self._address, self._meta)
         try:
-            connection.send(b"".join([pack_command(command) for command in commands]))
+            connection.send(b"".join([pack(command) for command in commands]))
             replies = [self._first(connection), *(connection.receive() for _ in commands[1:])]
         except Unanswered as error:
             self._refused(error)
