@@ -113,9 +113,10 @@ def test_shows_that_a_killed_holder_is_replaced_and_its_late_write_refused(
     assert left_behind(tmp_path) == []
 
 
-def test_runs_on_a_given_store_with_a_lock_of_its_own(start: Start, tmp_path: Path) -> None:
-    store = tmp_path / "mine.db"
-    status, out, errors = finish(start(store=str(store), face="text", workers=2))
+def test_runs_on_a_given_store_and_leaves_nothing_but_its_record(
+    start: Start, tmp_path: Path, url: str
+) -> None:
+    status, out, errors = finish(start(store=url, face="text", workers=2))
     assert (status, errors) == (0, "")
     lines = out.splitlines()
     assert lines[0] == (
@@ -125,7 +126,7 @@ def test_runs_on_a_given_store_with_a_lock_of_its_own(start: Start, tmp_path: Pa
     assert max(map(len, lines)) < 80
     names = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
     assert {"killed", "moved", "late", "record"} < set(names)
-    with interlock.connect(str(store)) as fleet:
+    with interlock.connect(url) as fleet:
         assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
         assert len(fleet.record.log(limit=1000)) > 10
     assert left_behind(tmp_path) == []
@@ -165,14 +166,13 @@ def test_leaves_nothing_behind_when_interrupted(
 
 @pytest.mark.parametrize("moment", ["all take turns", "kill -9"])
 def test_leaves_nothing_in_a_store_of_others_when_interrupted(
-    start: Start, tmp_path: Path, moment: str
+    start: Start, url: str, moment: str
 ) -> None:
-    store = str(tmp_path / "mine.db")
-    process = start(store=store, face="text")
+    process = start(store=url, face="text")
     read_until(process, moment)
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
-    with interlock.connect(store) as fleet:
+    with interlock.connect(url) as fleet:
         assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
 
 

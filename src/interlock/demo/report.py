@@ -34,7 +34,7 @@ def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
     yield "moved on", [after, (f" with token {moved.token}; the TTL is {facts.ttl:g} s", "")]
     refused = (f"file {late.file}, Interlock {late.store}", "green")
-    yield "late write", [(f"by {killed.agent} with token {killed.token}: ", ""), refused]
+    yield "late write", [(f"by {killed.agent}, token {killed.token}: ", ""), refused]
     yield "record", [(f"{facts.entries} entries; around the kill:", "")]
     for told in facts.story:
         clock = time.strftime("%H:%M:%S", time.localtime(told.at))

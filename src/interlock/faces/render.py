@@ -260,7 +260,7 @@ def _named(name: str) -> str:
 
 def _fact(name: str, fact: object) -> str:
     match fact:
-        case int() if name.endswith("bytes"):
+        case int() if "bytes" in name.split("_"):
             return _size(fact)
         case list() | tuple():
             return ", ".join(_fact(name, part) for part in fact)

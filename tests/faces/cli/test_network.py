@@ -1,0 +1,182 @@
+"""Stores across a network: the same commands, and a server that is away or says no."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import PATIENCE, Shell
+
+from interlock.testing.servers import EtcdServer, RedisServer
+
+SECRET = "open-sesame"
+NOBODY = ("redis://:{}@127.0.0.1:1/0?ns=shop", "etcd://root:{}@127.0.0.1:1/shop")
+
+
+@pytest.fixture(params=["redis", "etcd"])
+def there(bare: Shell, request: pytest.FixtureRequest) -> Shell:
+    """A shell whose store is on a server."""
+    bare.exported["INTERLOCK_STORE"] = request.getfixturevalue(f"{request.param}_url")
+    return bare
+
+
+@pytest.fixture(scope="module", params=["redis", "etcd"])
+def guarded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer | EtcdServer]:
+    """A server that lets in nobody without the password."""
+    folder = tmp_path_factory.mktemp("guarded")
+    server: RedisServer | EtcdServer = RedisServer(folder, password=SECRET)
+    if request.param == "etcd":
+        server = EtcdServer(folder, auth=("root", SECRET))
+    with server:
+        yield server
+
+
+def test_a_store_on_a_server_is_used_like_a_file(there: Shell) -> None:
+    assert there.json("init")[1]["outcome"] == "created"
+    _, grant = there.json("lock", "acquire", "merge", "--agent", "ada")
+    status, busy = there.json("lock", "acquire", "merge", "--agent", "bob")
+    assert (status, busy["holder"]) == (1, "ada")
+    assert there.json("init")[1]["outcome"] == "exists"
+    assert there.json("agent", "list") == (0, {"agents": []})
+    assert [line["verb"] for line in there.json("record", "log")[1]["entries"]] == ["lock.acquire"]
+    token = str(grant["token"])
+    assert there.json("lock", "release", "merge", "--agent", "ada", "--token", token)[0] == 0
+
+
+def test_the_doctor_looks_at_the_server_and_at_what_all_stores_share(there: Shell) -> None:
+    done = there.run("doctor")
+    assert done.status == 0, done
+    assert {line[:4] for line in done.out.splitlines()} <= {"ok  ", "warn"}
+    assert "(from INTERLOCK_STORE)" in done.out
+    names = [check["name"] for check in there.json("doctor")[1]["checks"]]
+    assert names[:2] == ["python", "store"]
+    assert {"writing", "integrity", "stale locks", "lapsed sessions"} <= set(names)
+    assert there.json("record", "log")[1]["entries"] == []
+
+
+def test_the_facts_of_a_server_are_short_lines(there: Shell) -> None:
+    status, facts = there.json("store", "info")
+    assert status == 0
+    assert facts["engine"] in there.exported["INTERLOCK_STORE"]
+    for line in there.run("store", "info").out.splitlines():
+        assert len(line) < 100
+        assert "None" not in line
+        assert "{" not in line
+
+
+def test_what_a_program_runs_finds_the_same_store_from_anywhere(there: Shell) -> None:
+    url = there.exported.pop("INTERLOCK_STORE")
+    folder = there.folder / ".interlock"
+    folder.mkdir(mode=0o700)
+    (folder / "config.toml").write_text(f'store = "{url}"\n')
+    inner = f"cd / && {sys.executable} -m interlock lock show deploy --json"
+    done = there.run("lock", "run", "deploy", "--agent", "ada", "--", "sh", "-c", inner)
+    assert (done.status, done.err) == (0, "")
+    assert '"holder":"ada"' in done.out
+
+
+def test_the_environment_leads_to_an_etcd(bare: Shell, etcd_server: EtcdServer) -> None:
+    host, _, port = etcd_server.place.partition(":")
+    bare.exported |= {"IF_ETCD_HOST": host, "IF_ETCD_PORT": port}
+    store = f"etcd://{host}:{port}/interlock"
+    assert bare.json("init")[1]["store"] == store
+    assert not (bare.folder / ".interlock").exists()
+    assert f"ok   store: {store} (from IF_ETCD_HOST and IF_ETCD_PORT)" in bare.run("doctor").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "init", "init --json", "doctor", "doctor --json", "store info", "store info --json",
+        "lock list -vv", "lock acquire m --agent ada", "agent join --agent ada",
+        "lock run m2 --agent ada -vv -- true", "record log --json",
+    ],
+)  # fmt: skip
+def test_a_password_is_never_shown(
+    bare: Shell, guarded: RedisServer | EtcdServer, words: str
+) -> None:
+    bare.exported["INTERLOCK_STORE"] = guarded.url("shop")
+    done = bare.run(*words.split())
+    assert done.status in (0, 1), done
+    assert SECRET not in done.out + done.err
+
+
+def test_a_wrong_password_is_one_line_without_it(
+    bare: Shell, guarded: RedisServer | EtcdServer
+) -> None:
+    url = guarded.url("shop").replace(SECRET, "wrong-password")
+    for words in (("lock", "list"), ("init",), ("demo",)):
+        done = bare.run(*words, "--store", url)
+        assert (done.status, done.out, done.err.count("\n")) == (4, "", 1), done
+        assert done.err.startswith("interlock: ")
+        assert "wrong-password" not in done.err
+    done = bare.run("doctor", "--store", url)
+    assert done.status == 4
+    assert "wrong-password" not in done.out + done.err
+    assert [line for line in done.out.splitlines() if line.startswith("bad  store: ")]
+
+
+def test_a_server_that_is_away_is_one_line_and_status_4(bare: Shell) -> None:
+    """All at once: each of them asks for ten seconds before it gives up."""
+    commands = [
+        ("lock list --json", 0), ("doctor", 1), ("demo", 0), ("init", 1),
+        ("record log --follow", 0), ("lock run m --agent ada -- true", 1),
+        ("lock acquire m --agent ada --wait 1s", 0),
+    ]  # fmt: skip
+    begun = []
+    for words, which in commands:
+        before, dashes, program = words.partition(" --")
+        store = ("--store", NOBODY[which].format(SECRET))
+        begun.append(bare.start(*before.split(), *store, *(dashes + program).split()))
+    for (words, _), process in zip(commands, begun, strict=True):
+        out, err = process.communicate(timeout=PATIENCE * 2)
+        assert process.returncode == 4, (words, out, err)
+        said = out + err
+        assert SECRET not in said
+        assert "Traceback" not in said
+        assert "127.0.0.1:1" in said
+        assert said.count("\n") == (3 if words == "doctor" else 1), said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://", "redis://host:port", "redis://host/db", "redis://h?nss=x", "redis+unix://h",
+        "etcd://", "etcd://h:99999", "etcd:///shop", "etcd://h/a b", "nosql://h", "rediss:///0",
+    ],
+)  # fmt: skip
+def test_a_wrong_url_is_one_clear_line(bare: Shell, url: str) -> None:
+    for words in (("init",), ("lock", "list"), ("doctor",), ("demo",)):
+        done = bare.run(*words, "--store", url)
+        assert done.status in (2, 4), done
+        assert (done.out + done.err).count("\n") <= (2 if words == ("doctor",) else 1), done
+        assert "unexpected" not in done.out + done.err
+    assert list(bare.folder.iterdir()) == []
+
+
+def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        words = ("lock", "run", "m", "--agent", "ada", "--ttl", "6s", "--store", server.url())
+        process = bare.start(*words, "--", "sh", "-c", "echo begun; exec sleep 60")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "begun\n"
+        server.kill()
+        away = process.stderr.readline()
+        assert away.startswith(f"interlock: redis://{server.place}")
+        assert "does not answer" in away
+        server.restart()
+        assert "answers again after " in process.stderr.readline()
+        process.terminate()
+        assert process.communicate() == ("", "")
+        assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_the_words_for_help_name_the_servers(bare: Shell) -> None:
+    assert "redis://" in bare.run("init", "--help").out
+    assert "etcd://" in bare.run("lock", "list", "--help").out
