@@ -1,28 +1,16 @@
 from __future__ import annotations
 
-import itertools
+import asyncio
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
+from interlock.store import Change, Resync, Watch
 from interlock.stores import open_store
 from interlock.stores.redis import RedisStore
-from interlock.testing.servers import RedisServer
 
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One for all tests that leave it as it was."""
-    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
-        yield server
-
-
-@pytest.fixture
-def url(server: RedisServer) -> str:
-    """A fresh namespace."""
-    return server.url(f"ns{next(_numbers)}")
+Take: TypeAlias = Callable[[float | None], list[Change | Resync]]
 
 
 @pytest.fixture
@@ -42,5 +30,19 @@ def opened() -> Iterator[Callable[[str], RedisStore]]:
 
 
 @pytest.fixture
-def store(url: str, opened: Callable[[str], RedisStore]) -> RedisStore:
-    return opened(url)
+def store(redis_url: str, opened: Callable[[str], RedisStore]) -> RedisStore:
+    return opened(redis_url)
+
+
+@pytest.fixture(params=["blocking", "async"])
+def taking(request: pytest.FixtureRequest) -> Iterator[Callable[[Watch], Take]]:
+    """How a watch is asked: by a caller that blocks, or always in the same event loop."""
+    if request.param == "blocking":
+        yield lambda watch: watch.take
+        return
+    with asyncio.Runner() as runner:
+
+        async def take(watch: Watch, timeout: float | None) -> list[Change | Resync]:
+            return await watch.take_async(timeout)
+
+        yield lambda watch: lambda timeout: runner.run(take(watch, timeout))

@@ -37,24 +37,24 @@ def ask(store: RedisStore, *words: packing.Argument) -> Any:
 
 @BOTH
 def test_a_server_that_forgot_the_scripts_gets_them_again(
-    server: RedisServer, store: RedisStore, kind: str
+    redis_server: RedisServer, store: RedisStore, kind: str
 ) -> None:
-    server.command("SCRIPT", "FLUSH")
+    redis_server.command("SCRIPT", "FLUSH")
     if kind == "async":
 
         async def both() -> int:
             answer = committed(await store.commit_async(txn(Put("a", b"1"))))
-            server.command("SCRIPT", "FLUSH")
+            redis_server.command("SCRIPT", "FLUSH")
             return (await store.read_async("a")).revision - answer.revision
 
         assert asyncio.run(both()) == 0
         return
     revision = write(store, Put("a", b"1"))
-    server.command("SCRIPT", "FLUSH")
+    redis_server.command("SCRIPT", "FLUSH")
     assert store.read("a").revision == revision
-    server.command("SCRIPT", "FLUSH")
+    redis_server.command("SCRIPT", "FLUSH")
     assert [change.key for change in gather(store.watch("a", 0), bool)] == ["a"]
-    server.command("SCRIPT", "FLUSH")
+    redis_server.command("SCRIPT", "FLUSH")
     assert store.sweep() == 0
 
 
@@ -108,18 +108,18 @@ def test_a_clock_that_jumps_ahead_is_learnt_and_stops_nobody(store: RedisStore, 
 
 
 def test_young_entries_stay_however_many_there_are(
-    url: str, opened: Callable[[str], RedisStore]
+    redis_url: str, opened: Callable[[str], RedisStore]
 ) -> None:
-    store = opened(f"{url}&log=10")
+    store = opened(f"{redis_url}&log=10")
     for _ in range(100):
         write(store)
     assert store.info()["entries"] == 100
 
 
 def test_old_entries_go_a_few_at_a_time_and_their_ids_with_them(
-    url: str, opened: Callable[[str], RedisStore]
+    redis_url: str, opened: Callable[[str], RedisStore]
 ) -> None:
-    store = opened(f"{url}&log=10")
+    store = opened(f"{redis_url}&log=10")
     for _ in range(300):
         write(store)
     turn_ahead(store, 200_000_000)
@@ -134,9 +134,9 @@ def test_old_entries_go_a_few_at_a_time_and_their_ids_with_them(
 
 
 def test_a_void_outlives_the_request_that_it_keeps_out(
-    url: str, opened: Callable[[str], RedisStore]
+    redis_url: str, opened: Callable[[str], RedisStore]
 ) -> None:
-    store = opened(f"{url}&log=0")
+    store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
     request = packing.bulky(late, store.wire.latest(), store.bound)
     committed(store.commit(void(late.id)))
@@ -154,9 +154,9 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 
 
 def test_trimming_troubles_only_a_watch_that_is_behind(
-    url: str, opened: Callable[[str], RedisStore]
+    redis_url: str, opened: Callable[[str], RedisStore]
 ) -> None:
-    store = opened(f"{url}&log=10")
+    store = opened(f"{redis_url}&log=10")
     first = write(store, Put("p/0", b""))
     follows, late = store.watch("p/", first), store.watch("p/", first)
     assert follows.take(0.01) == []
@@ -206,9 +206,9 @@ def test_names_and_values_may_be_anything(store: RedisStore) -> None:
 
 
 def test_namespaces_know_nothing_of_each_other(
-    server: RedisServer, opened: Callable[[str], RedisStore]
+    redis_server: RedisServer, opened: Callable[[str], RedisStore]
 ) -> None:
-    one, two = opened(server.url("apart")), opened(server.url("apart2"))
+    one, two = opened(redis_server.url("apart")), opened(redis_server.url("apart2"))
     watch = two.watch("", 0)
     assert watch.take(0.01) == []
     write(one, Put("a", b"1"))

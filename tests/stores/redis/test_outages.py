@@ -1,0 +1,270 @@
+"""Servers that die, freeze, forget or cut connections."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.stores.redis.conftest import Take
+
+from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
+from interlock.store import Change, Put, Resync, Txn, Watch
+from interlock.stores.redis import RedisStore, bells, link, seat, wire
+from interlock.testing.conformance.place import committed, gather, txn, write
+from interlock.testing.servers import RedisServer, until
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server that a test may kill."""
+    with RedisServer(tmp_path / "own") as server:
+        yield server
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second of silence is too long."""
+    for module in (wire, link, seat, bells):
+        monkeypatch.setattr(module, "REPLY", 0.5)
+    for module in (seat, bells):
+        monkeypatch.setattr(module, "PING", 0.1)
+
+
+def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
+    own: RedisServer, opened: Callable[[str], RedisStore]
+) -> None:
+    store = opened(own.url())
+    assert store.capabilities.durability == "power loss"
+    acknowledged: dict[str, int] = {}
+
+    def writes(name: int) -> None:
+        for number in range(1_000_000):
+            key = f"{name}/{number}"
+            try:
+                acknowledged[key] = write(store, Put(key, b""))
+            except OutcomeUnknown:
+                return
+
+    threads = [threading.Thread(target=writes, args=(name,)) for name in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(acknowledged) > 100, "some commits")
+    own.kill()
+    for thread in threads:
+        thread.join()
+    own.start()
+    found = store.read(*acknowledged).items
+    assert {key: item and item.revision for key, item in found.items()} == acknowledged
+    assert write(store) > max(acknowledged.values())
+
+
+def test_an_ordinary_restart_between_calls_goes_unnoticed(
+    own: RedisServer, opened: Callable[[str], RedisStore]
+) -> None:
+    store = opened(own.url())
+    for _ in range(3):
+        write(store, Put("a", b""))
+        own.restart()
+        write(store, Put("a", b""))
+    assert store.trouble == ""
+
+
+def test_a_server_without_a_file_forgets_all_but_repeats_no_revision(
+    tmp_path: Path, opened: Callable[[str], RedisStore]
+) -> None:
+    with RedisServer(tmp_path, appendonly=False) as server:
+        store = opened(server.url())
+        assert store.capabilities.durability == "none"
+        last = write(store, Put("p/a", b"1"))
+        watch = store.watch("p/", last)
+        assert watch.take(0.01) == []
+        server.restart()
+        assert store.read("p/a")["p/a"] is None
+        again = write(store, Put("p/b", b"1"))
+        assert again > last
+        assert watch.take(5) == [Resync(again)]
+        watch.close()
+
+
+def test_a_restart_may_change_the_grade_or_make_it_unsuitable(
+    own: RedisServer, opened: Callable[[str], RedisStore]
+) -> None:
+    store = opened(own.url())
+    write(store)
+    own.fsync = "everysec"
+    own.restart()
+    write(store)
+    assert store.capabilities.durability == "process"
+    own.extra = ("--maxmemory-policy", "allkeys-lru")
+    own.restart()
+    with pytest.raises(StoreUnsuitable, match="maxmemory-policy noeviction"):
+        write(store)
+
+
+def test_a_commit_on_its_way_is_unknown_when_the_server_freezes(
+    own: RedisServer, opened: Callable[[str], RedisStore], hasty: None
+) -> None:
+    store = opened(own.url())
+    write(store)
+    own.freeze()
+    change = txn(Put("a", b""))
+    with pytest.raises(OutcomeUnknown) as unknown:
+        store.commit(change)
+    assert unknown.value.txn == change.id
+    assert "does not answer" in store.trouble
+    own.thaw()
+    store.read()
+    assert store.trouble == ""
+
+
+def test_async_calls_on_their_way_are_unknown_when_the_server_freezes(
+    own: RedisServer, opened: Callable[[str], RedisStore], hasty: None
+) -> None:
+    store = opened(own.url())
+
+    async def main() -> list[object]:
+        await store.read_async()
+        own.freeze()
+        commits = (store.commit_async(txn()) for _ in range(5))
+        found = await asyncio.gather(*commits, return_exceptions=True)
+        own.thaw()
+        await store.read_async()
+        return list(found)
+
+    assert {type(error) for error in asyncio.run(main())} == {OutcomeUnknown}
+
+
+def test_a_watch_notices_a_frozen_server_and_goes_on(
+    own: RedisServer,
+    opened: Callable[[str], RedisStore],
+    hasty: None,
+    taking: Callable[[Watch], Take],
+) -> None:
+    store = opened(own.url())
+    watch = store.watch("p/", store.read().revision)
+    take = taking(watch)
+    assert take(0.01) == []
+    own.freeze()
+    started = time.monotonic()
+    assert take(1.5) == []
+    assert 1.4 < time.monotonic() - started < 2.5
+    assert "does not answer" in store.trouble
+    own.thaw()
+    revision = write(store, Put("p/a", b""))
+    assert take(5) == [Change(revision, "p/a")]
+    watch.close()
+
+
+def test_a_watch_of_a_server_that_stays_away_says_so(
+    own: RedisServer, opened: Callable[[str], RedisStore], taking: Callable[[Watch], Take]
+) -> None:
+    store = opened(own.url())
+    store._patience = 0.3
+    watch = store.watch("p/", 0)
+    take = taking(watch)
+    assert take(0.01) == []
+    own.kill()
+    with pytest.raises(StoreAway):
+        take(None)
+    watch.close()
+
+
+@pytest.mark.parametrize("scope", ["p/", "", "log/"])
+def test_a_watch_misses_and_doubles_nothing_when_its_connection_is_cut(
+    redis_server: RedisServer, store: RedisStore, taking: Callable[[Watch], Take], scope: str
+) -> None:
+    watch = store.watch(scope, store.read().revision)
+    take = taking(watch)
+    written: list[int] = []
+    done = threading.Event()
+
+    def writes() -> None:
+        for number in range(200):
+            written.append(write(store, Put(f"p/{number}", b"")))
+        done.set()
+
+    def cuts() -> None:
+        while not done.wait(0.02):
+            redis_server.command("CLIENT", "KILL", "TYPE", "pubsub")
+
+    threads = [threading.Thread(target=work) for work in (writes, cuts)]
+    for thread in threads:
+        thread.start()
+    found: list[int] = []
+    while not (done.is_set() and found and found[-1] == written[-1]):
+        for change in take(1):
+            assert isinstance(change, Change)
+            found.append(change.revision)
+    for thread in threads:
+        thread.join()
+    each = 2 if scope == "" else 1
+    assert found == [revision for revision in written for _ in range(each)]
+    watch.close()
+
+
+def test_a_watch_goes_on_after_a_restart(
+    own: RedisServer, opened: Callable[[str], RedisStore]
+) -> None:
+    store = opened(own.url())
+    watch = store.watch("p/", 0)
+    first = write(store, Put("p/1", b""))
+    assert watch.take(5) == [Change(first, "p/1")]
+    own.restart()
+    second = write(store, Put("p/2", b""))
+    assert watch.take(5) == [Change(second, "p/2")]
+    own.restart()
+    third = write(store, Put("p/3", b""))
+    assert watch.take(5) == [Change(third, "p/3")]
+    watch.close()
+
+
+def test_a_listener_that_is_too_slow_is_cut_off_and_misses_nothing(
+    own: RedisServer, opened: Callable[[str], RedisStore]
+) -> None:
+    store = opened(own.url())
+    own.command("CONFIG", "SET", "client-output-buffer-limit", "pubsub 64kb 0 0")
+    watch = store.watch("log/", store.read().revision)
+    assert watch.take(0.01) == []
+    txns = [Txn(id=f"txn_{number}", entry=bytes(1 << 20)) for number in range(12)]
+    for each in txns:
+        committed(store.commit(each))
+    assert "sub=1" not in str(own.command("CLIENT", "LIST")), "it was not cut off"
+    found = gather(watch, lambda found: len(found) >= len(txns))
+    assert [change.key for change in found] == [f"log/{each.id}" for each in txns]
+    watch.close()
+
+
+def test_an_async_watch_that_is_not_asked_for_long_misses_nothing(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bells, "_INBOX", 5)
+
+    async def main() -> None:
+        watch = store.watch("p/", (await store.read_async()).revision)
+        assert await watch.take_async(0.01) == []
+        for number in range(30):
+            await store.commit_async(txn(Put(f"p/{number}", b"")))
+        found: list[Change | Resync] = []
+        while len(found) < 30:
+            found += await watch.take_async(5)
+        assert [getattr(change, "key", "") for change in found] == [f"p/{n}" for n in range(30)]
+        watch.close()
+
+    asyncio.run(main())
+
+
+def test_a_bell_that_nobody_rings_is_found_out(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another server took the place of the one that we listen to."""
+    monkeypatch.setattr("interlock.stores.redis.watch.LOOK", 0.1)
+    watch = store.watch("p/", store.read().revision)
+    watch.channel = b"elsewhere"
+    assert watch.take(0.01) == []
+    revision = write(store, Put("p/a", b""))
+    assert watch.take(2) == [Change(revision, "p/a")]
+    watch.close()
