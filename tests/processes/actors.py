@@ -6,6 +6,7 @@ nothing that it was told is forgotten when it is killed.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import signal
@@ -16,9 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 import interlock
+from interlock.clock import SystemClock
 from interlock.errors import InterlockError, Lapsed, Lost, StoreTrouble, Unavailable
+from interlock.store import Store
+from interlock.stores import is_network
 from interlock.stores.sqlite import SQLiteStore
-from interlock.stores.sqlite.watch import SQLiteWatch
 
 
 def say(*words: object) -> None:
@@ -39,28 +42,74 @@ class Notes:
         os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
 
 
-def fight(path: str, notes: str, locks: str, terms: str, ends: str) -> None:
+def opened(url: str, patience: float) -> Store:
+    """The store of a URL, with less patience than usual."""
+    if not is_network(url):
+        return SQLiteStore(url, patience=patience)
+    from interlock.stores.address import parse
+    from interlock.stores.network import NetworkStore
+
+    address = parse(url)
+    if address.engine == "redis":
+        from interlock.stores.redis import RedisStore
+
+        store: NetworkStore = RedisStore(address, patience=patience)
+    else:
+        from interlock.stores.etcd import EtcdStore
+
+        store = EtcdStore(address, patience=patience)
+    store.open()
+    return store
+
+
+def askew(seconds: str, name: str, *arguments: str) -> None:
+    """Do what another actor does, on a machine whose clock is wrong."""
+    right = SystemClock.wall
+
+    def wrong(self: SystemClock) -> float:
+        return right(self) + float(seconds)
+
+    SystemClock.wall = wrong  # type: ignore[method-assign]
+    globals()[name](*arguments)
+
+
+def through_trouble(name: str, *arguments: str) -> None:
+    """Do what another actor does; that the engine goes away is no surprise worth a line."""
+    logging.getLogger("interlock").addHandler(logging.NullHandler())
+    globals()[name](*arguments)
+
+
+def fast_asleep(name: str, *arguments: str) -> None:
+    """Do what another actor does, but never look by oneself whether one's turn came."""
+    from interlock.services import lock
+
+    lock._NAP = lock._LONGEST_NAP = 600.0
+    globals()[name](*arguments)
+
+
+def fight(url: str, notes: str, locks: str, terms: str, ends: str) -> None:
     """Take one of the locks, again and again, until the time is over."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     names = locks.split(",")
-    ttl, think = map(float, terms.split(","))
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+    session, ttl, think = map(float, terms.split(","))
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
     say("ready")
     while time.monotonic() < float(ends):
         try:
             _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
         except Lapsed:
-            fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=1.0)
+            fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
         except (Unavailable, StoreTrouble) as error:
             book.write("no", type(error).__name__)
     say("over")
 
 
 def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think: float) -> None:
+    asked = time.monotonic()
     held = fleet.lock(name, ttl=ttl, wait=5).__enter__()
     begin = time.monotonic()
-    book.write("got", name, held.token, fleet.session)
+    book.write("got", name, held.token, fleet.session, asked, begin)
     if think:
         time.sleep(think)
     end = time.monotonic()
@@ -69,9 +118,9 @@ def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think
     book.write("gave", name, held.token, type(outcome).__name__, fleet.session)
 
 
-def zombie(path: str, ttl: str) -> None:
+def zombie(url: str, ttl: str) -> None:
     """Hold a lock, be stopped for too long, and then try everything that is too late."""
-    fleet = interlock.connect(path, agent="zombie", ttl=30)
+    fleet = interlock.connect(url, agent="zombie", ttl=30)
     held = fleet.lock("merge", ttl=float(ttl)).__enter__()
     proof = held.check()
     say(held.token)
@@ -88,17 +137,17 @@ def zombie(path: str, ttl: str) -> None:
     fleet.close()
 
 
-def hold(path: str, ttl: str, way: str) -> None:
+def hold(url: str, lock: str, ttl: str, way: str) -> None:
     """Hold a lock, and say when we knew that it was lost."""
-    store = SQLiteStore(path, patience=3)
+    store = opened(url, patience=3)
     if way == "async":
         import asyncio
 
-        asyncio.run(_hold_async(store, float(ttl)))
+        asyncio.run(_hold_async(store, lock, float(ttl)))
         return
     fleet = interlock.connect(agent="holder", store=store, ttl=30)
     try:
-        with fleet.lock("merge", ttl=float(ttl), interrupt=way == "interrupt") as held:
+        with fleet.lock(lock, ttl=float(ttl), interrupt=way == "interrupt") as held:
             say("held", held.token)
             try:
                 while way == "interrupt" or not held.lost:
@@ -110,14 +159,14 @@ def hold(path: str, ttl: str, way: str) -> None:
     fleet.store.close()
 
 
-async def _hold_async(store: SQLiteStore, ttl: float) -> None:
+async def _hold_async(store: Store, lock: str, ttl: float) -> None:
     import asyncio
 
     from interlock import aio
 
     fleet = await aio.connect(agent="holder", store=store, ttl=30)
     try:
-        async with fleet.lock("merge", ttl=ttl) as held:
+        async with fleet.lock(lock, ttl=ttl) as held:
             say("held", held.token)
             try:
                 await asyncio.sleep(60)
@@ -125,12 +174,12 @@ async def _hold_async(store: SQLiteStore, ttl: float) -> None:
                 say("stopped", time.monotonic())
     except Lost as error:
         say("raised", type(error).__name__)
-    store.close()
+    await store.close_async()
 
 
-def acquire(path: str, lock: str, ttl: str, session: str = "1") -> None:
+def acquire(url: str, lock: str, ttl: str, session: str = "1") -> None:
     """Wait for a lock, say when it came, and give it back when told to."""
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=float(session))
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(session))
     say("ready")
     with fleet.lock(lock, ttl=float(ttl)) as held:
         say(held.token, time.monotonic())
@@ -138,7 +187,23 @@ def acquire(path: str, lock: str, ttl: str, session: str = "1") -> None:
     fleet.close()
 
 
-def stop_with_the_lock(path: str, ttl: str) -> None:
+def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
+    """The same in an event loop."""
+    import asyncio
+
+    from interlock import aio
+
+    async def main() -> None:
+        async with await aio.connect(url, agent=f"a{os.getpid()}", ttl=float(session)) as fleet:
+            say("ready")
+            async with fleet.lock(lock, ttl=float(ttl)) as held:
+                say(held.token, time.monotonic())
+                await asyncio.to_thread(wait)
+
+    asyncio.run(main())
+
+
+def stop_with_the_lock(url: str, ttl: str) -> None:
     """Wait for a lock, and stand still between its hand-over and our first look at it."""
     from interlock.services.lock import Locks
 
@@ -150,7 +215,7 @@ def stop_with_the_lock(path: str, ttl: str) -> None:
         return outcome
 
     Locks.acquire = late  # type: ignore[method-assign]
-    fleet = interlock.connect(path, agent="late", ttl=30)
+    fleet = interlock.connect(url, agent="late", ttl=30)
     held = fleet.lock("merge", ttl=float(ttl)).__enter__()
     say("lost", held.lost)
     say(type(held.release()).__name__)
@@ -164,9 +229,9 @@ def stop_inside(path: str) -> None:
     store.close()
 
 
-def die_waiting(path: str, lock: str, ttl: str, step: str, when: str) -> None:
+def die_waiting(url: str, lock: str, ttl: str, step: str, when: str) -> None:
     """Wait for a lock, and be killed at the given step to the store, before or after it."""
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=float(ttl))
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     left = [int(step)]
 
     def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,37 +247,44 @@ def die_waiting(path: str, lock: str, ttl: str, step: str, when: str) -> None:
         return wrapped
 
     store: Any = fleet.store
-    for name in ("read", "transact", "watch"):
+    watch = store.watch("wake/", 0)
+    watch.close()
+    type(watch).take = deadly(type(watch).take)
+    changing = "transact" if store.capabilities.local else "commit"
+    for name in ("read", changing, "watch"):
         setattr(store, name, deadly(getattr(store, name)))
-    SQLiteWatch.take = deadly(SQLiteWatch.take)  # type: ignore[method-assign]
     with fleet.lock(lock, ttl=float(ttl)) as held:
         say("got", held.token)
         left[0] = 0
     say("gave")
 
 
-def busy(path: str, notes: str) -> None:
+def busy(url: str, notes: str, ttl: str) -> None:
     """Change as much as possible until killed."""
     book = Notes(notes)
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=5)
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=5)
     say("ready")
     dice = random.Random(os.getpid())
     for number in range(1_000_000):
         name = f"n{dice.randrange(20)}"
+        asked = time.monotonic()
         try:
-            outcome = fleet.locks.acquire(name, ttl=0.5, metadata={"n": number})
+            outcome = fleet.locks.acquire(name, ttl=float(ttl), metadata={"n": number})
             if isinstance(outcome, interlock.Acquired | interlock.Reclaimed):
-                book.write("got", name, outcome.token, fleet.session)
+                told = time.monotonic()
+                book.write("got", name, outcome.token, fleet.session, asked, told)
                 if dice.random() < 0.7:
                     given = fleet.locks.release(name, token=outcome.token)
                     book.write("gave", name, outcome.token, type(given).__name__, fleet.session)
+        except Lapsed:
+            fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=5)
         except InterlockError as error:
             book.write("no", type(error).__name__)
 
 
-def join(path: str, many: str, seconds: str) -> None:
+def join(url: str, many: str, seconds: str) -> None:
     """One of many: take a lock that all want, as often as possible in the given time."""
-    fleet = interlock.connect(path, agent=f"a{os.getpid()}", ttl=30)
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=30)
     say("ready")
     wait()
     ends = time.monotonic() + float(seconds)

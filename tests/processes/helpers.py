@@ -15,7 +15,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from typing import IO, Self, TypeVar
+from typing import IO, NamedTuple, Self, TypeVar
+
+from interlock.stores import open_store
 
 T = TypeVar("T")
 
@@ -31,6 +33,30 @@ def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
             raise AssertionError(f"did not happen within {within:g} s: {condition}")
         time.sleep(0.002)
     return answer
+
+
+class Terms(NamedTuple):
+    """The times that a store is good for.
+
+    ttl    the shortest that it takes
+    late   how much later than that a lapse is noticed, on a busy machine too
+    """
+
+    ttl: float
+    late: float
+
+    def at_least(self, seconds: float) -> float:
+        """So long, or as long as the store wants it to be."""
+        return max(seconds, self.ttl)
+
+
+def terms(url: str) -> Terms:
+    """What the store behind this URL declares."""
+    store = open_store(url)
+    try:
+        return Terms(store.capabilities.min_ttl, 3 + 2 * store.capabilities.grain)
+    finally:
+        store.close()
 
 
 class Actor:

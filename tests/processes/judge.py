@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
-from hashlib import sha256
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import apsw
-import msgspec
-
+import interlock
+from interlock.core import keys
 from interlock.core.log import Entry
+from interlock.testing.audit import audit
 
 
 class Note(NamedTuple):
@@ -62,56 +61,61 @@ def one_holder(books: dict[str, list[Note]]) -> Counter[str]:
     return shares
 
 
-def nothing_lost(path: str, books: dict[str, list[Note]]) -> None:
+def tokens_grow(books: dict[str, list[Note]]) -> int:
+    """Who asked for a lock after another grant was known got the higher token; how many grants."""
+    grants: dict[str, list[tuple[int, float, float]]] = {}
+    for book in books.values():
+        for note in book:
+            if note.word == "got":
+                asked, told = float(note.rest[1]), float(note.rest[2])
+                grants.setdefault(note.lock, []).append((note.token, asked, told))
+    for lock, found in grants.items():
+        latest = 0.0
+        for token, asked, told in sorted(found):
+            assert told >= latest, f"{lock}: {token} was known before a lower one was asked for"
+            latest = max(latest, asked)
+    return sum(map(len, grants.values()))
+
+
+def nothing_lost(url: str, books: dict[str, list[Note]]) -> None:
     """Whatever a process was told is in the record."""
-    entries = read_log(path)
-    acquired: dict[str, set[int]] = {}
+    entries = read_log(url)
+    acquired: set[tuple[str, int]] = set()
     released: Counter[tuple[str, str]] = Counter()
     for revision, entry in entries.items():
         if any(event.name == "lock:acquired" for event in entry.events):
-            acquired.setdefault(entry.thing, set()).add(revision)
+            acquired.update((key, revision) for key in entry.put)
         if entry.verb == "lock.release" and entry.outcome == "released":
             released[entry.session, entry.thing] += 1
     told: Counter[tuple[str, str]] = Counter()
     for book in books.values():
         for note in book:
             if note.word == "got":
-                assert note.token in acquired.get(f"lock/{note.lock}", ()), note
+                assert (keys.lock(note.lock), note.token) in acquired, note
             if note.word == "gave" and note.rest[0] == "Released":
                 told[note.rest[1], f"lock/{note.lock}"] += 1
     assert all(released[key] >= many for key, many in told.items())
 
 
-def ask(path: str, sql: str) -> list[Any]:
-    """The rows that a question has."""
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        return list(db.execute(sql))
-    finally:
-        db.close()
-
-
-def read_log(path: str) -> dict[int, Entry]:
+def read_log(url: str) -> dict[int, Entry]:
     """The record by revision."""
-    rows = ask(path, "SELECT revision, value FROM log ORDER BY revision")
-    decode = msgspec.json.Decoder(Entry).decode
-    return {int(revision): decode(value) for revision, value in rows}
+    found: dict[int, Entry] = {}
+    after = -1
+    with interlock.connect(url) as fleet:
+        while after != (after := max(found, default=0)):
+            lines = fleet.record.log(after=after, last=False, limit=1000)
+            found.update((line.revision, line) for line in lines)
+    assert list(found) == sorted(found)
+    return found
 
 
-def sound(path: str) -> int:
-    """The file is whole, and every item agrees with the entry that wrote it; how many there are."""
-    assert ask(path, "PRAGMA integrity_check") == [("ok",)]
-    items = ask(
-        path,
-        "SELECT key, item.value, item.revision, item.hash, log.value, log.revision, log.hash"
-        " FROM item LEFT JOIN log ON log.id = item.entry WHERE expires IS NULL",
-    )
-    entries = ask(path, "SELECT revision, value, hash FROM log ORDER BY revision")
-    for key, value, revision, hash_, entry, entry_revision, entry_hash in items:
-        assert revision == entry_revision, key
-        assert hash_ == entry_hash == sha256(entry).hexdigest(), key
-        assert msgspec.json.decode(entry)["put"][key] == sha256(value).hexdigest(), key
-    revisions = [revision for revision, _, _ in entries]
-    assert revisions == sorted(set(revisions))
-    assert all(sha256(value).hexdigest() == hash_ for _, value, hash_ in entries)
-    return len(entries)
+def sound(url: str, heads: int = 1) -> int:
+    """The store is whole, and its items are what the record says; how many entries there are.
+
+    ``heads`` is how many entries a writer may have left unlinked: more than the one that it made
+    last only if it never heard what became of some.
+    """
+    with interlock.connect(url) as fleet:
+        assert [found for found in fleet.store.examine() if found.verdict == "bad"] == []
+        assert audit(fleet.store, heads) == []
+    return len(read_log(url))

@@ -6,32 +6,45 @@ import random
 import time
 from pathlib import Path
 
+import pytest
 from tests.processes import judge
-from tests.processes.helpers import Cast
+from tests.processes.helpers import Cast, terms
 
 import interlock
 
 
-def test_fifty_kills_at_random_moments_lose_nothing(path: str, tmp_path: Path, cast: Cast) -> None:
-    interlock.connect(path).close()
-    dice = random.Random(11)
+def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> None:
+    """Five processes change whatever they can and are killed one after the other, in rounds."""
+    ttl = terms(url).ttl
+    dice = random.Random(seed)
     entries = 0
-    for number in range(10):
-        crowd = [cast.start("busy", path, tmp_path / f"notes{number}.{n}") for n in range(5)]
+    for number in range(rounds):
+        crowd = [cast.start("busy", url, tmp_path / f"notes{number}.{n}", ttl) for n in range(5)]
         for actor in crowd:
             assert actor.hear() == "ready"
         for actor in crowd:
             time.sleep(dice.random() * 0.04)  # the random moment
             actor.kill()
-        with interlock.connect(path, agent="after") as fleet:
+        with interlock.connect(url, agent="after") as fleet:
             outcome = fleet.locks.acquire("n0", wait=20)
             assert isinstance(outcome, interlock.Acquired | interlock.Reclaimed)
             fleet.locks.release("n0", token=outcome.token)
-        found = judge.sound(path)
+        found = judge.sound(url)
         assert found > entries
         entries = found
     books = judge.notes(str(tmp_path / "notes*"))
-    assert len(books) == 50
+    assert len(books) == 5 * rounds
     judge.one_holder(books)
-    judge.nothing_lost(path, books)
-    assert sum(len(book) for book in books.values()) > 200
+    judge.nothing_lost(url, books)
+    assert judge.tokens_grow(books) > 2 * rounds
+
+
+def test_kills_at_random_moments_lose_nothing(url: str, tmp_path: Path, cast: Cast) -> None:
+    kill(cast, url, tmp_path, rounds=4, seed=11)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(5))
+def test_two_hundred_kills_lose_nothing(url: str, tmp_path: Path, cast: Cast, seed: int) -> None:
+    kill(cast, url, tmp_path, rounds=40, seed=seed)

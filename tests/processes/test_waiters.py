@@ -7,23 +7,23 @@ import time
 
 import pytest
 from tests.processes import judge
-from tests.processes.helpers import Cast, until
+from tests.processes.helpers import Cast, terms, until
 
 import interlock
 
-TTL = 0.6
 STEPS = 11
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_waiter_killed_at_any_step_costs_its_ttl_and_no_more(
-    path: str, cast: Cast, when: str
+    url: str, cast: Cast, when: str
 ) -> None:
+    ttl = terms(url).at_least(0.6)
     locks = [f"merge:{step}" for step in range(1, STEPS + 1)]
-    with interlock.connect(path, agent="holder") as holder:
+    with interlock.connect(url, agent="holder") as holder:
         held = [holder.lock(lock).__enter__() for lock in locks]
         doomed = [
-            cast.start("die_waiting", path, lock, TTL, step, when)
+            cast.start("die_waiting", url, lock, ttl, step, when)
             for step, lock in enumerate(locks, 1)
         ]
         # Dead already, or in the queue; who dies later does so when its turn comes.
@@ -31,7 +31,7 @@ def test_a_waiter_killed_at_any_step_costs_its_ttl_and_no_more(
             until(lambda a=actor, n=lock: not a.alive() or holder.locks.show(n).waiters)  # type: ignore[misc]
         heirs: dict[str, tuple[int, float]] = {}
         threads = [
-            threading.Thread(daemon=True, target=_inherit, args=(path, lock, heirs))
+            threading.Thread(daemon=True, target=_inherit, args=(url, lock, heirs))
             for lock in locks
         ]
         for thread in threads:
@@ -47,26 +47,29 @@ def test_a_waiter_killed_at_any_step_costs_its_ttl_and_no_more(
         for mine, lock in zip(held, locks, strict=True):
             token, moment = heirs[lock]
             assert token > mine.token
-            assert moment - before < 2 * TTL + 4, "what lapses is passed on, by the heir itself"
+            assert moment - before < 2 * ttl + 1 + terms(url).late, (
+                "what lapses is passed on, by the heir itself"
+            )
         died = [actor.finished() for actor in doomed].count(False)
         assert died >= 8, "the steps ran out: make them fewer"
         assert all(holder.locks.show(lock).state == "free" for lock in locks)
-    judge.sound(path)
+    judge.sound(url)
 
 
-def _inherit(path: str, lock: str, heirs: dict[str, tuple[int, float]]) -> None:
-    with interlock.connect(path, agent="heir") as fleet, fleet.lock(lock, wait=30) as held:
+def _inherit(url: str, lock: str, heirs: dict[str, tuple[int, float]]) -> None:
+    with interlock.connect(url, agent="heir") as fleet, fleet.lock(lock, wait=30) as held:
         heirs[lock] = held.token, time.monotonic()
 
 
-def test_a_waiter_killed_in_the_queue_is_passed_over(path: str, cast: Cast) -> None:
-    with interlock.connect(path, agent="holder") as holder:
+def test_a_waiter_killed_in_the_queue_is_passed_over(url: str, cast: Cast) -> None:
+    ttl = terms(url).at_least(0.6)
+    with interlock.connect(url, agent="holder") as holder:
         with holder.lock("merge"):
-            doomed = cast.start("acquire", path, "merge", 0.6)
+            doomed = cast.start("acquire", url, "merge", ttl, ttl)
             until(lambda: holder.locks.show("merge").waiters)
             doomed.kill()
             until(lambda: [a for a in holder.agents.list() if a.state == "lapsed"])
-            heir = cast.start("acquire", path, "merge", 0.6)
+            heir = cast.start("acquire", url, "merge", ttl, ttl)
             until(lambda: len(holder.locks.show("merge").waiters) == 2)
             released = time.monotonic()
         heir.hear()
@@ -77,11 +80,11 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(path: str, cast: Cast) -> N
 
 
 def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
-    path: str, cast: Cast
+    url: str, cast: Cast
 ) -> None:
-    with interlock.connect(path, agent="holder") as holder:
+    with interlock.connect(url, agent="holder") as holder:
         with holder.lock("merge"):
-            slow = cast.start("acquire", path, "merge", 0.5)
+            slow = cast.start("acquire", url, "merge", terms(url).ttl, terms(url).at_least(1))
             assert slow.hear() == "ready"
             until(lambda: holder.locks.show("merge").waiters)
             slow.freeze()
@@ -96,11 +99,11 @@ def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
 
 
 def test_a_waiter_that_is_stopped_with_its_lock_knows_at_once_that_it_is_too_late(
-    path: str, cast: Cast
+    url: str, cast: Cast
 ) -> None:
-    with interlock.connect(path, agent="holder") as holder:
+    with interlock.connect(url, agent="holder") as holder:
         with holder.lock("merge"):
-            late = cast.start("stop_with_the_lock", path, 0.5)
+            late = cast.start("stop_with_the_lock", url, terms(url).ttl)
             until(lambda: holder.locks.show("merge").waiters)
             began = time.monotonic()
             until(lambda: time.monotonic() > began + 0.1)  # a wait that is worth a second look

@@ -1,0 +1,150 @@
+"""The engine goes away and comes back: holders stop in time, waiters wait on, nothing is forgotten.
+
+Every process here runs on one machine, so their monotonic clocks can be compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.processes import judge
+from tests.processes.helpers import Cast, terms, until
+
+import interlock
+from interlock.testing.proxy import Proxy
+from interlock.testing.servers import EtcdServer, RedisServer
+
+Engine = RedisServer | EtcdServer
+WAYS = ("blocking", "interrupt", "async")
+
+
+def trouble(name: str, server: Engine, proxy: Proxy) -> tuple[Callable[[], None], ...]:
+    """How to bring it about, and how to end it."""
+    return {
+        "killed": (server.kill, server.restart),
+        "frozen": (server.freeze, server.thaw),
+        "cut": (proxy.cut, proxy.heal),
+        "half open": (proxy.half_open, proxy.heal),
+    }[name]  # type: ignore[return-value]  # what they return does not matter
+
+
+@pytest.mark.parametrize("name", ["killed", "frozen", "cut", "half open"])
+def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
+    server: Engine, proxy: Proxy, cast: Cast, name: str
+) -> None:
+    url = server.url("away")
+    ttl = terms(url).at_least(1.0)
+    begin, end = trouble(name, server, proxy)
+    holders = [
+        cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way) for way in WAYS
+    ]
+    tokens = [int(holder.hear().split()[1]) for holder in holders]
+    waiters = [
+        cast.start("through_trouble", "acquire", url, way, ttl, 10 + 5 * ttl) for way in WAYS
+    ]
+    for waiter in waiters:
+        assert waiter.hear() == "ready"
+    with interlock.connect(url) as fleet:
+        until(lambda: all(fleet.locks.show(way).waiters for way in WAYS))
+    began = time.monotonic()
+    begin()
+    gone = time.monotonic()
+    stops = []
+    for holder in holders:
+        word, moment = holder.hear().split()
+        assert word == "stopped"
+        stops.append(float(moment))
+    if server.running and not server.frozen:
+        heirs = [waiter.hear().split() for waiter in waiters]  # though the others are cut off
+        end()
+    else:
+        end()
+        heirs = [waiter.hear().split() for waiter in waiters]
+    for token, stop, (later, moment) in zip(tokens, stops, heirs, strict=True):
+        assert began < stop < gone + ttl, "not at once, and in time by whatever clock"
+        assert stop < float(moment)
+        assert token < int(later)
+    for holder in holders:
+        assert holder.hear() == "raised Lost"
+        holder.finish()
+    for waiter in waiters:
+        waiter.tell()
+        waiter.finish()
+    judge.sound(url, heads=3)
+
+
+def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cast: Cast) -> None:
+    url = server.url("restart")
+    with interlock.connect(url, agent="holder", ttl=60) as fleet:
+        with fleet.lock("merge") as held:
+            waiters = []
+            for number, name in enumerate(("acquire", "acquire_async", "acquire"), 1):
+                actor = ("through_trouble", "fast_asleep", name)
+                waiters.append(cast.start(*actor, url, "merge", 60, 60))
+                assert waiters[-1].hear() == "ready"
+                until(lambda n=number: len(fleet.locks.show("merge").waiters) == n)  # type: ignore[misc]
+            for _ in range(2):
+                server.kill()
+                server.restart()
+                held.check()
+                assert len(fleet.locks.show("merge").waiters) == 3
+            token, released = held.token, time.monotonic()
+        for waiter in waiters:  # in the order in which they came
+            later, moment = waiter.hear().split()
+            assert int(later) > token
+            assert float(moment) - released < 7, "woken, whoever reconnected when"
+            token, released = int(later), time.monotonic()
+            waiter.tell()
+            waiter.finish()
+    judge.sound(url, heads=3)
+
+
+def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
+    server: Engine, tmp_path: Path, cast: Cast
+) -> None:
+    url = server.url("again")
+    ttl = terms(url).ttl
+    books = [tmp_path / f"notes{n}" for n in range(4)]
+    actors = [cast.start("through_trouble", "busy", url, book, ttl) for book in books]
+    for actor in actors:
+        assert actor.hear() == "ready"
+
+    def grants() -> list[int]:
+        return [book.read_bytes().count(b"got") if book.exists() else 0 for book in books]
+
+    for _ in range(4):
+        before = grants()
+        until(lambda b=before: all(now > then + 5 for now, then in zip(grants(), b, strict=True)))  # type: ignore[misc]
+        server.kill()  # while all of them are at it
+        server.restart()
+    before = grants()
+    until(lambda: all(now > then + 5 for now, then in zip(grants(), before, strict=True)))
+    for actor in actors:
+        actor.kill()
+    found = judge.notes(str(tmp_path / "notes*"))
+    assert judge.tokens_grow(found) > 4 * 5 * 5
+    judge.one_holder(found)
+    judge.nothing_lost(url, found)
+    judge.sound(url, heads=20)
+
+
+def test_the_trouble_is_told_while_it_lasts_and_no_longer(server: Engine, proxy: Proxy) -> None:
+    url = proxy.through(server.url("trouble"))
+    with interlock.connect(url, agent="ada", ttl=3) as fleet:
+        assert fleet.trouble == ""
+        for begin, end in (
+            (server.kill, server.restart),
+            (proxy.cut, proxy.heal),
+            (server.freeze, server.thaw),
+        ):
+            begin()
+            told = until(lambda: fleet.trouble)
+            assert "does not answer" in told
+            assert f"127.0.0.1:{proxy.port}" in told
+            end()
+            until(lambda: not fleet.trouble)
+            with interlock.connect(server.url("trouble"), agent="bob") as other:
+                assert other.trouble == ""
