@@ -147,7 +147,8 @@ def test_a_server_that_is_away_is_one_line_and_status_4(bare: Shell) -> None:
     "url",
     [
         "redis://", "redis://host:port", "redis://host/db", "redis://h?nss=x", "redis+unix://h",
-        "etcd://", "etcd://h:99999", "etcd:///shop", "etcd://h/a b", "nosql://h", "rediss:///0",
+        "etcd://", "etcd://h:99999", "etcd:///shop", "etcd://h/a b", "rediss:///0",
+        "nosql://root:open-sesame@h",
     ],
 )  # fmt: skip
 def test_a_wrong_url_is_one_clear_line(bare: Shell, url: str) -> None:
@@ -156,6 +157,7 @@ def test_a_wrong_url_is_one_clear_line(bare: Shell, url: str) -> None:
         assert done.status in (2, 4), done
         assert (done.out + done.err).count("\n") <= (2 if words == ("doctor",) else 1), done
         assert "unexpected" not in done.out + done.err
+        assert SECRET not in done.out + done.err
     assert list(bare.folder.iterdir()) == []
 
 

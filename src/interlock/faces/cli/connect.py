@@ -18,7 +18,7 @@ from interlock.faces.cli.command import note
 from interlock.faces.cli.common import Common
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.plain import plain
-from interlock.stores import is_network
+from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -46,18 +46,22 @@ class Identity:
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for one that begins a session, whatever was before."""
-    fleet = _connected(parsed, Identity(parsed.common, anew=anew))
+    joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
+    fleet = _connected(parsed, Identity(parsed.common, anew=anew), joins=joins)
     tell(parsed, fleet)
+    if joins:
+        speak_up()
     return fleet
 
 
-def opened(url: str | None = None, **options: Any) -> Fleet:  # noqa: ANN401 - those of connect
-    """A client of the store that was named, or found."""
+def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
+    """What ``connect`` gives: a client of the store that was named, or of the one that is found."""
     from interlock.client import connect
 
-    if is_network(url or places.find_store()):
+    place = url or places.find_store()
+    if is_network(place):
         hush()
-    return connect(url, **options)
+    return connect(store=open_store(place, create=create and url is not None), **options)
 
 
 def hush() -> None:
@@ -86,8 +90,9 @@ def speak_up() -> None:
 
 
 def shown(url: str) -> str:
-    """A store's URL as anybody may see it: without a password."""
+    """A store's URL as anybody may see it: without a password; what names no store is refused."""
     if not is_network(url):
+        file_of(url)
         return url
     from interlock.stores.address import parse
 
@@ -114,14 +119,13 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         log.debug("session %s, trace %s", who.session, who.trace)
 
 
-def _connected(parsed: Parsed, identity: Identity) -> Fleet:
+def _connected(parsed: Parsed, identity: Identity, *, joins: bool) -> Fleet:
     operation = parsed.operation
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     if operation.needs == "agent" and not identity.session and not identity.agent:
         raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
-    joins = operation.joins is not None and operation.joins(parsed.request)
     if identity.session:
         try:
             fleet = opened(agent=identity.agent, session=identity.session, **common)

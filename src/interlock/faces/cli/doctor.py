@@ -7,21 +7,19 @@ found something, too.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from interlock import places
-from interlock.errors import InterlockError, StoreDamaged, StoreMissing
+from interlock.errors import InterlockError, StoreDamaged
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Diagnosis
 from interlock.faces.render import lasting
 from interlock.store import Finding
-from interlock.stores import file_of
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -43,22 +41,13 @@ def doctor(parsed: Parsed) -> int:
 def _checks(parsed: Parsed) -> Findings:
     yield _python()
     try:
-        given = _given(parsed)
+        given = Identity(parsed.common).store
         found = places.Found(given, "--store") if given else places.locate()
         yield _ok("store", f"{shown(found.url)} (from {found.how})")
-        with opened(given) as fleet:
+        with opened(given, create=False) as fleet:  # a look makes nothing
             yield from _inside(fleet)
     except InterlockError as error:
         yield _trouble("store", error)
-
-
-def _given(parsed: Parsed) -> str | None:
-    """What ``--store`` names, if it does: a look makes nothing."""
-    given = Identity(parsed.common).store
-    path = None if given is None else file_of(given)
-    if path is not None and not os.path.exists(path):
-        raise StoreMissing(f"there is no store at {path}; run 'interlock init --store {path}'")
-    return given
 
 
 def _inside(fleet: Fleet) -> Findings:
