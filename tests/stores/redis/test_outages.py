@@ -183,8 +183,7 @@ def test_a_watch_misses_and_doubles_nothing_when_its_connection_is_cut(
     done = threading.Event()
 
     def writes() -> None:
-        for number in range(200):
-            written.append(write(store, Put(f"p/{number}", b"")))
+        written.extend(write(store, Put(f"p/{number}", b"")) for number in range(200))
         done.set()
 
     def cuts() -> None:
@@ -195,7 +194,7 @@ def test_a_watch_misses_and_doubles_nothing_when_its_connection_is_cut(
     for thread in threads:
         thread.start()
     found: list[int] = []
-    while not (done.is_set() and found and found[-1] == written[-1]):
+    while not (done.is_set() and found and found[-1] == written[-1]):  # to the very last
         for change in take(1):
             assert isinstance(change, Change)
             found.append(change.revision)

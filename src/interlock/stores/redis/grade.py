@@ -12,7 +12,7 @@ from typing import Any
 from hiredis import ReplyError
 from msgspec import Struct
 
-from interlock.errors import StoreReadOnly, StoreTrouble, StoreUnsuitable
+from interlock.errors import StoreReadOnly, StoreUnsuitable
 from interlock.store import Durability
 from interlock.stores.address import Address
 from interlock.stores.network import Unsent
@@ -113,7 +113,7 @@ def _role(info: dict[str, str], where: str) -> None:
         master = f"{info.get('master_host', '?')}:{info.get('master_port', '?')}"
         raise StoreReadOnly(f"{where} is a replica; name its master {master} in the URL")
     if role != "master" or info.get("redis_mode") == "sentinel":
-        raise StoreTrouble(f"{where} is a sentinel; name the master that it watches in the URL")
+        raise StoreUnsuitable(f"{where} is a sentinel; name the master that it watches in the URL")
 
 
 def _durability(info: dict[str, str], fsync: str) -> Durability:

@@ -52,6 +52,7 @@ class Late(Exception):
 
 
 _WRONG: dict[str, tuple[type[StoreTrouble], str]] = {
+    "DENIED": (StoreRefused, "is in protected mode; give it a password, or ask from its machine"),
     "MISCONF": (StoreFull, "cannot write to its disk; see its log and make room there"),
     "NOAUTH": (StoreRefused, "wants a password; put it into the URL, like redis://:password@host"),
     "NOPERM": (StoreRefused, "forbids this user what is needed; grant it ~* &* +@all, or less"),
@@ -94,7 +95,9 @@ def meaning(text: str, where: str) -> Exception:  # noqa: PLR0911 - one for each
             return _other(text, where)
 
 
-def _other(text: str, where: str) -> StoreTrouble:
+def _other(text: str, where: str) -> Exception:
+    if "max number of clients" in text:
+        return Unsent("it has as many clients as it takes")
     for part, (kind, wrong) in _TEXTS.items():
         if part in text:
             return kind(f"{where} {wrong}")

@@ -7,14 +7,17 @@ import ssl
 
 from interlock.errors import StoreRefused
 from interlock.stores.address import Address
+from interlock.stores.network import CONNECT
 
 
-def secured(sock: socket.socket, address: Address, host: str) -> ssl.SSLSocket:
+def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.SSLSocket:
     """The same socket with TLS, or a refusal in one line."""
     try:
         return _context(address).wrap_socket(sock, server_hostname=host)
     except OSError as error:
         sock.close()
+        if isinstance(error, TimeoutError) and _speaks_plainly((host, port)):
+            raise plain(address.shown) from error
         refused = refusal(error, address.shown)
         if refused is not None:
             raise refused from error
@@ -22,6 +25,35 @@ def secured(sock: socket.socket, address: Address, host: str) -> ssl.SSLSocket:
     except BaseException:
         sock.close()
         raise
+
+
+def spoken(place: tuple[str, int]) -> bool:
+    """Whether somebody speaks TLS there, whoever it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection(place, CONNECT) as sock, context.wrap_socket(sock):
+            return True
+    except ssl.SSLError as error:
+        return "alert" in str(error).lower()
+    except OSError:
+        return False
+
+
+def _speaks_plainly(place: tuple[str, int]) -> bool:
+    """Whether that is a Redis without TLS: it waits for the end of the line that TLS is to it."""
+    try:
+        with socket.create_connection(place, CONNECT) as sock:
+            sock.sendall(b"PING\r\n")
+            return sock.recv(1) in (b"+", b"-")
+    except OSError:
+        return False
+
+
+def plain(where: str) -> StoreRefused:
+    """The refusal of a server without TLS."""
+    return StoreRefused(f"{where} does not speak TLS; write the URL with redis://")
 
 
 def refusal(error: OSError, where: str) -> StoreRefused | None:
@@ -36,7 +68,7 @@ def refusal(error: OSError, where: str) -> StoreRefused | None:
     if isinstance(error, ssl.SSLError):
         why = (error.reason or str(error)).lower().replace("_", " ")
         if "wrong version" in why or "record layer" in why:
-            return StoreRefused(f"{where} does not speak TLS; write the URL with redis://")
+            return plain(where)
         if "certificate" in why or "handshake failure" in why:
             return StoreRefused(
                 f"{where} refuses our certificate ({why}); name one with ?cert=FILE&key=FILE"

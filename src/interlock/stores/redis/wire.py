@@ -36,15 +36,17 @@ LATEST = 60_000_000
 """Microseconds after which a commit that was sent must not take effect any more."""
 _IDLE = 16
 _CHUNK = 65536
-_ALERT = b"\x15\x03"
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Connection:
     """One socket and the parser of what comes from it."""
 
-    def __init__(self, sock: socket.socket, *, tls: bool) -> None:
+    def __init__(
+        self, sock: socket.socket, place: tuple[str, int] | None = None, *, tls: bool = False
+    ) -> None:
         self.sock = sock
+        self.place = place
         self.tls = tls
         self.busy = True  # somebody waits for it, and will close it when it ends
         self.reader = Reader()
@@ -180,7 +182,7 @@ class Wire:
 
     def dial(self) -> Connection:
         """A new connection to a server that will do; whoever gets it drops it."""
-        connection = Connection(self._reach(), tls=self._address.tls)
+        connection = self._reach()
         self._all.add(connection)
         try:
             self._greet(connection)
@@ -242,14 +244,14 @@ class Wire:
         else:
             self._idle.append(connection)
 
-    def _reach(self) -> socket.socket:
-        """A connected socket, with TLS if asked for."""
+    def _reach(self) -> Connection:
+        """A connection to where the slot is, or to the first place of the URL that answers."""
         address, moved = self._address, self._moved
         places = (moved,) if moved is not None else address.hosts or (None,)
         trouble: Exception | None = None
         for place in places:
             try:
-                return _connected(address, place)
+                return Connection(_connected(address, place), place, tls=address.tls)
             except OSError as error:
                 trouble = error
         self._moved = None  # start over where the URL says
@@ -274,21 +276,25 @@ class Wire:
         self._welcome(grade)
 
     def _first(self, connection: Connection) -> Any:  # noqa: ANN401
-        """The first reply tells whether the other side speaks our language at all."""
-        start = b""
-        if not connection.tls:
-            with suppress(OSError):
-                start = connection.sock.recv(len(_ALERT), socket.MSG_PEEK)
-        if start == _ALERT:
-            raise StoreRefused(f"{self.where} speaks TLS; write the URL with rediss://")
+        """The first reply tells whether the other side speaks our language, and lets us in."""
         try:
-            return connection.receive()
+            reply = connection.receive()
         except Unanswered as error:
             if isinstance(error.__cause__, ProtocolError):
                 raise StoreUnsuitable(
                     f"{self.where} is not a Redis server; see the host and the port"
                 ) from error
+            if connection.place is not None and not connection.tls and not self.closed:
+                from interlock.stores.redis.tls import spoken
+
+                if spoken(connection.place):
+                    raise StoreRefused(
+                        f"{self.where} speaks TLS; write the URL with rediss://"
+                    ) from error
             raise
+        if isinstance(reply, ReplyError):
+            raise self.meaning(reply)
+        return reply
 
     def _refused(self, error: Unanswered) -> None:
         """A certificate that the server misses is told when it is first read from."""
@@ -316,7 +322,7 @@ def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket
         return sock
     from interlock.stores.redis.tls import secured
 
-    return secured(sock, address, place[0])
+    return secured(sock, address, *place)
 
 
 def reason(error: BaseException | None) -> str:
