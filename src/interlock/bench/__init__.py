@@ -3,20 +3,33 @@
 Machines are noisy and disks differ, so absolute times mean little.  Each row is therefore measured
 in turns with its floor: the engine's own client doing the same reads and writes as durably, with
 nothing of Interlock in between.  The ratio is what counts.
+
+table.py              numbers, and the table that shows them
+engine.py             what an engine gives to be measured: fresh stores, a floor
+sqlite.py redis.py etcd.py    the engines
+locks.py              locks in one process
+pairs.py handoff.py   from one process to another, and between many
+commands.py idle.py   what a command costs, and clients that do nothing
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import TypeAlias, TypeVar
 
-from interlock.bench import commands, handoff, locks
+from interlock.bench import commands, handoff, idle, locks, pairs
+from interlock.bench.engine import Engine, NetworkEngine
+from interlock.bench.engines import local, network
 from interlock.bench.table import Row, as_json, as_text
 from interlock.errors import BadInput
+from interlock.stores import is_network
 
-ROWS: dict[str, Callable[[str, bool], Iterator[Row]]] = {
+E = TypeVar("E", bound=Engine)
+Rows: TypeAlias = Mapping[str, Callable[[E, bool], Iterator[Row]]]
+
+LOCAL: Rows[Engine] = {
     "acquire": locks.one_at_a_time,
     "acquire-async": locks.one_at_a_time_async,
     "in-flight": locks.in_flight,
@@ -24,24 +37,45 @@ ROWS: dict[str, Callable[[str, bool], Iterator[Row]]] = {
     "cold": commands.cold_start,
     "memory": commands.idle_memory,
 }
+NETWORK: Rows[NetworkEngine] = {
+    "acquire": locks.one_at_a_time,
+    "acquire-async": locks.one_at_a_time_async,
+    "read-first": locks.read_first,
+    "in-flight": locks.in_flight,
+    "handoff": pairs.handoffs,
+    "publish": pairs.publish,
+    "idle": idle.measure,
+}
+SLOW = frozenset(("idle",))
+"""Measured by a quick run only if asked for by name."""
 
 
 def run_bench(
     store: str | None = None, *, json: bool = False, only: str | None = None, quick: bool = False
 ) -> int:
-    """Measure and print the table; returns the exit status."""
-    if only is not None and only not in ROWS:
-        raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(ROWS)}")
-    chosen = [only] if only else list(ROWS)
-    folder = store or tempfile.mkdtemp(prefix="interlock-bench-")
+    """Measure and print the table; returns the exit status.
+
+    Without a store, SQLite on the disk of the temporary folder; with a path, on the disk of that
+    path; with a URL, the engine that it names, in a namespace of its own.
+    Nothing is left behind.
+    """
+    if store is not None and is_network(store):
+        return _run(NETWORK, lambda: network(store), json=json, only=only, quick=quick)
+    return _run(LOCAL, lambda: local(store), json=json, only=only, quick=quick)
+
+
+def _run(
+    table: Rows[E], make: Callable[[], E], *, json: bool, only: str | None, quick: bool
+) -> int:
+    if only is not None and only not in table:
+        raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(table)}")
+    chosen = [only] if only else [name for name in table if not (quick and name in SLOW)]
     rows: list[Row] = []
-    try:
+    with closing(make()) as engine:
+        title = engine.title()
         for name in chosen:
             if not json:
                 print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
-            rows.extend(ROWS[name](folder, quick))
-    finally:
-        if store is None:
-            shutil.rmtree(folder, ignore_errors=True)
-    print(as_json(rows) if json else as_text(rows))  # noqa: T201 - the table is the product
+            rows.extend(table[name](engine, quick))
+    print(as_json(rows, title) if json else as_text(rows, title))  # noqa: T201 - the product
     return 0

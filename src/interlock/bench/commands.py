@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 
 import interlock
+from interlock.bench.engine import Engine
 from interlock.bench.table import Row, timed
 
 
-def cold_start(folder: str, quick: bool) -> Iterator[Row]:
+def cold_start(engine: Engine, quick: bool) -> Iterator[Row]:
     """A cold ``interlock lock acquire``, beside an interpreter that does nothing."""
-    path = os.path.join(folder, "cold.db")
+    path = engine.fresh()
     interlock.connect(path).close()
     ours: list[float] = []
     bare: list[float] = []
@@ -22,14 +23,15 @@ def cold_start(folder: str, quick: bool) -> Iterator[Row]:
         bare.append(_seconds([sys.executable, "-c", "pass"]))
         arguments = ["lock", "acquire", f"cold.{number}", "--agent", "bench", "--store", path]
         ours.append(_seconds([sys.executable, "-m", "interlock", *arguments]))
-    yield timed("cold lock acquire", ours, bare, "at most 5")
+    yield timed("cold lock acquire", ours, bare, engine.targets["cold"])
 
 
-def idle_memory(folder: str, quick: bool) -> Iterator[Row]:  # noqa: ARG001 - one size
+def idle_memory(engine: Engine, quick: bool) -> Iterator[Row]:  # noqa: ARG001 - one size
     """The resident memory of a client that is connected and waits."""
-    path = os.path.join(folder, "idle.db")
-    yield Row(name="idle client, blocking", p50=_memory(path, _BLOCKING), unit="MB", target="60 MB")
-    yield Row(name="idle client, async", p50=_memory(path, _ASYNC), unit="MB", target="60 MB")
+    path = engine.fresh()
+    for kind, program in (("blocking", _BLOCKING), ("async", _ASYNC)):
+        resident, target = _memory(path, program), engine.targets["memory"]
+        yield Row(name=f"idle client, {kind}", p50=resident, unit="MB", target=target)
 
 
 _BLOCKING = """

@@ -7,15 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 
 import msgspec
 
 import interlock
-from interlock.bench.floor import SQLiteFloor
+from interlock.bench.engine import Engine
 from interlock.bench.table import Row, percentile
 
 PROCESSES = 8
+SECONDS = {"quick": 1.0, "full": 5.0}
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
@@ -26,17 +28,16 @@ class Turn(msgspec.Struct, frozen=True, array_like=True):
     released: float
 
 
-def measure(folder: str, quick: bool) -> Iterator[Row]:
+def measure(engine: Engine, quick: bool) -> Iterator[Row]:
     """How many handoffs per second, how soon the next holder returns, and how even the shares."""
-    floor = SQLiteFloor(folder)
     bare: list[float] = []
-    for _ in range(200):
-        began = time.perf_counter()
-        floor.commit("bench")
-        bare.append(time.perf_counter() - began)
-    floor.close()
-    seconds = 1.0 if quick else 5.0
-    shares = compete(os.path.join(folder, "handoff.db"), PROCESSES, seconds)
+    with closing(engine.floor()) as floor:
+        for _ in range(200):
+            began = time.perf_counter()
+            floor.commit("bench")
+            bare.append(time.perf_counter() - began)
+    seconds = SECONDS["quick" if quick else "full"]
+    shares = compete(engine.fresh(), PROCESSES, seconds)
     turns = sorted((turn for share in shares for turn in share), key=lambda turn: turn.token)
     spans = [after.acquired - before.released for before, after in pairwise(turns)]
     counts = [len(share) for share in shares]
@@ -49,18 +50,29 @@ def measure(folder: str, quick: bool) -> Iterator[Row]:
         p99=percentile(spans, 0.99) * 1000,
         rate=len(spans) / (turns[-1].acquired - turns[0].acquired),
         ratio=percentile(spans, 0.5) / percentile(bare, 0.5),
-        target=f"500 /s, p95 3 ms; least share {min(counts) / mean:.2f} of the mean",
+        target=f"{engine.targets.get('crowd', '')}least share {min(counts) / mean:.2f} of the mean",
     )
 
 
-def compete(path: str, processes: int, seconds: float) -> list[list[Turn]]:
+def compete(url: str, processes: int, seconds: float) -> list[list[Turn]]:
     """Real processes that take one lock in turns; returns the turns of each."""
-    interlock.connect(path).close()
+    interlock.connect(url).close()
     begin = time.monotonic() + 0.5 + 0.1 * processes
-    program = "import sys; from interlock.bench.handoff import work; work(*sys.argv[1:])"
-    command = [sys.executable, "-c", program, path, str(begin), str(seconds)]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]  # noqa: S603
+    program = "from interlock.bench.handoff import work; work()"
+    workers = [
+        subprocess.Popen(  # noqa: S603 - ourselves
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(processes)
+    ]
+    # Not as an argument, which everybody can see: a URL may hold a password.
+    told = msgspec.json.encode((url, begin, seconds))
     try:
+        for worker in workers:
+            assert worker.stdin is not None  # noqa: S101 - it is a pipe
+            worker.stdin.write(told)
+            worker.stdin.close()
+            worker.stdin = None
         outputs = [worker.communicate(timeout=seconds + 120)[0] for worker in workers]
     finally:
         for worker in workers:
@@ -69,11 +81,12 @@ def compete(path: str, processes: int, seconds: float) -> list[list[Turn]]:
     return [msgspec.json.decode(output, type=list[Turn]) for output in outputs]
 
 
-def work(path: str, start: str, duration: str) -> None:
+def work() -> None:
     """A worker: join, wait for the others, then take turns until the time is over."""
-    begin, seconds = float(start), float(duration)
+    told = sys.stdin.buffer.read()
+    url, begin, seconds = msgspec.json.decode(told, type=tuple[str, float, float])
     turns: list[Turn] = []
-    with interlock.connect(path, agent=f"bench:{os.getpid()}") as fleet:
+    with interlock.connect(url, agent=f"bench:{os.getpid()}") as fleet:
         time.sleep(max(0.0, begin - time.monotonic()))
         while time.monotonic() < begin + seconds:
             with fleet.lock("bench") as held:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
+from contextlib import aclosing, closing
 
 import interlock
 from interlock import aio
-from interlock.bench.floor import SQLiteFloor
+from interlock.bench.engine import Engine
 from interlock.bench.table import Row, timed
+from interlock.core.lock import Acquired, Released
 
 IN_FLIGHT = 64
+ONE_BY_ONE = {"quick": 300, "full": 3000}
+ROUNDS = {"quick": (3, 20), "full": (10, 60)}
+"""How often, and how many each of those in flight does then."""
 
 
-def one_at_a_time(folder: str, quick: bool) -> Iterator[Row]:
+def one_at_a_time(engine: Engine, quick: bool) -> Iterator[Row]:
     """An uncontended acquire through the blocking client, in turns with a bare commit."""
-    floor = SQLiteFloor(folder)
     ours: list[float] = []
     bare: list[float] = []
-    with interlock.connect(_fresh(folder), agent="bench") as fleet:
+    with (
+        closing(engine.floor()) as floor,
+        interlock.connect(engine.fresh(), agent="bench") as fleet,
+    ):
         for name in _names(quick):
             began = time.perf_counter()
             fleet.locks.acquire(name)
@@ -28,40 +34,68 @@ def one_at_a_time(folder: str, quick: bool) -> Iterator[Row]:
             floor.commit(name)
             ours.append(between - began)
             bare.append(time.perf_counter() - between)
-    floor.close()
-    yield timed("acquire, blocking", ours, bare, "at most 1.6")
+        engine.wipe()
+    yield timed("acquire, blocking", ours, bare, engine.targets["acquire"])
 
 
-def one_at_a_time_async(folder: str, quick: bool) -> Iterator[Row]:
+def one_at_a_time_async(engine: Engine, quick: bool) -> Iterator[Row]:
     """An uncontended acquire through the async client, in turns with a bare commit."""
-    floor = SQLiteFloor(folder)
     ours: list[float] = []
     bare: list[float] = []
 
     async def measure() -> None:
-        async with await aio.connect(_fresh(folder), agent="bench") as fleet:
+        async with (
+            aclosing(await engine.floor_async()) as floor,
+            await aio.connect(engine.fresh(), agent="bench") as fleet,
+        ):
             for name in _names(quick):
                 began = time.perf_counter()
                 await fleet.locks.acquire(name)
                 between = time.perf_counter()
-                floor.commit(name)
+                await floor.commit(name)
                 ours.append(between - began)
                 bare.append(time.perf_counter() - between)
+            engine.wipe()
 
     asyncio.run(measure())
-    floor.close()
-    yield timed("acquire, async", ours, bare, "at most 2.5")
+    yield timed("acquire, async", ours, bare, engine.targets["acquire-async"])
 
 
-def in_flight(folder: str, quick: bool) -> Iterator[Row]:
-    """64 acquires of distinct names under way at once, beside 64 bare ones per durable commit."""
-    floor = SQLiteFloor(folder)
-    rounds, each = (3, 20) if quick else (10, 60)
+def read_first(engine: Engine, quick: bool) -> Iterator[Row]:
+    """A release by a client that knows the token and nothing else, so it has to read."""
+    ours: list[float] = []
+    bare: list[float] = []
+    url = engine.fresh()
+    with (
+        closing(engine.floor()) as floor,
+        interlock.connect(url, agent="bench") as holder,
+        interlock.connect(url, agent="bench") as fleet,
+    ):
+        for name in _names(quick):
+            held = holder.locks.acquire(name)
+            assert isinstance(held, Acquired)  # noqa: S101 - nobody else is there
+            began = time.perf_counter()
+            outcome = fleet.locks.release(name, token=held.token)
+            between = time.perf_counter()
+            floor.commit(name)
+            ours.append(between - began)
+            bare.append(time.perf_counter() - between)
+            assert isinstance(outcome, Released)  # noqa: S101 - likewise
+        engine.wipe()
+    yield timed("release, read first", ours, bare, engine.targets["read-first"])
+
+
+def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
+    """64 acquires of distinct names under way at once, in turns with 64 bare ones."""
+    rounds, each = ROUNDS["quick" if quick else "full"]
     ours = bare = 0.0
 
     async def measure() -> None:
         nonlocal ours, bare
-        async with await aio.connect(_fresh(folder), agent="bench") as fleet:
+        async with (
+            aclosing(await engine.floor_async()) as floor,
+            await aio.connect(engine.fresh(), agent="bench") as fleet,
+        ):
 
             async def worker(turn: int, number: int) -> None:
                 for count in range(each):
@@ -71,27 +105,26 @@ def in_flight(folder: str, quick: bool) -> Iterator[Row]:
                 began = time.perf_counter()
                 await asyncio.gather(*(worker(turn, number) for number in range(IN_FLIGHT)))
                 ours += time.perf_counter() - began
+                names = [
+                    [f"bench.{turn}.{number}.{count}" for number in range(IN_FLIGHT)]
+                    for count in range(each)
+                ]
                 began = time.perf_counter()
-                for count in range(each):
-                    floor.commit(*(f"bench.{turn}.{n}.{count}" for n in range(IN_FLIGHT)))
+                await floor.in_flight(names)
                 bare += time.perf_counter() - began
+            engine.wipe()
 
     asyncio.run(measure())
-    floor.close()
     done = rounds * each * IN_FLIGHT
     yield Row(
         name=f"acquire, {IN_FLIGHT} in flight",
         floor=done / bare,
         rate=done / ours,
         ratio=bare / ours,
-        target="at least 0.25",
+        target=engine.targets["in-flight"],
         unit="/s",
     )
 
 
 def _names(quick: bool) -> list[str]:
-    return [f"bench.{number}" for number in range(300 if quick else 3000)]
-
-
-def _fresh(folder: str) -> str:
-    return os.path.join(folder, f"bench-{os.urandom(4).hex()}.db")
+    return [f"bench.{number}" for number in range(ONE_BY_ONE["quick" if quick else "full"])]

@@ -30,37 +30,44 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def timed(name: str, seconds: Sequence[float], floor: Sequence[float], target: str) -> Row:
-    """A row of latencies: the ratio is that of the medians."""
-    p50, bare = percentile(seconds, 0.5), percentile(floor, 0.5)
+def timed(
+    name: str, seconds: Sequence[float], floor: Sequence[float], target: str, *, share: float = 0.5
+) -> Row:
+    """A row of latencies: floor and ratio are those of the medians, unless told otherwise."""
+    bare = percentile(floor, share)
     return Row(
         name=name,
         floor=bare * 1000,
-        p50=p50 * 1000,
+        p50=percentile(seconds, 0.5) * 1000,
         p95=percentile(seconds, 0.95) * 1000,
         p99=percentile(seconds, 0.99) * 1000,
         rate=len(seconds) / sum(seconds),
-        ratio=p50 / bare,
+        ratio=percentile(seconds, share) / bare,
         target=target,
     )
 
 
-def as_json(rows: Sequence[Row]) -> str:
-    """One object with all rows."""
-    return msgspec.json.encode({"rows": rows}).decode()
+def as_json(rows: Sequence[Row], title: str = "") -> str:
+    """One object with all rows, and what was measured if that was said."""
+    head = {"engine": title} if title else {}
+    return msgspec.json.encode({**head, "rows": rows}).decode()
 
 
-def as_text(rows: Sequence[Row]) -> str:
-    """Aligned columns for a person."""
+def as_text(rows: Sequence[Row], title: str = "") -> str:
+    """Aligned columns for a person, under what was measured if that was said."""
+    return "\n".join([*([title] if title else []), *_lines(rows)])
+
+
+def _lines(rows: Sequence[Row]) -> list[str]:
     lines = [_HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    return "\n".join(
+    return [
         "  ".join(
             cell.ljust(width) if column in (0, len(_HEAD) - 1) else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
-    )
+    ]
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -1,0 +1,145 @@
+"""What is measured: an engine, with a floor beside it and a place that is left as it was found.
+
+A floor is the engine's own client doing the reads and writes of an acquisition as durably, and
+nothing else: no slower than what somebody would write who knows the engine well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from typing import ClassVar, Protocol
+from urllib.parse import parse_qsl, urlencode
+
+from interlock.stores import open_store
+from interlock.stores.address import Address, parse
+
+LOCK = b"x" * 200
+ENTRY = b"x" * 540
+HASH = "0" * 64
+
+
+class Floor(Protocol):
+    """A bare client of the engine for a caller that may block."""
+
+    def commit(self, *names: str) -> None:
+        """Acquisitions of these locks."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class AsyncFloor(Protocol):
+    """A bare client of the engine for an event loop."""
+
+    def commit(self, name: str) -> Awaitable[object]:
+        """An acquisition of this lock."""
+
+    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+        """Acquisitions of all these locks, as many under way at once as a round has names."""
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+
+
+class Bell(Protocol):
+    """The engine's own way to wake another process."""
+
+    def ring(self) -> None:
+        """Write what wakes."""
+
+    def hear(self) -> None:
+        """Wait for what was written since the last time."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Engine(Protocol):
+    """An engine to measure."""
+
+    targets: ClassVar[Mapping[str, str]]
+    """By the name of the measurement."""
+
+    def title(self) -> str:
+        """What is measured, if that needs to be said."""
+
+    def fresh(self) -> str:
+        """The URL of a store that is empty."""
+
+    def floor(self) -> Floor:
+        """A floor to measure beside."""
+
+    async def floor_async(self) -> AsyncFloor:
+        """The same for an event loop."""
+
+    def wipe(self) -> None:
+        """Remove what would otherwise be given back one by one."""
+
+    def close(self) -> None:
+        """Remove everything that was left."""
+
+
+class NetworkEngine(Engine, Protocol):
+    """An engine across a network."""
+
+    idle: ClassVar[frozenset[str]]
+    """The kinds of requests that a client may send while it has nothing to do."""
+
+    def bell(self, url: str) -> Bell:
+        """A bell in the namespace of this URL."""
+
+    def served(self) -> dict[str, float]:
+        """How many requests the server has served, by their kind."""
+
+
+class Namespaces:
+    """Fresh namespaces on one server, all of them under one random name."""
+
+    def __init__(self, url: str) -> None:
+        self.address = parse(url)
+        self.root = f"bench-{os.urandom(4).hex()}"
+        self.used: list[str] = []
+        self._url = url
+
+    def title(self) -> str:
+        """The server: what it is, and what an answer of it is worth."""
+        with closing(open_store(self._url)) as store:
+            info = store.info()
+            grade = store.capabilities.durability
+        server = info.get("server") or f"{info['engine']} {info['version']}"
+        return f"{server}, durability: {grade}"
+
+    def fresh(self) -> str:
+        """The URL of a store that is empty."""
+        return within(self._url, self.address, self.namespace())
+
+    def namespace(self) -> str:
+        """A namespace that nobody used."""
+        self.used.append(f"{self.root}/{len(self.used)}")
+        return self.used[-1]
+
+
+def within(url: str, address: Address, namespace: str) -> str:
+    """The same server, another namespace."""
+    place, _, query = url.partition("?")
+    if address.engine == "etcd":
+        scheme, _, rest = place.partition("://")
+        place = f"{scheme}://{rest.partition('/')[0]}/{namespace}"
+        return f"{place}?{query}" if query else place
+    options = dict(parse_qsl(query, keep_blank_values=True)) | {"ns": namespace}
+    return f"{place}?{urlencode(options, safe='/:@')}"
+
+
+async def together(
+    commit: Callable[[str], Awaitable[object]], rounds: Sequence[Sequence[str]]
+) -> None:
+    """One worker for each place of a round, each with one commit under way."""
+
+    async def worker(names: Sequence[str]) -> None:
+        for name in names:
+            await commit(name)
+
+    await asyncio.gather(*map(worker, zip(*rounds, strict=True)))

@@ -1,0 +1,211 @@
+"""etcd: fresh namespaces of a server or cluster, and the bare stubs of gRPC for the floor.
+
+The floor is one transaction that compares one key and puts two, with the same bytes as a commit,
+through the blocking stub or that of ``grpc.aio``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any, ClassVar
+
+import grpc
+import grpc.aio
+
+from interlock.bench.engine import ENTRY, HASH, LOCK, Namespaces, together
+from interlock.stores.address import Address, parse
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.probe import get
+from interlock.stores.etcd.shape import wrapped
+
+_SERVED = re.compile(r'grpc_server_msg_received_total\{.*grpc_method="(\w+)".*\} (\S+)')
+_ID = f"txn_{0:026d}"
+_ITEM = wrapped(LOCK, _ID, HASH, quiet=False)
+_WRAPPED = wrapped(ENTRY, _ID, HASH, quiet=False)
+_PATIENCE = 30.0
+
+
+class EtcdEngine(Namespaces):
+    """An etcd server, or one member of a cluster."""
+
+    targets: ClassVar[Mapping[str, str]] = {
+        "acquire": "at most 1.3",
+        "acquire-async": "at most 1.3",
+        "read-first": "at most 2.5",
+        "in-flight": "at least 0.60",
+        "handoff": "at most 3",
+        "publish": "at most 1.5",
+        "idle": "nothing but keep-alives",
+    }
+    idle: ClassVar[frozenset[str]] = frozenset(("LeaseKeepAlive",))
+
+    def floor(self) -> EtcdFloor:
+        """A bare stub."""
+        return EtcdFloor(self.address, self.namespace())
+
+    async def floor_async(self) -> AsyncEtcdFloor:
+        """The same in an event loop."""
+        return AsyncEtcdFloor(self.address, self.namespace())
+
+    def bell(self, url: str) -> EtcdBell:
+        """A key of its own beside the store."""
+        return EtcdBell(self.address, parse(url).namespace)
+
+    def served(self) -> dict[str, float]:
+        """The messages of each method, those within streams too."""
+        lines = get(self.address, 0, "/metrics").decode().splitlines()
+        found = [match.groups() for line in lines if (match := _SERVED.match(line))]
+        return {method: float(count) for method, count in found}
+
+    def wipe(self) -> None:
+        """Delete everything under the namespaces that were used."""
+        stub = Stub(grpc, self.address)
+        everything = _Delete(f"{self.root}/".encode(), f"{self.root}0".encode())
+        try:
+            stub.method("KV/DeleteRange", rpc.DeleteRangeResponse)(everything, **stub.extra)
+        finally:
+            stub.channel.close()
+
+    def close(self) -> None:
+        """Remove everything."""
+        self.wipe()
+
+
+class _Delete:
+    """A request to delete a range; the store itself deletes nothing but single keys."""
+
+    def __init__(self, key: bytes, end: bytes) -> None:
+        parts = (b"\x0a", bytes((len(key),)), key, b"\x12", bytes((len(end),)), end)
+        self._bytes = b"".join(parts)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - as messages call it
+        return self._bytes
+
+
+class Stub:
+    """A channel, and whatever a call must carry to be let in."""
+
+    def __init__(self, kind: Any, address: Address) -> None:  # noqa: ANN401 - grpc or grpc.aio
+        self.address = address
+        host, port = address.hosts[0]
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if address.tls:
+            files = [_file(address.options.get(name)) for name in ("ca", "key", "cert")]
+            credentials = grpc.ssl_channel_credentials(*files)
+            self.channel = kind.secure_channel(target, credentials)
+        else:
+            self.channel = kind.insecure_channel(target)
+        self.extra: dict[str, Any] = {}
+        if address.user and kind is grpc:
+            login = rpc.AuthenticateRequest(name=address.user, password=address.password)
+            token = self.method("Auth/Authenticate", rpc.AuthenticateResponse)(login).token
+            self.extra = {"metadata": (("token", token),)}
+
+    def method(self, path: str, answer: Any) -> Any:  # noqa: ANN401 - gRPC's have no types
+        """A plain call."""
+        return self.channel.unary_unary(
+            f"/etcdserverpb.{path}",
+            request_serializer=_serialized,
+            response_deserializer=answer.FromString,
+        )
+
+
+class EtcdFloor(Stub):
+    """One transaction at a time."""
+
+    def __init__(self, address: Address, namespace: str) -> None:
+        super().__init__(grpc, address)
+        self._prefix = f"{namespace}/".encode()
+        self._txn = self.method("KV/Txn", rpc.TxnResponse)
+
+    def commit(self, *names: str) -> None:
+        """Acquisitions of these locks, one after the other."""
+        for name in names:
+            self._txn(_request(self._prefix, name), **self.extra)
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        self.channel.close()
+
+
+class AsyncEtcdFloor(Stub):
+    """Any number of transactions at once."""
+
+    def __init__(self, address: Address, namespace: str) -> None:
+        blocking = Stub(grpc, address)
+        blocking.channel.close()
+        super().__init__(grpc.aio, address)
+        self.extra = blocking.extra
+        self._prefix = f"{namespace}/".encode()
+        self._txn = self.method("KV/Txn", rpc.TxnResponse)
+
+    async def commit(self, name: str) -> None:
+        """An acquisition of this lock."""
+        await self._txn(_request(self._prefix, name), **self.extra)
+
+    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+        """As many at once as a round has names."""
+        await together(self.commit, rounds)
+
+    async def aclose(self) -> None:
+        """Let go of the channel."""
+        await self.channel.close()
+
+
+class EtcdBell(Stub):
+    """A put, and a stream that watches the key."""
+
+    def __init__(self, address: Address, namespace: str) -> None:
+        super().__init__(grpc, address)
+        self._key = f"{namespace}/bell".encode()
+        self._put = self.method("KV/Put", rpc.PutResponse)
+        self._requests: SimpleQueue[Any] = SimpleQueue()
+        self._heard: Any = None
+
+    def ring(self) -> None:
+        """Put the key."""
+        self._put(rpc.PutRequest(key=self._key, value=_WRAPPED), **self.extra)
+
+    def hear(self) -> None:
+        """Wait for the next put."""
+        if self._heard is None:
+            watch = self.channel.stream_stream(
+                "/etcdserverpb.Watch/Watch",
+                request_serializer=_serialized,
+                response_deserializer=rpc.WatchResponse.FromString,
+            )
+            create = rpc.WatchCreateRequest(key=self._key)
+            self._requests.put(rpc.WatchRequest(create=create))
+            self._heard = watch(iter(self._requests.get, None), **self.extra)
+            next(self._heard)
+        next(self._heard)
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        self._requests.put(None)
+        self.channel.close()
+
+
+def _request(prefix: bytes, name: str) -> rpc.TxnRequest:
+    entry, lock = b"%blog/txn_%026d" % (prefix, hash(name)), b"%blocks/%b" % (prefix, name.encode())
+    absent = rpc.Compare(key=entry, target=rpc.Compare.CREATE, create_revision=0)
+    return rpc.TxnRequest(
+        compare=[absent],
+        success=[
+            rpc.RequestOp(put=rpc.PutRequest(key=entry, value=_WRAPPED)),
+            rpc.RequestOp(put=rpc.PutRequest(key=lock, value=_ITEM)),
+        ],
+    )
+
+
+def _serialized(message: Any) -> bytes:  # noqa: ANN401 - any message
+    return message.SerializeToString()  # type: ignore[no-any-return]
+
+
+def _file(path: str | None) -> bytes | None:
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        return file.read()

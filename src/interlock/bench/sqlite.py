@@ -1,0 +1,120 @@
+"""SQLite: a file in a folder, and a bare file beside it for the floor.
+
+The same tables, the same rows under the same keys read and written, the same durability, through
+one cursor of apsw and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+import apsw
+
+from interlock.bench.engine import ENTRY, HASH, LOCK
+from interlock.stores.sqlite import schema
+
+_READ = "SELECT key, value, revision, created, entry, hash, expires FROM item WHERE key = ?"
+_REVISION = """SELECT max((SELECT max(revision) FROM log),
+  (SELECT value FROM meta WHERE name = 'quiet'))"""
+_PUT = "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, NULL)"
+_LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
+
+
+class SQLiteEngine:
+    """Files in a folder of their own, on the disk that a path names or on that of /tmp."""
+
+    targets: ClassVar[Mapping[str, str]] = {
+        "acquire": "at most 1.6",
+        "acquire-async": "at most 2.5",
+        "in-flight": "at least 0.25",
+        "crowd": "500 /s, p95 3 ms; ",
+        "cold": "at most 5",
+        "memory": "60 MB",
+    }
+
+    def __init__(self, path: str | None = None) -> None:
+        disk = path if path is None or os.path.isdir(path) else os.path.dirname(path) or "."
+        self._folder = tempfile.mkdtemp(prefix="interlock-bench-", dir=disk)
+
+    def title(self) -> str:
+        """Nothing: it is what is measured if nobody says otherwise."""
+        return ""
+
+    def fresh(self) -> str:
+        """The path of a store that is not there yet."""
+        return self._path("bench")
+
+    def floor(self) -> SQLiteFloor:
+        """A bare file."""
+        return SQLiteFloor(self._path("floor"))
+
+    async def floor_async(self) -> AsyncSQLiteFloor:
+        """The same, for whoever awaits: the engine itself knows no waiting."""
+        return AsyncSQLiteFloor(self.floor())
+
+    def wipe(self) -> None:
+        """Nothing: on this engine all is given back at once."""
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, f"{name}-{os.urandom(4).hex()}.db")
+
+
+class SQLiteFloor:
+    """A bare file beside the measured one."""
+
+    def __init__(self, path: str) -> None:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._db = schema.connect(path)
+        schema.configure(self._db)
+        schema.establish(self._db, path)
+        self._execute = self._db.cursor().execute
+        self._revision = 0
+
+    def commit(self, *names: str) -> None:
+        """Acquisitions of these locks in one durable commit."""
+        execute = self._execute
+        execute("BEGIN IMMEDIATE")
+        execute(_REVISION).fetchone()
+        for name in names:
+            self._one(execute, name)
+        execute("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def _one(self, execute: Callable[..., apsw.Cursor], name: str) -> None:
+        self._revision = revision = self._revision + 1
+        key, id_ = f"locks/{name}", f"txn_{revision:032x}"
+        execute(_READ, (key,)).fetchone()
+        execute(_READ, ("live/session",)).fetchone()
+        execute(_PUT, (key, LOCK, revision, revision, id_, HASH))
+        execute(_LOG, (revision, id_, ENTRY, HASH, "+" + key))
+
+
+class AsyncSQLiteFloor:
+    """The bare file in an event loop; what is under way together is one durable commit."""
+
+    def __init__(self, floor: SQLiteFloor) -> None:
+        self._floor = floor
+
+    async def commit(self, name: str) -> None:
+        """An acquisition of this lock."""
+        self._floor.commit(name)
+
+    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+        """One durable commit for each round."""
+        for names in rounds:
+            self._floor.commit(*names)
+
+    async def aclose(self) -> None:
+        """Let go of the file."""
+        self._floor.close()

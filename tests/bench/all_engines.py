@@ -1,0 +1,41 @@
+"""What ``make bench`` runs: the bench on every engine, with servers that live as long as it does.
+
+Arguments go to each of them: ``make bench BENCH_ARGS=--quick``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+
+from interlock.testing.servers import EtcdServer, RedisServer, ServerTrouble
+
+
+def bench(*words: str) -> None:
+    """Run the command as a user does."""
+    subprocess.run([sys.executable, "-m", "interlock", "bench", *words], check=True)
+
+
+def main(words: list[str]) -> None:
+    """SQLite first; then whatever else there are binaries for, each as durable as it can be."""
+    print("sqlite, durability: power loss", flush=True)  # noqa: T201 - as the others say it
+    bench(*words)
+    for kind in (RedisServer, EtcdServer):
+        with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
+            server = kind(folder)
+            try:
+                server.start()
+            except ServerTrouble as trouble:
+                print(f"\n{kind.binary} is not measured: {trouble}")  # noqa: T201
+                continue
+            try:
+                print(flush=True)  # noqa: T201
+                bench("--store", server.url(), *words)
+            finally:
+                server.stop()
+                server.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

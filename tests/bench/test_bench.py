@@ -1,0 +1,91 @@
+"""Each engine's bench comes to an end, prints all of its rows and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from interlock.bench import handoff, idle, locks, pairs, run_bench
+from interlock.bench.engine import within
+from interlock.errors import BadInput
+from interlock.stores.address import parse
+from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers.etcd import coded
+
+NETWORK_ROWS = [
+    "acquire, blocking",
+    "acquire, async",
+    "release, read first",
+    "acquire, 64 in flight",
+    "handoff, 2 processes, p95",
+    "handoff, 2 processes",
+    "publish to follower",
+]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(locks.ONE_BY_ONE, "quick", 3)
+    monkeypatch.setitem(locks.ROUNDS, "quick", (2, 2))
+    monkeypatch.setitem(pairs.ROUNDS, "quick", 3)
+    monkeypatch.setitem(handoff.SECONDS, "quick", 0.3)
+    monkeypatch.setitem(idle.SIZES, "quick", (3, 2.0, 1.0))
+    monkeypatch.setattr(handoff, "PROCESSES", 2)
+
+
+def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:
+    assert run_bench(store, json=True, only=only, quick=True) == 0
+    return [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]]
+
+
+def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(
+    redis_server: RedisServer, redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert measured(capsys, redis_url) == NETWORK_ROWS
+    assert measured(capsys, redis_url, "idle") == ["idle, 3 agents, ttl 2 s"]
+    assert redis_server.command("KEYS", "{bench-*") == []
+
+
+def test_etcd_is_measured_in_a_namespace_that_is_gone_afterwards(
+    etcd_server: EtcdServer, etcd_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert measured(capsys, etcd_url) == NETWORK_ROWS
+    assert measured(capsys, etcd_url, "idle") == ["idle, 3 agents, ttl 2 s"]
+    scope = {"key": coded("bench-"), "range_end": coded("bench."), "count_only": True}
+    assert "count" not in etcd_server.call("/v3/kv/range", scope)
+
+
+def test_sqlite_is_measured_beside_the_file_that_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in (tmp_path, tmp_path / "store.db"):
+        assert measured(capsys, str(place), "acquire") == ["acquire, blocking"]
+        assert os.listdir(tmp_path) == []
+
+
+def test_an_unknown_measurement_is_refused_with_those_of_the_engine() -> None:
+    with pytest.raises(BadInput, match="cold"):
+        run_bench(only="idle")
+    with pytest.raises(BadInput, match="idle"):
+        run_bench("redis://localhost", only="cold")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:secret@host:1/2?ns=a/b&log=7",
+        "redis+unix:///run/redis.sock?db=3",
+        "etcd://one:1,two:2",
+        "etcds://ada:secret@one/team?ca=/ca.pem",
+    ],
+)
+def test_the_same_server_is_measured_in_another_namespace(url: str) -> None:
+    address = parse(url)
+    other = parse(within(url, address, "bench-1/0"))
+    assert other.namespace == "bench-1/0"
+    assert (other.hosts, other.socket, other.db) == (address.hosts, address.socket, address.db)
+    assert (other.user, other.password) == (address.user, address.password)
+    assert {**other.options, "ns": ""} == {**address.options, "ns": ""}
