@@ -53,3 +53,23 @@ def test_colours_do_not_disturb_the_columns() -> None:
     heads = [line.index("TOKEN") for line in plain.splitlines()[:1]]
     assert plain.splitlines()[1][heads[0]] == "1"
     assert plain.splitlines()[2][heads[0]] == "2"
+
+
+def test_facts_are_aligned_words_and_sizes() -> None:
+    facts = {
+        "engine": "redis",
+        "wal_bytes": 20480,
+        "db_bytes_in_use": 3 << 30,
+        "members": ["a", "b"],
+        "limit": None,
+        "tls": False,
+        "per_member": {"a": 1, "b_bytes": 2048},
+    }
+    assert render(facts).splitlines() == [
+        "engine          redis",
+        "wal size        20.0 KB",
+        "db size in use  3.0 GB",
+        "members         a, b",
+        "tls             no",
+        "per member      a 1, b size 2.0 KB",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +160,27 @@ def test_a_wrong_url_is_one_clear_line(bare: Shell, url: str) -> None:
         assert "unexpected" not in done.out + done.err
         assert SECRET not in done.out + done.err
     assert list(bare.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("engine", "package"), [("redis", "hiredis"), ("etcd", "grpc")])
+def test_a_package_that_is_missing_is_named_with_its_remedy(
+    bare: Shell, engine: str, package: str
+) -> None:
+    words = ["lock", "list", "--store", f"{engine}://localhost"]
+    script = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"from interlock.faces.cli.command import run; sys.exit(run({words!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=bare.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    remedy = f"install it with: pip install 'interlock[{engine}]'"
+    assert done.stderr == f"interlock: {engine} needs the package {package}; {remedy}\n"
 
 
 def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: Path) -> None:
