@@ -54,8 +54,8 @@ def test_user_and_password_may_hold_any_character_and_are_never_shown() -> None:
     [
         ("redis://", "names no host"),
         ("etcd://a:1,,b:2/x", "names no host"),
-        ("redis://h:port", "where a number belongs"),
-        ("redis://h:99999", "ports are"),
+        ("redis://h:port", "no number from 1"),
+        ("redis://h:99999", "no number from 1"),
         ("redis://h/name", "where a number belongs"),
         ("redis://h?namespace=x", "none of: ns"),
         ("etcd://h/ns?ns=x", "none of: quota"),
@@ -79,6 +79,29 @@ def test_a_namespace_with_strange_characters_is_unsuitable(namespace: str) -> No
     if namespace:
         with pytest.raises(StoreUnsuitable, match="namespace"):
             parse(f"etcd://h/{quote(namespace, safe='/')}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:se/cret@host/0",
+        "redis://:se?cret@host",
+        "redis://u:12?cret@host",
+        "redis://:se#cret@host",
+        "redis://user:secret",
+        "etcd://user:secret",
+        "etcd://u:se/cret@host/ns",
+    ],
+)
+def test_a_password_in_a_malformed_url_is_not_repeated(url: str) -> None:
+    with pytest.raises(InterlockError) as raised:
+        parse(url)
+    assert "cret" not in str(raised.value)
+
+
+def test_a_scheme_without_slashes_is_no_file() -> None:
+    with pytest.raises(BadInput, match="redis://localhost"):
+        open_store("redis:localhost")
 
 
 def test_only_known_schemes_are_networks() -> None:

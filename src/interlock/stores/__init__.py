@@ -80,6 +80,8 @@ def file_of(url: str) -> str | None:
     if is_network(url):
         return None
     scheme, separator, rest = url.partition(":")
+    if separator and scheme in SCHEMES:
+        raise BadInput(f"a {scheme} URL is written like {scheme}://localhost")
     if not separator or (scheme not in ("sqlite", "memory") and "://" not in url):
         return _file(url)
     match scheme:

@@ -35,6 +35,7 @@ _PORTS = {"redis": 6379, "etcd": 2379}
 _TLS = ("ca", "cert", "key")
 _OPTIONS = {"redis": ("ns", "db", "log", *_TLS), "etcd": ("quota", *_TLS)}
 _HIGHEST_PORT = 65535
+_LIKE = "user:password@host:port, with / ? # in a password as %2F %3F %23"
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -59,10 +60,12 @@ def parse(url: str) -> Address:
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
     login, _, places = authority.rpartition("@")
-    shown = f"{scheme}://{places}{slash}{path}"
-    options = _options(engine, query, shown)
     user, _, password = login.partition(":")
     unix = scheme.endswith("+unix")
+    # Nothing of a URL is repeated before its hosts make sense: it may be a password.
+    hosts = () if unix else tuple(_host(scheme, each) for each in places.split(","))
+    shown = f"{scheme}://{places}{slash}{path}"
+    options = _options(engine, query, shown)
     if unix and (places or not path):
         raise BadInput(f"{shown} is not like {scheme}:///path/to/socket")
     namespace = options.get("ns", NAMESPACE)
@@ -70,7 +73,7 @@ def parse(url: str) -> Address:
         namespace = unquote(path) or NAMESPACE
     return Address(
         engine=engine,
-        hosts=() if unix else tuple(_host(engine, each, shown) for each in places.split(",")),
+        hosts=hosts,
         socket="/" + unquote(path) if unix else "",
         namespace=_namespace(namespace, shown),
         db=_number(options.get("db", "") or ("" if unix or engine == "etcd" else path), shown),
@@ -87,22 +90,27 @@ def _options(engine: str, query: str, shown: str) -> dict[str, str]:
     unknown = sorted(set(options) - set(_OPTIONS[engine]))
     if unknown:
         known = ", ".join(_OPTIONS[engine])
-        raise BadInput(f"{shown} has the option {unknown[0]!r}, which is none of: {known}")
+        named = f"{shown} has the option {unknown[0]!r}" if "@" not in query else "an option"
+        raise BadInput(f"{named}, which is none of: {known}; write ? in a password as %3F")
     return options
 
 
-def _host(engine: str, place: str, shown: str) -> tuple[str, int]:
+def _host(scheme: str, place: str) -> tuple[str, int]:
     host, bracket, port = place.rpartition("]")
     if bracket:
         host, port = host.removeprefix("["), port.removeprefix(":")
     else:
         host, _, port = place.partition(":")
     if not host:
-        raise BadInput(f"{shown} names no host; write it like {engine}://localhost")
-    number = _number(port, shown) if port else _PORTS[engine]
-    if not 0 < number <= _HIGHEST_PORT:
-        raise BadInput(f"{shown} has the port {number}; ports are 1 to {_HIGHEST_PORT}")
-    return host, number
+        raise BadInput(f"this URL names no host; write it like {scheme}://{_LIKE}")
+    if not port:
+        return host, _PORTS[_SCHEMES[scheme][0]]
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT):
+        raise BadInput(
+            f"the port in this URL is no number from 1 to {_HIGHEST_PORT};"
+            f" write it like {scheme}://{_LIKE}"
+        )
+    return host, int(port)
 
 
 def _number(text: str, shown: str) -> int:
