@@ -35,7 +35,7 @@ _PORTS = {"redis": 6379, "etcd": 2379}
 _TLS = ("ca", "cert", "key")
 _OPTIONS = {"redis": ("ns", "db", "log", *_TLS), "etcd": ("quota", *_TLS)}
 _HIGHEST_PORT = 65535
-_LIKE = "user:password@host:port, with / ? # in a password as %2F %3F %23"
+_LIKE = "user:password@host:port, with / and ? in a password as %2F and %3F"
 
 
 class Address(Struct, frozen=True, kw_only=True):
