@@ -29,9 +29,6 @@ SIGNAL_TTL = 60
 _FRESH, _USABLE = 30.0, 45.0
 _SIGNALS = 500
 _AT_ONCE = 64
-NEARLY = 0.05
-"""What is said in the last second of a lease, of which etcd only says that it is the last: zero
-would tell waiters to look again at once, over and over."""
 
 
 class Leases:
@@ -92,7 +89,10 @@ class Leases:
         return [answer.ttl for answer in answers]
 
     def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
-        """How long the keys of these leases live at least; None if they are gone meanwhile."""
+        """How long the keys of these leases live at least; None if they are gone meanwhile.
+
+        etcd says it in whole seconds, so 0 in the last one.
+        """
         pairs = list(leases.items())
         found: dict[str, float | None] = {}
         for start in range(0, len(pairs), _AT_ONCE):
@@ -100,7 +100,7 @@ class Leases:
             requests = [(TIME_TO_LIVE, rpc.LeaseTimeToLiveRequest(id=lease)) for _, lease in some]
             answers = yield from self._store.asked(All(requests))
             for (key, _), answer in zip(some, answers, strict=True):
-                found[key] = None if answer.ttl < 0 else max(float(answer.ttl), NEARLY)
+                found[key] = None if answer.ttl < 0 else float(answer.ttl)
         return found
 
     def _granted(self, pairs: list[tuple[int, int]]) -> Op[list[int]]:

@@ -12,14 +12,14 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from interlock.errors import StoreRefused, StoreTrouble, StoreUnsuitable
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT
 
-_ALERT = b"\x15\x03"
 _QUOTA = b"etcd_server_quota_backend_bytes "
 _ENOUGH = 1 << 24
-_TLS_WANTED = b"HTTP request to an HTTPS server"
 
 
 class Look:
@@ -37,12 +37,17 @@ def probe(address: Address, number: int) -> None:
     try:
         answer = get(address, number, "/version")
     except ssl.SSLError as error:
-        raise _tls_trouble(address, error) from None
+        raise _tls_trouble(address, number, error) from None
+    except ConnectionResetError:
+        answer = b""
     except OSError:
         return  # nobody there, or nobody who answers
-    if not address.tls and (answer.startswith(_ALERT) or _TLS_WANTED in answer):
+    if _is_etcd(answer):
+        return
+    web = answer.startswith(b"HTTP/1.") and b"HTTPS" not in answer  # Go says what it wanted
+    if not address.tls and not web and _speaks_tls(*address.hosts[number]):
         raise StoreRefused(f"{address.shown} speaks TLS only; write etcds:// instead of etcd://")
-    if answer and not _is_etcd(answer):
+    if answer:
         raise StoreUnsuitable(
             f"{address.shown} is not an etcd server (it answered {_shown(answer)});"
             " check host and port"
@@ -92,7 +97,27 @@ def _context(address: Address) -> ssl.SSLContext:
     return context
 
 
-def _tls_trouble(address: Address, error: ssl.SSLError) -> StoreTrouble:
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whether it does a handshake, with whatever certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with socket.create_connection((host, port), CONNECT) as plain:
+            context.wrap_socket(plain).close()
+    except OSError:
+        return False
+    return True
+
+
+def _speaks_plainly(address: Address, number: int) -> bool:
+    try:
+        return bool(get(replace(address, tls=False), number, "/version"))
+    except OSError:
+        return False
+
+
+def _tls_trouble(address: Address, number: int, error: ssl.SSLError) -> StoreTrouble:
     where = address.shown
     if isinstance(error, ssl.SSLCertVerificationError):
         return StoreRefused(
@@ -100,10 +125,10 @@ def _tls_trouble(address: Address, error: ssl.SSLError) -> StoreTrouble:
             " name its authority with ca="
         )
     reason = (error.reason or str(error)).replace("_", " ").lower()
-    if "version number" in reason or "record layer" in reason or "http request" in reason:
-        return StoreRefused(f"{where} does not speak TLS; write etcd:// instead of etcds://")
     if "alert" in reason and "certificate" in reason:
         return StoreRefused(f"{where} wants a client certificate; name it with cert= and key=")
+    if _speaks_plainly(address, number):
+        return StoreRefused(f"{where} does not speak TLS; write etcd:// instead of etcds://")
     return StoreRefused(f"{where} and we cannot agree on TLS ({reason}); check ca=, cert= and key=")
 
 

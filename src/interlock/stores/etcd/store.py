@@ -30,6 +30,7 @@ FORMAT = 1
 LEAST = (3, 4)
 _FORMAT_KEY = "meta/format"
 _AT_ONCE = 126
+_ALIEN = ("parsing HTTP/2", "http1.x")
 
 
 class EtcdStore(NetworkStore):
@@ -89,16 +90,19 @@ class EtcdStore(NetworkStore):
 
     def _first_answer(self) -> Op[rpc.StatusResponse]:
         """Ask each endpoint once; if none answers, find out whether one ever could."""
-        request = (STATUS, rpc.StatusRequest())
+        request, met = (STATUS, rpc.StatusRequest()), ""
         for _ in self.wire.targets:
             try:
                 status: rpc.StatusResponse = yield Ask(request)
-            except (Unsent, Unanswered):
+            except (Unsent, Unanswered) as error:
                 self.check()
+                met = str(error)
             else:
                 return status
         for number in range(len(self.wire.targets)):
             yield Ask(Look(probe, number))
+        if any(part in met for part in _ALIEN):  # it hung up on the probe
+            raise StoreUnsuitable(f"{self.where} is not an etcd server; check host and port")
         status = yield from self.asked(request)
         return status
 

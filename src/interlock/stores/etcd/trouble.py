@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interlock.errors import StoreDamaged, StoreFull, StoreRefused, StoreUnsuitable, TooLarge
-from interlock.stores.network import Unanswered, Unsent
+from interlock.stores.network import REPLY, Unanswered, Unsent
 
+SILENT = f"silent for {REPLY:g} s"
 _SHOWN = 160
 
 
@@ -126,4 +127,5 @@ _CODES: dict[str, Callable[[str, str], Exception]] = {
         f"{where} is not an etcd server of version 3.4 or newer ({short}); check host and port"
     ),
     "DATA_LOSS": _damaged,
+    "DEADLINE_EXCEEDED": lambda _, __: Unanswered(SILENT),
 }

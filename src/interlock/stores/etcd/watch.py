@@ -30,7 +30,7 @@ from interlock.errors import StoreRefused
 from interlock.store import Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.shape import NUL, Shape, is_quiet
-from interlock.stores.etcd.trouble import Stale, told
+from interlock.stores.etcd.trouble import SILENT, Stale, told
 from interlock.stores.etcd.wire import EtcdWire, Link, LogIn
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SILENCE = 1.5
 """Seconds without a word after which a sign of life is asked for."""
+_LEAST = 0.01
 _BACKLOG = 10_000
 """Changes that are laid in for a reader who does not come; then etcd keeps them."""
 
@@ -65,6 +66,7 @@ class Feed:
         self._lost: tuple[float, Exception] | None = None
         self._fatal: Exception | None = None
         self._denied = False
+        self._silent = False
         self._ended = threading.Condition(self.lock)
 
     def enter(self, watch: EtcdWatch) -> None:
@@ -81,20 +83,27 @@ class Feed:
         with self.lock:
             self._waiting.discard(watch)
 
-    def tend(self, watch: EtcdWatch) -> None:
-        """See to it that the watch is served; called under the lock, by whoever waits for it."""
+    def tend(self, watch: EtcdWatch) -> float:
+        """See to it that the watch is served; called under the lock, by whoever waits for it.
+
+        Returns after how many seconds to call it again, if nothing happens.
+        """
         self._store.check()
         if self._fatal is not None:
             raise self._fatal
-        if self._lost is not None and time.monotonic() - self._lost[0] > self._store.patience:
-            raise self._store.gone(self._lost[1])
+        left = SILENCE
+        if self._lost is not None:
+            left = self._lost[0] + self._store.patience - time.monotonic()
+            if left <= 0:
+                raise self._store.gone(self._lost[1])
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="interlock-etcd", daemon=True)
             self._thread.start()
         elif self._requests is not None:
             if not watch.number:
                 self._serve(watch, self._requests)
-            self._listen_for_life(self._requests)
+            left = min(left, self._listen_for_life(self._requests))
+        return min(left, SILENCE)
 
     def drop(self, watch: EtcdWatch) -> None:
         """Serve this watch no more."""
@@ -123,13 +132,16 @@ class Feed:
         )
         requests.put(rpc.WatchRequest(create=create))
 
-    def _listen_for_life(self, requests: SimpleQueue[Any]) -> None:
+    def _listen_for_life(self, requests: SimpleQueue[Any]) -> float:
         now = time.monotonic()
-        if now - self._heard > REPLY:
+        if now >= self._heard + REPLY:
+            self._silent = True
             self._cut()
-        elif now - max(self._heard, self._asked) > SILENCE:
+        elif now >= max(self._heard, self._asked) + SILENCE:
             self._asked = now
             requests.put(rpc.WatchRequest(progress=rpc.WatchProgressRequest()))
+        due = min(max(self._heard, self._asked) + SILENCE, self._heard + REPLY)
+        return max(due - now, _LEAST)
 
     def _cut(self) -> None:
         if self._requests is not None:
@@ -154,7 +166,7 @@ class Feed:
                     self._lay(answer)
                 error: Exception = Unanswered("the stream ended")
             except grpc.RpcError as failed:
-                error = self._wire.failed(failed)
+                error = Unanswered(SILENT) if self._silent else self._wire.failed(failed)
             except Exception as failed:  # noqa: BLE001 - nobody else would hear of it
                 error = failed
             if not self._goes_on(link, error, next(waits)):
@@ -165,6 +177,7 @@ class Feed:
         with self.lock:
             self._store.check()
             self._requests = requests
+            self._silent = False
             self._heard = time.monotonic()
             for watch in self._waiting:
                 self._serve(watch, requests)
@@ -326,10 +339,11 @@ class EtcdWatch:
 
     def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
         """What has arrived, and how long to wait for more before we look again."""
-        found, self.arrived = self.arrived, []
-        self._feed.tend(self)
-        left = SILENCE if ends is None else min(SILENCE, ends - time.monotonic())
-        return found, left
+        if self.arrived:
+            found, self.arrived = self.arrived, []
+            return found, 0.0
+        due = self._feed.tend(self)
+        return [], due if ends is None else min(due, ends - time.monotonic())
 
     def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
         """What the event is to a reader; None for what is no change."""

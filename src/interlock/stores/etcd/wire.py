@@ -32,6 +32,7 @@ from interlock.stores.etcd.probe import Look
 from interlock.stores.etcd.trouble import NoLogin, Stale, told
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Request: TypeAlias = "tuple[str, Any] | All | LogIn | Look"
 
 RANGE = "/etcdserverpb.KV/Range"
@@ -75,7 +76,7 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 # A member that lost its leader says so instead of answering from what it has.
-_LEADER = ("hasleader", "true")
+_BARE: Metadata = (("hasleader", "true"),)
 
 
 class All:
@@ -121,7 +122,7 @@ class EtcdWire:
         self._loops: dict[asyncio.AbstractEventLoop, Link] = {}
         self._old: list[tuple[float, Any]] = []
         self._secrets: grpc.ChannelCredentials | None = None
-        self._metadata: tuple[tuple[str, str], ...] = (_LEADER,)
+        self._metadata: Metadata = _BARE
         self._courtesies: set[Any] = set()
         self._closed = False
 
@@ -138,11 +139,11 @@ class EtcdWire:
         if isinstance(request, LogIn):
             return self._log_in(metadata)
         try:
-            return self._call(request)
+            return self._call(request, metadata)
         except Stale:
             self._log_in(metadata)
             try:
-                return self._call(request)
+                return self._call(request, self._metadata)
             except Stale as error:
                 raise Unsent(str(error)) from error
 
@@ -154,11 +155,11 @@ class EtcdWire:
         if isinstance(request, LogIn):
             return await self._log_in_async(metadata)
         try:
-            return await self._call_async(request)
+            return await self._call_async(request, metadata)
         except Stale:
             await self._log_in_async(metadata)
             try:
-                return await self._call_async(request)
+                return await self._call_async(request, self._metadata)
             except Stale as error:
                 raise Unsent(str(error)) from error
 
@@ -241,33 +242,33 @@ class EtcdWire:
         _close(channels)
         return loops
 
-    def _call(self, request: tuple[str, Any] | All) -> Any:  # noqa: ANN401
+    def _call(self, request: tuple[str, Any] | All, metadata: Metadata) -> Any:  # noqa: ANN401
         link = self.link()
         try:
             if isinstance(request, All):
                 futures = [
-                    link.calls[method].future(message, timeout=REPLY, metadata=self._metadata)
+                    link.calls[method].future(message, timeout=REPLY, metadata=metadata)
                     for method, message in request.requests
                 ]
                 return [future.result() for future in futures]
             method, message = request
-            return link.calls[method](message, timeout=REPLY, metadata=self._metadata)
+            return link.calls[method](message, timeout=REPLY, metadata=metadata)
         except grpc.RpcError as error:
             raise self._met(link, error) from None
         except (ValueError, grpc.FutureCancelledError) as error:  # the channel was closed
             raise Unanswered("closed") from error
 
-    async def _call_async(self, request: tuple[str, Any] | All) -> Any:  # noqa: ANN401
+    async def _call_async(self, request: tuple[str, Any] | All, metadata: Metadata) -> Any:  # noqa: ANN401
         link = self._link_async()
         try:
             if isinstance(request, All):
                 calls = [
-                    link.calls[method](message, timeout=REPLY, metadata=self._metadata)
+                    link.calls[method](message, timeout=REPLY, metadata=metadata)
                     for method, message in request.requests
                 ]
                 return await asyncio.gather(*calls)
             method, message = request
-            return await link.calls[method](message, timeout=REPLY, metadata=self._metadata)
+            return await link.calls[method](message, timeout=REPLY, metadata=metadata)
         except grpc.RpcError as error:
             raise self._met(link, error) from None
         except asyncio.CancelledError:
@@ -305,26 +306,26 @@ class EtcdWire:
             self.leave(link)
         return failed
 
-    def _log_in(self, before: tuple[tuple[str, str], ...]) -> None:
+    def _log_in(self, before: Metadata) -> None:
         if self._metadata is before and self.address.user:
             try:
-                self._logged_in(self._call(self._login()))
+                self._logged_in(self._call(self._login(), _BARE))
             except NoLogin:
-                self._metadata = (_LEADER,)
+                self._metadata = _BARE
 
-    async def _log_in_async(self, before: tuple[tuple[str, str], ...]) -> None:
+    async def _log_in_async(self, before: Metadata) -> None:
         if self._metadata is before and self.address.user:
             try:
-                self._logged_in(await self._call_async(self._login()))
+                self._logged_in(await self._call_async(self._login(), _BARE))
             except NoLogin:
-                self._metadata = (_LEADER,)
+                self._metadata = _BARE
 
     def _login(self) -> tuple[str, Any]:
         user, password = self.address.user, self.address.password
         return AUTHENTICATE, rpc.AuthenticateRequest(name=user, password=password)
 
     def _logged_in(self, answer: rpc.AuthenticateResponse) -> None:
-        self._metadata = (_LEADER, ("token", answer.token))
+        self._metadata = (*_BARE, ("token", answer.token))
 
 
 def _credentials(address: Address) -> grpc.ChannelCredentials:

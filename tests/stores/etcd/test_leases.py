@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.stores.etcd.etcds import calls, leases, opened
+
+import interlock
+from interlock.store import Check, Committed, Conflict, Put, Range, Txn
+from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd.wire import GRANT
+from interlock.stores.network import Ask
+from interlock.testing.conformance.place import committed, fresh, refused, txn, write
+from interlock.testing.servers import EtcdServer, until
+from interlock.testing.servers.etcd import coded
+
+KEY = "live/ses_1"
+
+
+@pytest.fixture
+def store(etcd_url: str) -> Iterator[EtcdStore]:
+    store = opened(etcd_url)
+    yield store
+    store.close()
+
+
+def test_the_lease_of_a_commit_that_conflicts_is_revoked(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    before = leases(etcd_server)
+    change = txn(Put(KEY, b"", ttl=600), checks=(Check("a", "exists"),))
+    refused(store.commit(change))
+    until(lambda: leases(etcd_server) <= before, "the lease revoked")
+
+
+@pytest.mark.parametrize("grants", [1, 2])  # the key's own lease, then the one of signals
+def test_the_leases_of_a_commit_that_is_interrupted_before_it_is_sent_are_revoked(
+    store: EtcdStore, etcd_server: EtcdServer, grants: int
+) -> None:
+    before = leases(etcd_server)
+    op = store._commit(txn(Put(KEY, b"", ttl=600), signals=("wake/a",)))
+    answer: Any = None
+    while grants:
+        step = op.send(answer)
+        assert isinstance(step, Ask)
+        answer = step.perform(store.wire)
+        grants -= isinstance(step.request, tuple) and step.request[0] == GRANT
+    with pytest.raises(KeyboardInterrupt):
+        op.throw(KeyboardInterrupt())
+    until(lambda: leases(etcd_server) <= before, "the leases revoked")
+
+
+def test_the_lease_of_a_deleted_key_is_revoked(store: EtcdStore, etcd_server: EtcdServer) -> None:
+    before = leases(etcd_server)
+    write(store, Put(KEY, b"", ttl=600))
+    assert leases(etcd_server) > before
+    write(store, deletes=(KEY,))
+    until(lambda: leases(etcd_server) <= before, "the lease revoked")
+
+
+def test_a_renewal_keeps_the_lease_and_writes_nothing(
+    store: EtcdStore, etcd_server: EtcdServer, etcd_url: str
+) -> None:
+    write(store, Put(KEY, b"me", ttl=600))
+    revision, made, before = store.read().revision, leases(etcd_server), calls(etcd_server)
+    other = opened(etcd_url)
+    for each in (store, store, other):
+        answer = committed(each.commit(_renewal(600)))
+        assert answer.revision == revision
+        item = answer.items[KEY]
+        assert item is not None
+        assert item.value == b"me"
+    other.close()
+    assert store.read().revision == revision
+    assert leases(etcd_server) == made
+    after = calls(etcd_server)
+    assert after["LeaseKeepAlive"] - before.get("LeaseKeepAlive", 0) == 3
+    assert after["LeaseGrant"] == before["LeaseGrant"]
+
+
+def test_a_renewal_for_another_time_takes_another_lease(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    before = leases(etcd_server)
+    created = write(store, Put(KEY, b"me", ttl=600))
+    committed(store.commit(_renewal(100)))
+    item = store.read(KEY, times=True)[KEY]
+    assert item is not None
+    assert item.created == created
+    assert 90 < (item.expires_in or 0) <= 100
+    until(lambda: len(leases(etcd_server) - before) == 1, "the first lease revoked")
+
+
+def test_what_was_deleted_is_not_renewed_though_its_lease_lives(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    write(store, Put(KEY, b"me", ttl=600))
+    etcd_server.call("/v3/kv/deleterange", {"key": coded(store.shape.key(KEY))})
+    answer = store.commit(_renewal(600))
+    assert answer == Conflict({KEY: None})
+
+
+def test_a_renewal_checks_what_it_is_told_to_check(store: EtcdStore) -> None:
+    revision = write(store, Put(KEY, b"me", ttl=600), Put("locks/a", b"1"))
+    assert isinstance(store.commit(_renewal(600, Check("locks/a", "at", revision))), Committed)
+    items = refused(store.commit(_renewal(600, Check("locks/a", "at", revision - 1)))).items
+    assert set(items) == {KEY, "locks/a"}
+
+
+def test_what_is_renewed_lives_and_what_is_not_lapses(store: EtcdStore) -> None:
+    write(store, Put(KEY, b"me", ttl=2), Put("live/other", b"", ttl=2))
+    started = time.monotonic()
+    while store.read("live/other")["live/other"] is not None:
+        assert isinstance(store.commit(_renewal(2)), Committed)
+        time.sleep(0.1)
+    assert 2 <= time.monotonic() - started < 5
+    assert store.read(KEY)[KEY] is not None
+    until(lambda: store.read(KEY)[KEY] is None, "lapsed")
+    assert store.commit(_renewal(2)) == Conflict({KEY: None})
+
+
+def test_an_idle_agent_costs_etcd_nothing_but_keep_alives_and_reads(
+    etcd_server: EtcdServer, etcd_url: str
+) -> None:
+    watcher = opened(etcd_url)
+    with interlock.connect(etcd_url, agent="ada", ttl=3) as fleet:
+        fleet.locks.acquire("a")
+        revision, before = watcher.read().revision, calls(etcd_server)
+        until(
+            lambda: calls(etcd_server)["LeaseKeepAlive"] - before.get("LeaseKeepAlive", 0) >= 3,
+            "three renewals",
+        )
+        after = calls(etcd_server)
+        assert watcher.read().revision == revision
+        assert after["LeaseGrant"] == before["LeaseGrant"]
+        assert set(after) - set(before) <= {"LeaseKeepAlive"}
+    watcher.close()
+
+
+def test_signals_hang_on_one_lease_and_no_read_shows_them(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    write(store, Put("wake/b", b""), Put("wake/d", b""), Put("wake/e", b""), signals=("wake/a",))
+    made = leases(etcd_server)
+    write(store, signals=("wake/b", "wake/c"))
+    assert leases(etcd_server) == made
+    page = Range("wake/", limit=2)
+    assert [item.key for item in store.read(page).ranges[page]] == ["wake/b", "wake/d"]
+    after = Range("wake/", after="wake/b")
+    assert [item.key for item in store.read(after).ranges[after]] == ["wake/d", "wake/e"]
+    assert store.read("wake/a")["wake/a"] is None
+    key = store.shape.signal("wake/c")
+    (kv,) = etcd_server.call("/v3/kv/range", {"key": coded(key)})["kvs"]
+    assert int(kv["lease"])
+
+
+def test_a_lost_lease_of_signals_is_replaced(store: EtcdStore, etcd_server: EtcdServer) -> None:
+    write(store, signals=("wake/a",))
+    for lease in leases(etcd_server):
+        etcd_server.call("/v3/lease/revoke", {"ID": lease})
+    write(store, Put(KEY, b"", ttl=60), signals=("wake/a",))
+
+
+def _renewal(ttl: float, *checks: Check) -> Txn:
+    exists = Check(KEY, "exists")
+    return txn(Put(KEY, b"me", ttl=ttl), checks=(exists, *checks), id_=fresh(), quiet=True)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+from tests.stores.etcd.etcds import opened
+
+from interlock.store import Change, Put, Resync, Watch
+from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd import watch as feed
+from interlock.testing.conformance.place import PATIENCE, at_once, gather, txn, write
+from interlock.testing.servers import EtcdServer, until
+
+_QUESTIONS = 'grpc_server_msg_received_total{grpc_method="Watch",'
+
+
+@pytest.fixture
+def store(etcd_url: str) -> Iterator[EtcdStore]:
+    store = opened(etcd_url)
+    yield store
+    store.close()
+
+
+def test_history_forgotten_while_the_stream_was_broken_is_one_resync(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    watch = store.watch("p/", store.read().revision)
+    first = write(store, Put("p/1", b""))
+    assert gather(watch, bool) == [Change(first, "p/1")]
+    _break(store)
+    write(store, Put("p/2", b""))
+    last = write(store, Put("p/2", b""))
+    etcd_server.call("/v3/kv/compaction", {"revision": last, "physical": True})
+    assert watch.take(PATIENCE) == [Resync(last)]
+    later = write(store, Put("p/3", b""))
+    assert watch.take(PATIENCE) == [Change(later, "p/3")]
+
+
+def test_compaction_under_a_watch_that_is_up_to_date_is_no_resync(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    watch = store.watch("p/", store.read().revision)
+    for _ in range(5):
+        revision = write(store, Put("p/1", b""))
+        assert gather(watch, bool) == [Change(revision, "p/1")]
+        etcd_server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
+def test_a_stream_that_breaks_now_and_then_loses_and_doubles_nothing(store: EtcdStore) -> None:
+    watches = [store.watch(scope, store.read().revision) for scope in ("p/", "p/", "q/")]
+    over = threading.Event()
+
+    def breaks() -> list[tuple[int, str]]:
+        while not over.wait(0.05):
+            _break(store)
+        return []
+
+    def writes() -> list[tuple[int, str]]:
+        keys = [f"p/{number}" for number in range(150)]
+        found = [(write(store, Put(key, b""), Put("q/a", b"")), key) for key in keys]
+        over.set()
+        return found
+
+    def reads(watch: Watch) -> list[tuple[int, str]]:
+        return [(each.revision, each.key) for each in gather(watch, lambda got: len(got) >= 150)]
+
+    _, written, *found = at_once(breaks, writes, *(partial(reads, watch) for watch in watches))
+    assert found[0] == found[1] == written
+    assert [revision for revision, _ in found[2]] == [revision for revision, _ in written]
+    assert all(watch.take(0.05) == [] for watch in watches)
+
+
+def test_changes_that_come_twice_are_dropped_and_counted(store: EtcdStore) -> None:
+    watch = store.watch("p/", store.read().revision)
+    first = write(store, Put("p/1", b""))
+    gather(watch, bool)
+    store.feed.drop(watch)
+    watch.after, after = first - 1, watch.after
+    with store.feed.lock:  # etcd is asked for more than the watch is told to want
+        store.feed.tend(watch)
+        watch.after = after
+    second = write(store, Put("p/2", b""))
+    assert gather(watch, bool) == [Change(second, "p/2")]
+    assert store.feed.doubles == 1
+
+
+def test_a_watch_that_nobody_reads_is_left_to_etcd(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "_BACKLOG", 10)
+    watch = store.watch("p/", store.read().revision)
+    assert watch.take(0.1) == []
+    keys = [f"p/{number}" for number in range(50)]
+    for key in keys:
+        write(store, Put(key, b""))
+    until(lambda: not watch.number, "the watch given up")
+    assert len(watch.arrived) < 50
+    assert [each.key for each in gather(watch, lambda found: len(found) >= 50)] == keys
+
+
+def test_one_revision_comes_in_one_piece_and_in_order(store: EtcdStore) -> None:
+    write(store, Put("b", b""))
+    watch = store.watch("", store.read().revision)
+    change = txn(Put("z", b""), Put("a", b""), deletes=("b",), signals=("c",))
+    revision = store.commit(change)
+    found = watch.take(PATIENCE)
+    keys = [each.key for each in found if isinstance(each, Change)]
+    assert keys == [f"log/{change.id}", "z", "a", "b", "c"]
+    assert {each.revision for each in found} == {getattr(revision, "revision", 0)}
+
+
+def test_all_watches_share_one_stream_and_only_waiting_asks_for_signs_of_life(
+    store: EtcdStore, etcd_server: EtcdServer
+) -> None:
+    watches = [store.watch(f"p/{number}", store.read().revision) for number in range(20)]
+    before = _messages(etcd_server)
+    at_once(*(partial(watch.take, 0.3) for watch in watches))
+    assert _messages(etcd_server) - before == 20
+    assert watches[0].take(1.5 * feed.SILENCE) == []
+    time.sleep(0.2)
+    asked = _messages(etcd_server) - before - 20
+    assert asked == 1
+    time.sleep(1.1 * feed.SILENCE)
+    assert _messages(etcd_server) - before - 20 == asked
+
+
+def test_a_watch_goes_from_one_event_loop_to_another_and_to_none(store: EtcdStore) -> None:
+    watch = store.watch("p/", store.read().revision)
+    for number in range(3):
+        task = _later(partial(write, store, Put(f"p/{number}", b"")))
+        (change,) = asyncio.run(_take(watch))
+        assert (isinstance(change, Change) and change.key) == f"p/{number}"
+        task.join()
+        revision = write(store, Put("p/x", b""))
+        assert watch.take(PATIENCE) == [Change(revision, "p/x")]
+
+
+def test_a_store_closed_by_another_thread_ends_calls_of_an_event_loop(store: EtcdStore) -> None:
+    async def main() -> list[str]:
+        tasks = [asyncio.create_task(_take(store.watch(scope, 0))) for scope in ("p/", "q/")]
+        await store.read_async("a")
+        await asyncio.to_thread(store.close)
+        done, _ = await asyncio.wait(tasks, timeout=PATIENCE)
+        return [type(task.exception()).__name__ for task in done]
+
+    assert asyncio.run(main()) == ["StoreClosed", "StoreClosed"]
+
+
+async def _take(watch: Watch) -> list[Change | Resync]:
+    return await watch.take_async(PATIENCE)
+
+
+def _later(work: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        time.sleep(0.05)
+        work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def _break(store: EtcdStore) -> None:
+    """Cut the stream, as a network may."""
+    with store.feed.lock:
+        call = store.feed._call
+    if call is not None:
+        call.cancel()
+        until(lambda: store.feed._call is not call, "the stream given up")
+
+
+def _messages(server: EtcdServer) -> int:
+    """How many messages came in on watch streams."""
+    found = (v for name, v in server.metrics().items() if name.startswith(_QUESTIONS))
+    return int(sum(found))
