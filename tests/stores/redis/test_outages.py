@@ -13,7 +13,7 @@ from tests.stores.redis.conftest import Take
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
 from interlock.store import Change, Put, Resync, Txn, Watch
-from interlock.stores.redis import RedisStore, bells, link, seat, wire
+from interlock.stores.redis import RedisStore, bells, connection, link, seat
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer, until
 
@@ -28,7 +28,7 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second of silence is too long."""
-    for module in (wire, link, seat, bells):
+    for module in (connection, link, seat, bells):
         monkeypatch.setattr(module, "REPLY", 0.5)
     for module in (seat, bells):
         monkeypatch.setattr(module, "PING", 0.1)

@@ -147,7 +147,7 @@ def test_tls(tmp_path: Path) -> None:
 def test_a_server_that_does_not_speak_tls_is_recognised(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.stores.redis.wire.CONNECT", 0.2)
+    monkeypatch.setattr("interlock.stores.redis.connection.CONNECT", 0.2)
     refused(f"rediss://{redis_server.place}", StoreRefused, "does not speak TLS", "redis://")
 
 

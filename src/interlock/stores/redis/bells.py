@@ -14,7 +14,8 @@ from interlock.stores.redis.seat import PING
 from interlock.stores.redis.stream import Stream, within
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.wire import Connection, Wire
+    from interlock.stores.redis.connection import Connection
+    from interlock.stores.redis.wire import Wire
 
 _PING = pack(("PING",))
 _INBOX = 1000

@@ -25,14 +25,20 @@ NAME = "interlock"
 
 
 class Grade(Struct, frozen=True, kw_only=True):
-    """One server at the moment of the greeting."""
+    """One server at the moment of the greeting; ``promoted`` if it took over from another."""
 
     product: str
     version: str
     life: str
     durability: Durability
     fsync: str
+    promoted: bool
     now: int
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a life before this one may have acknowledged what is not there."""
+        return self.promoted or self.durability != "power loss"
 
 
 def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
@@ -82,6 +88,7 @@ def graded(replies: Sequence[Any], where: str) -> Grade:
         life=info.get("run_id", ""),
         durability=_durability(info, fsync),
         fsync=fsync if info.get("aof_enabled") == "1" else "",
+        promoted=info.get("second_repl_offset", "-1") != "-1",
         now=int(time[0]) * 1_000_000 + int(time[1]),
     )
 

@@ -20,7 +20,8 @@ from interlock.stores.redis.bells import Bells, Place
 from interlock.stores.redis.stream import Stream, within
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.wire import Connection, Wire
+    from interlock.stores.redis.connection import Connection
+    from interlock.stores.redis.wire import Wire
 
 S = TypeVar("S", bound=Stream)
 
@@ -37,6 +38,9 @@ class Link(Stream):
     def call(self, request: bytes) -> asyncio.Future[Any]:
         """The answer to a request, in time."""
         future = self.loop.create_future()
+        if self.ended:
+            future.set_exception(Unsent(self.ended))
+            return future
         waiting = self._waiting
         waiting.append(future)
         if len(waiting) == 1:  # alone: at once
@@ -145,8 +149,7 @@ class Kind(Generic[S]):
 
     def close(self) -> None:
         """End all of them, from whatever thread."""
-        for loop, task in tuple(self._coming.items()):
-            within(loop, task.cancel)
+        # Who is about to connect finds out by itself: the connection is cut.
         for loop, stream in tuple(self.there.items()):
             within(loop, partial(stream.end, "closed"))
 

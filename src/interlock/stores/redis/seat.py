@@ -11,7 +11,8 @@ from interlock.stores.network import REPLY, Unanswered, Unsent
 from interlock.stores.redis.packing import pack
 
 if TYPE_CHECKING:
-    from interlock.stores.redis.wire import Connection, Wire
+    from interlock.stores.redis.connection import Connection
+    from interlock.stores.redis.wire import Wire
 
 PING = 2.0
 """Seconds of silence after which a listener asks whether the server is still there."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError
 
-from interlock.stores.redis.wire import Connection, reason
+from interlock.stores.redis.connection import Connection, reason
 
 if TYPE_CHECKING:
     from interlock.stores.redis.wire import Wire
@@ -109,8 +109,8 @@ class Stream:
             reader.feed(data)
             while (reply := reader.gets()) is not False:
                 self.received(reply)
-        except ProtocolError as error:
-            self.end(f"it does not speak Redis ({error})")
+        except (ProtocolError, LookupError, TypeError) as error:
+            self.end(f"it does not speak our language ({error})")
             return
         if self._connection.tls and not self.ended and self._connection.sock.pending():  # type: ignore[attr-defined]
             self.loop.call_soon(self._again)  # decrypted already: the selector sees nothing

@@ -182,9 +182,9 @@ class RedisWatch:
 
     def _reborn(self) -> bool:
         """Whether a server that may have forgotten something was started since the last look."""
+        grade = self._store.grade
         before, self._life = self._life, self._store.life
-        forgets = self._store.capabilities.durability != "power loss"
-        return bool(before) and before != self._life and forgets
+        return bool(before) and before != self._life and grade is not None and grade.forgets
 
     def _made(self, payloads: Sequence[bytes]) -> list[Change | Resync]:
         """The changes that payloads tell, up to the first gap."""

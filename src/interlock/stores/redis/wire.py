@@ -10,20 +10,18 @@ ends after one call does not pay for asyncio.
 
 from __future__ import annotations
 
-import select
-import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hiredis import ProtocolError, Reader, ReplyError
+from hiredis import ProtocolError, ReplyError
 
 from interlock.errors import StoreRefused, StoreUnsuitable
 from interlock.stores.address import Address
-from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
+from interlock.stores.network import Unanswered, Unsent
+from interlock.stores.redis.connection import Connection, connect, reason
 from interlock.stores.redis.grade import Grade, graded, greeting
 from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late, Moved, meaning
@@ -35,86 +33,7 @@ if TYPE_CHECKING:
 LATEST = 60_000_000
 """Microseconds after which a commit that was sent must not take effect any more."""
 _IDLE = 16
-_CHUNK = 65536
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-class Connection:
-    """One socket and the parser of what comes from it."""
-
-    def __init__(
-        self, sock: socket.socket, place: tuple[str, int] | None = None, *, tls: bool = False
-    ) -> None:
-        self.sock = sock
-        self.place = place
-        self.tls = tls
-        self.busy = True  # somebody waits for it, and will close it when it ends
-        self.reader = Reader()
-        self._recv = sock.recv
-        self._send = sock.send
-        self._poll = select.poll()
-        self._poll.register(sock.fileno(), select.POLLIN)
-        if tls:
-            sock.settimeout(REPLY)
-        else:  # saves a system call for each that follows
-            sock.settimeout(None)
-            limit = struct.pack("ll", int(REPLY), int(REPLY % 1 * 1_000_000))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-
-    def exchange(self, request: bytes) -> Any:  # noqa: ANN401 - whatever the server says
-        """Send, and receive one reply."""
-        self.send(request)
-        return self.receive()
-
-    def send(self, request: bytes) -> None:
-        """Hand a request to the kernel; Unsent if not one byte of it went."""
-        sent = 0
-        try:
-            sent = self._send(request)
-            while sent < len(request):
-                sent += self._send(memoryview(request)[sent:])
-        except OSError as error:
-            # Of what was encrypted, nobody knows how much went.
-            raise (Unanswered if sent or self.tls else Unsent)(reason(error)) from error
-
-    def receive(self) -> Any:  # noqa: ANN401
-        """The next reply."""
-        reader = self.reader
-        try:
-            reply = reader.gets()
-            while reply is False:
-                self.feed()
-                reply = reader.gets()
-        except ProtocolError as error:
-            raise Unanswered(f"it does not speak Redis ({error})") from error
-        return reply
-
-    def feed(self) -> None:
-        """Receive something."""
-        try:
-            data = self._recv(_CHUNK)
-        except OSError as error:
-            raise Unanswered(reason(error)) from error
-        if not data:
-            raise Unanswered("it closed the connection")
-        self.reader.feed(data)
-
-    def readable(self, seconds: float) -> bool:
-        """Whether there is something to receive, or the end, within this time."""
-        return bool(
-            (self.tls and self.sock.pending())  # type: ignore[attr-defined]  # of TLS sockets
-            or self._poll.poll(seconds * 1000)
-        )
-
-    def cut(self) -> None:
-        """End it from another thread: whoever waits for it wakes and closes it."""
-        with suppress(OSError):
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Let go of the socket."""
-        self.sock.close()
 
 
 class Wire:
@@ -174,8 +93,7 @@ class Wire:
         if isinstance(error, Moved):
             host, port = error.place  # without a host it means its own
             self._moved = (host or self._address.hosts[0][0], port)
-            while self._idle:
-                self.drop(self._idle.pop())
+            self._empty()
         elif isinstance(error, Late):
             self.learn(error.now)
         return error
@@ -205,18 +123,17 @@ class Wire:
 
     def keep_line(self, line: Line) -> None:
         """Keep a listening connection for the next who wants one."""
-        if self.closed or len(self._lines) >= _IDLE:
+        if len(self._lines) >= _IDLE:
             line.close()
         else:
             self._lines.append(line)
+            if self.closed:
+                self._empty()
 
     def close(self) -> None:
         """Cut everything, from whatever thread; calls under way are Unanswered."""
         self.closed = True
-        while self._idle:
-            self.drop(self._idle.pop())
-        while self._lines:
-            self._lines.pop().close()
+        self._empty()
         for connection in tuple(self._all):
             connection.cut()
             if not connection.busy:
@@ -231,18 +148,30 @@ class Wire:
             await self._loops.ended()
 
     def _take(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if not connection.readable(0):
-                return connection
-            self.drop(connection)  # ended, or out of step
-        return self.dial()
+        try:
+            while True:
+                connection = self._idle.pop()
+                if not connection.readable(0):
+                    return connection
+                self.drop(connection)  # ended, or out of step
+        except IndexError:
+            return self.dial()
 
     def _give(self, connection: Connection) -> None:
-        if self.closed or len(self._idle) >= _IDLE:
+        if len(self._idle) >= _IDLE:
             self.drop(connection)
         else:
             self._idle.append(connection)
+            if self.closed:  # looked at last, so that close() cannot miss it
+                self._empty()
+
+    def _empty(self) -> None:
+        """Drop what is idle; whoever else drops something at the same time gets something else."""
+        with suppress(IndexError):
+            while True:
+                self.drop(self._idle.pop())
+        while (line := self.idle_line()) is not None:
+            line.close()
 
     def _reach(self) -> Connection:
         """A connection to where the slot is, or to the first place of the URL that answers."""
@@ -251,7 +180,7 @@ class Wire:
         trouble: Exception | None = None
         for place in places:
             try:
-                return Connection(_connected(address, place), place, tls=address.tls)
+                return connect(address, place)
             except OSError as error:
                 trouble = error
         self._moved = None  # start over where the URL says
@@ -284,17 +213,22 @@ class Wire:
                 raise StoreUnsuitable(
                     f"{self.where} is not a Redis server; see the host and the port"
                 ) from error
-            if connection.place is not None and not connection.tls and not self.closed:
-                from interlock.stores.redis.tls import spoken
-
-                if spoken(connection.place):
-                    raise StoreRefused(
-                        f"{self.where} speaks TLS; write the URL with rediss://"
-                    ) from error
+            self._secretive(connection, error)
             raise
         if isinstance(reply, ReplyError):
             raise self.meaning(reply)
         return reply
+
+    def _secretive(self, connection: Connection, error: Unanswered) -> None:
+        """Refuse a server that hangs up on plain words because it speaks TLS."""
+        hung_up = error.__cause__ is None or isinstance(error.__cause__, ConnectionError)
+        if hung_up and connection.place is not None and not (connection.tls or self.closed):
+            from interlock.stores.redis.tls import spoken
+
+            if spoken(connection.place):
+                raise StoreRefused(
+                    f"{self.where} speaks TLS; write the URL with rediss://"
+                ) from error
 
     def _refused(self, error: Unanswered) -> None:
         """A certificate that the server misses is told when it is first read from."""
@@ -304,31 +238,3 @@ class Wire:
             refused = refusal(error.__cause__, self.where)
             if refused is not None:
                 raise refused from error
-
-
-def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket:
-    if place is None:
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(CONNECT)
-            sock.connect(address.socket)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    sock = socket.create_connection(place, CONNECT)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if not address.tls:
-        return sock
-    from interlock.stores.redis.tls import secured
-
-    return secured(sock, address, *place)
-
-
-def reason(error: BaseException | None) -> str:
-    """What went wrong on the way, in a few words."""
-    if isinstance(error, (BlockingIOError, TimeoutError)):
-        return f"no answer within {REPLY:.0f} s"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error) or type(error).__name__
