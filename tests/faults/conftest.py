@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.scene import Engine, Etcd, Redis, Scene
+
+from interlock.testing.servers import EtcdServer, RedisServer
+
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "redis": (Redis, RedisServer),
+    "etcd": (Etcd, EtcdServer),
+}
+
+
+@pytest.fixture(params=["redis", "etcd"])
+def shared(request: pytest.FixtureRequest) -> Engine:
+    """The server that tests share, for whatever happens before it."""
+    kind, _ = _KINDS[request.param]
+    engine: Engine = kind(request.getfixturevalue(f"{request.param}_server"))
+    return engine
+
+
+@pytest.fixture(params=["redis", "etcd"])
+def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """A server to be killed and frozen."""
+    kind, server = _KINDS[request.param]
+    with server(tmp_path / "server") as started:
+        yield kind(started)
+
+
+@pytest.fixture
+def scene(shared: Engine) -> Iterator[Scene]:
+    """An empty namespace on a server that stays well."""
+    with Scene(shared) as scene:
+        yield scene
+
+
+@pytest.fixture
+def rough(own: Engine) -> Iterator[Scene]:
+    """An empty namespace on a server of one's own."""
+    with Scene(own) as scene:
+        yield scene

@@ -1,0 +1,275 @@
+"""What the tests of faults share: an engine to hurt, proxies before it, clients of both kinds.
+
+A client has one face, blocking or async: every call of it blocks the test, and ``begin`` lets one
+run beside it.  So each test is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+
+import interlock
+from interlock import aio
+from interlock.store import VOID, Log, Store
+from interlock.stores import open_store
+from interlock.stores.redis import RedisStore
+from interlock.testing.proxy import Proxy, Verdict
+from interlock.testing.servers import EtcdServer, RedisServer, until
+
+T = TypeVar("T")
+Way: TypeAlias = Literal["blocking", "async"]
+
+WAYS: tuple[Way, ...] = ("blocking", "async")
+PATIENCE = 60.0
+"""No call takes this long, whatever happens to it."""
+_HANDLED = re.compile(r'grpc_server_handled_total\{.*grpc_method="Txn".*\}')
+_namespaces = itertools.count(1)
+
+
+class Redis:
+    """What a test of faults knows about Redis alone."""
+
+    name: ClassVar[str] = "redis"
+    least: ClassVar[float] = 0.5
+    """The shortest ttl that it takes."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+
+    def handled(self) -> int:
+        """How many scripts it has run."""
+        told = self.server.info("commandstats")
+        return sum(
+            int(told[name].partition("calls=")[2].partition(",")[0])
+            for name in ("cmdstat_eval", "cmdstat_evalsha")
+            if name in told
+        )
+
+    def forget(self, store: Store, revision: int) -> None:
+        """Give up the history up to a revision."""
+        assert isinstance(store, RedisStore)
+        store.trim(revision)
+
+
+class Etcd:
+    """What a test of faults knows about etcd alone."""
+
+    name: ClassVar[str] = "etcd"
+    least: ClassVar[float] = 2.0
+
+    def __init__(self, server: EtcdServer) -> None:
+        self.server = server
+
+    def handled(self) -> int:
+        """How many transactions it has answered."""
+        told = self.server.metrics().items()
+        return sum(int(value) for name, value in told if _HANDLED.fullmatch(name))
+
+    def forget(self, _store: Store, revision: int) -> None:
+        """Give up the history up to a revision."""
+        self.server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
+
+
+Engine: TypeAlias = Redis | Etcd
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Awaitable[T]) -> T:
+        """The result, for a caller that may block."""
+        coroutine: Coroutine[Any, Any, T] = _awaited(work)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE)
+
+    def close(self) -> None:
+        """End it, and everything that still runs in it."""
+        self.run(_end_tasks())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+class Client:
+    """One agent, connected in one of the two ways."""
+
+    def __init__(self, loop: Loop | None, fleet: Any) -> None:
+        self.fleet = fleet
+        self._loop = loop
+
+    def do(self, call: Callable[[Any], Any]) -> Any:
+        """What a call on the fleet returns, awaited if need be."""
+        found = call(self.fleet)
+        return found if self._loop is None else self._loop.run(found)
+
+    def acquire(self, name: str, **terms: Any) -> Any:
+        return self.do(lambda fleet: fleet.locks.acquire(name, **terms))
+
+    def release(self, name: str, **terms: Any) -> Any:
+        return self.do(lambda fleet: fleet.locks.release(name, **terms))
+
+    def show(self, name: str) -> Any:
+        return self.do(lambda fleet: fleet.locks.show(name))
+
+    def leave(self) -> Any:
+        return self.do(lambda fleet: fleet.agents.leave())
+
+    def beat(self) -> Any:
+        return self.do(lambda fleet: fleet.agents.beat())
+
+    def read(self, *refs: Any) -> Any:
+        return self._store("read", *refs)
+
+    def commit(self, txn: Any) -> Any:
+        return self._store("commit", txn)
+
+    def take(self, watch: Any, timeout: float | None) -> Any:
+        return (
+            watch.take(timeout) if self._loop is None else self._loop.run(watch.take_async(timeout))
+        )
+
+    def close(self) -> None:
+        self.do(lambda fleet: fleet.close())
+
+    def _store(self, name: str, *arguments: Any) -> Any:
+        suffix = "" if self._loop is None else "_async"
+        return self.do(lambda fleet: getattr(fleet.store, name + suffix)(*arguments))
+
+
+class Scene:
+    """One namespace of an engine, and everything that a test opened on it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.server = engine.server
+        self.url = engine.server.url(f"faults{next(_namespaces)}")
+        self._proxies: list[Proxy] = []
+        self._clients: list[Client] = []
+        self._stores: list[Store] = []
+        self._begun: list[Future[Any]] = []
+        self._loop: Loop | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for proxy in self._proxies:
+            proxy.on_request(None)
+            proxy.heal()
+        for client in self._clients:
+            client.close()
+        for future in self._begun:
+            future.exception(PATIENCE)
+        if self._loop is not None:
+            self._loop.close()
+        for store in self._stores:
+            store.close()
+        for proxy in self._proxies:
+            proxy.close()
+
+    def proxy(self) -> Proxy:
+        """A proxy before the engine."""
+        self._proxies.append(Proxy("127.0.0.1", self.server.port))
+        return self._proxies[-1]
+
+    def client(
+        self, agent: str | None, proxy: Proxy | None = None, way: Way = "blocking", **options: Any
+    ) -> Client:
+        """An agent, straight at the engine or through a proxy."""
+        url = self.url if proxy is None else proxy.through(self.url)
+        if way == "blocking":
+            client = Client(None, interlock.connect(url, agent, **options))
+        else:
+            self._loop = self._loop or Loop()
+            fleet = self._loop.run(aio.connect(url, agent, **options))
+            client = Client(self._loop, fleet)
+        self._clients.append(client)
+        return client
+
+    def store(self) -> Store:
+        """A store straight at the engine."""
+        self._stores.append(open_store(self.url))
+        return self._stores[-1]
+
+    def begin(self, call: Callable[..., T], *arguments: Any, **terms: Any) -> Future[T]:
+        """Let a call run beside the test."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*arguments, **terms))
+            except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="beside", daemon=True).start()
+        self._begun.append(future)
+        return future
+
+    def restart(self) -> None:
+        """Kill -9, and up again."""
+        self.server.restart()
+
+
+class Strike:
+    """Does something to the first request that holds all of these words, and lets others pass.
+
+    ``lost`` keeps back all replies from then on, until ``lose`` ends the connections: what was
+    asked has happened by then, and nobody heard of it.
+    """
+
+    def __init__(self, proxy: Proxy, verdict: Verdict | Literal["lost"], *words: bytes) -> None:
+        self.struck = threading.Event()
+        self._proxy = proxy
+        self._verdict = verdict
+        self._words = words
+        proxy.on_request(self._judge)
+
+    def wait(self) -> None:
+        """Until it has struck."""
+        assert self.struck.wait(PATIENCE), f"no request with {self._words}"
+
+    def _judge(self, data: bytes) -> Verdict:
+        if self.struck.is_set() or VOID in data or not all(word in data for word in self._words):
+            return None
+        self.struck.set()
+        if self._verdict == "lost":
+            self._proxy.hold_replies()
+            return None
+        return self._verdict
+
+    def lose(self) -> None:
+        """End the connections with the replies that are kept back."""
+        self._proxy.cut_once()
+        self._proxy.heal()
+
+
+def voids(store: Store) -> int:
+    """How many attempts were settled by a void."""
+    ref = Log(limit=10_000)
+    return sum(item.value == VOID for item in store.read(ref).ranges[ref])
+
+
+def settle(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+    """Wait until the condition holds."""
+    until(condition, what, timeout)
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+async def _end_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
