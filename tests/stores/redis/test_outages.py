@@ -267,3 +267,38 @@ def test_a_bell_that_nobody_rings_is_found_out(
     revision = write(store, Put("p/a", b""))
     assert watch.take(2) == [Change(revision, "p/a")]
     watch.close()
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_a_failover_is_followed_and_told_to_watches(
+    own: RedisServer, tmp_path: Path, opened: Callable[[str], RedisStore], kind: str
+) -> None:
+    with RedisServer(tmp_path / "replica", replicaof=own) as replica:
+        store = opened(f"redis://{replica.place},{own.place}")
+        watch = store.watch("p/", 0)
+        first = write(store, Put("p/1", b""))
+        assert watch.take(5) == [Change(first, "p/1")]
+        until(lambda: _revision(replica, store) == first, "replication")
+        replica.command("REPLICAOF", "NO", "ONE")
+        own.command("REPLICAOF", "127.0.0.1", replica.port)
+        change = txn(Put("p/2", b""))
+        if kind == "blocking":
+            second = committed(store.commit(change)).revision
+        else:
+
+            async def commits() -> int:
+                await store.read_async()
+                return committed(await store.commit_async(change)).revision
+
+            second = asyncio.run(commits())
+        assert second > first
+        assert _revision(replica, store) == second
+        assert watch.take(5) == [Change(second, "p/2")], "replicas ring too"
+        own.kill()
+        third = write(store, Put("p/3", b""))
+        assert watch.take(5) == [Resync(third)], "something may have been forgotten"
+        watch.close()
+
+
+def _revision(server: RedisServer, store: RedisStore) -> int:
+    return int(str(server.command("HGET", store.keys["meta"], "rev") or 0))

@@ -33,7 +33,13 @@ class Link(Stream):
         super().__init__(wire, loop, connection)
         self._waiting = deque[asyncio.Future[Any]]()
         self._since = 0.0
+        self._retired = False
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is the way to go; not after the server has sent us elsewhere."""
+        return not (self.ended or self._retired)
 
     def call(self, request: bytes) -> asyncio.Future[Any]:
         """The answer to a request, in time."""
@@ -57,11 +63,13 @@ class Link(Stream):
         self._since = self.loop.time()
         future = self._waiting.popleft()
         if isinstance(reply, ReplyError):
-            error = self._wire.meaning(reply)
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(self._wire.meaning(reply))
+            self._retired = self._retired or self._wire.leaves(reply)
         elif not future.done():
             future.set_result(reply)
+        if self._retired and not self._waiting:
+            self.end("it sent us elsewhere")
 
     def finished(self, why: str) -> None:
         """Nobody who waits will get an answer."""
@@ -97,7 +105,7 @@ class Loops:
     def call(self, request: bytes) -> Awaitable[Any]:
         """The answer to a request; over the link of the running loop."""
         link = self._links.there.get(asyncio.get_running_loop())
-        if link is not None and not link.ended:
+        if link is not None and link.usable:
             return link.call(request)
         return self._first_call(request)
 
@@ -138,7 +146,7 @@ class Kind(Generic[S]):
         """That of the running loop; whoever come at the same time share one attempt."""
         loop = asyncio.get_running_loop()
         stream = self.there.get(loop)
-        if stream is not None and not stream.ended:
+        if stream is not None and stream.usable:
             return stream
         task = self._coming.get(loop)
         if task is None or task.done():

@@ -37,6 +37,11 @@ class Stream:
         self._sock.setblocking(False)
         loop.add_reader(self._sock.fileno(), self._readable)
 
+    @property
+    def usable(self) -> bool:
+        """Whether something new can be asked over it."""
+        return not self.ended
+
     def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
         """One reply came."""
         raise NotImplementedError

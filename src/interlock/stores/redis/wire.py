@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hiredis import ProtocolError, ReplyError
 
-from interlock.errors import StoreRefused, StoreUnsuitable
+from interlock.errors import StoreReadOnly, StoreRefused, StoreUnsuitable
 from interlock.stores.address import Address
 from interlock.stores.network import Unanswered, Unsent
 from interlock.stores.redis.connection import Connection, connect, reason
@@ -88,26 +88,46 @@ class Wire:
         self._learned = (now, time.clock_gettime(_CLOCK))
 
     def meaning(self, reply: ReplyError) -> Exception:
-        """The exception that an error reply is."""
+        """The exception that an error reply is; where to ask from now on is remembered."""
         error = meaning(str(reply), self.where)
-        if isinstance(error, Moved):
+        if isinstance(error, Late):
+            self.learn(error.now)
+        elif isinstance(error, Moved):
             host, port = error.place  # without a host it means its own
             self._moved = (host or self._address.hosts[0][0], port)
             self._empty()
-        elif isinstance(error, Late):
-            self.learn(error.now)
+        elif isinstance(error, StoreReadOnly):  # it was the master before
+            self._moved = None
+            self._empty()
+            if len(self._address.hosts) > 1:
+                return Unsent("it is a replica now")
         return error
 
+    def leaves(self, reply: ReplyError) -> bool:
+        """Whether an error reply means that another server is to be asked."""
+        return isinstance(meaning(str(reply), self.where), (Moved, StoreReadOnly))
+
     def dial(self) -> Connection:
-        """A new connection to a server that will do; whoever gets it drops it."""
-        connection = self._reach()
-        self._all.add(connection)
-        try:
-            self._greet(connection)
-        except BaseException:
-            self.drop(connection)
-            raise
-        return connection
+        """A new connection to a server that will do; whoever gets it drops it.
+
+        Of several in the URL the first that is reached and takes writes.  If there is none, and
+        not all of them are replicas, it may be that one takes over this very moment.
+        """
+        moved = self._moved
+        places = (moved,) if moved is not None else self._address.hosts or (None,)
+        trouble: Unsent | None = None
+        replica: StoreReadOnly | None = None
+        for place in places:
+            try:
+                return self._reach(place)
+            except Moved:
+                raise
+            except Unsent as error:
+                trouble = error
+            except StoreReadOnly as error:
+                replica = error
+        self._moved = None  # start over where the URL says
+        raise trouble or replica or AssertionError("a URL names a place")
 
     def drop(self, connection: Connection) -> None:
         """Be done with a connection."""
@@ -173,18 +193,18 @@ class Wire:
         while (line := self.idle_line()) is not None:
             line.close()
 
-    def _reach(self) -> Connection:
-        """A connection to where the slot is, or to the first place of the URL that answers."""
-        address, moved = self._address, self._moved
-        places = (moved,) if moved is not None else address.hosts or (None,)
-        trouble: Exception | None = None
-        for place in places:
-            try:
-                return connect(address, place)
-            except OSError as error:
-                trouble = error
-        self._moved = None  # start over where the URL says
-        raise Unsent(reason(trouble)) from trouble
+    def _reach(self, place: tuple[str, int] | None) -> Connection:
+        try:
+            connection = connect(self._address, place)
+        except OSError as error:
+            raise Unsent(reason(error)) from error
+        self._all.add(connection)
+        try:
+            self._greet(connection)
+        except BaseException:
+            self.drop(connection)
+            raise
+        return connection
 
     def _greet(self, connection: Connection) -> None:
         """Ask what it is; nothing else was sent yet, so all trouble is Unsent."""
