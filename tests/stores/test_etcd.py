@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -8,29 +10,63 @@ from interlock.store import Change, Put, Resync, Store
 from interlock.stores import open_store
 from interlock.testing.conformance import Conformance, Place
 from interlock.testing.conformance.place import PATIENCE, gather, write
-from interlock.testing.servers import EtcdServer
+from interlock.testing.servers import EtcdServer, ServerTrouble
+
+
+class Servers:
+    """One server for all these tests, until a test makes it forget its history."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self.server = EtcdServer(factory.mktemp("etcd")).start()
+        self._numbers = itertools.count(1)
+
+    def place(self) -> EtcdPlace:
+        return EtcdPlace(self, self.server.url(f"test{next(self._numbers)}"))
+
+    def renew(self) -> None:
+        self.server.close()
+        self.server = EtcdServer(self._factory.mktemp("etcd")).start()
 
 
 class EtcdPlace(Place):
-    """A namespace of its own on a server that others use too."""
+    """A namespace of its own."""
 
-    def __init__(self, server: EtcdServer, url: str) -> None:
+    def __init__(self, servers: Servers, url: str) -> None:
         super().__init__(lambda: open_store(url))
-        self._server = server
-        for lease in server.call("/v3/lease/leases").get("leases", ()):
-            # What an earlier test left behind would move the revision when it lapses.
-            server.call("/v3/lease/revoke", {"ID": lease["ID"]})
+        self._servers = servers
+        self._trimmed = False
 
     def trim(self, store: Store, revision: int) -> None:
-        self._server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
+        self._trimmed = True
+        body = {"revision": revision, "physical": True}
+        self._servers.server.call("/v3/kv/compaction", body)
+
+    def end(self) -> None:
+        """Leave nothing that would change the revision of a later test when it lapses."""
+        self.close()
+        if self._trimmed:
+            self._servers.renew()
+            return
+        server = self._servers.server
+        for lease in server.call("/v3/lease/leases").get("leases", ()):
+            with suppress(ServerTrouble):  # lapsed this moment
+                server.call("/v3/lease/revoke", {"ID": lease["ID"]})
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    servers = Servers(tmp_path_factory)
+    yield servers
+    servers.server.close()
 
 
 class TestEtcdStore(Conformance):
     @pytest.fixture
-    def place(self, etcd_server: EtcdServer, etcd_url: str) -> Iterator[Place]:
-        place = EtcdPlace(etcd_server, etcd_url)
+    def place(self, servers: Servers) -> Iterator[Place]:
+        place = servers.place()
         yield place
-        place.close()
+        place.end()
 
     def test_forgotten_history_is_a_resync_never_a_gap(self, place: Place, store: Store) -> None:
         """Like the suite's, but etcd can still tell the very revision that it is compacted to."""

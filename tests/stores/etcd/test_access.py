@@ -67,7 +67,7 @@ def test_a_user_with_a_password_is_let_in_and_stays_in(guarded: EtcdServer) -> N
 
 
 def test_who_is_not_let_in_is_refused_in_one_line_without_the_password(
-    guarded: EtcdServer, etcd_server: EtcdServer
+    guarded: EtcdServer, server: EtcdServer
 ) -> None:
     place = guarded.place
     assert "USER:PASSWORD" in _refused(f"etcd://{place}/auth", StoreRefused)
@@ -78,7 +78,7 @@ def test_who_is_not_let_in_is_refused_in_one_line_without_the_password(
     denied = _refused(f"etcd://eve:{SECRET.replace('/', '%2F')}@{place}/auth", StoreRefused)
     assert "grant read and write" in denied
     assert SECRET not in denied
-    opened(etcd_server.url("x").replace("://", f"://ada:{SECRET.replace('/', '%2F')}@")).close()
+    opened(server.url("x").replace("://", f"://ada:{SECRET.replace('/', '%2F')}@")).close()
 
 
 def test_tls_with_certificates_on_both_sides(secure: EtcdServer) -> None:
@@ -91,7 +91,7 @@ def test_tls_with_certificates_on_both_sides(secure: EtcdServer) -> None:
 
 
 def test_what_is_wrong_with_tls_is_told(
-    secure: EtcdServer, etcd_server: EtcdServer, tmp_path: Path
+    secure: EtcdServer, server: EtcdServer, tmp_path: Path
 ) -> None:
     tls = secure.tls
     assert tls is not None
@@ -101,7 +101,7 @@ def test_what_is_wrong_with_tls_is_told(
     assert "not trusted" in _refused(f"{bare}?ca={other.ca}&{files}", StoreRefused)
     assert "client certificate" in _refused(f"{bare}?ca={tls.ca}", StoreRefused)
     assert "etcds://" in _refused(f"etcd://{secure.place}/x", StoreRefused)
-    plain = _refused(f"etcds://{etcd_server.place}/x?ca={tls.ca}", StoreRefused)
+    plain = _refused(f"etcds://{server.place}/x?ca={tls.ca}", StoreRefused)
     assert "does not speak TLS" in plain
     assert "cannot be read" in _refused(f"{bare}?ca=/no/such/file", StoreRefused)
 
@@ -146,14 +146,14 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
     store.close()
 
 
-def test_a_namespace_of_a_later_version_is_left_alone(etcd_server: EtcdServer) -> None:
+def test_a_namespace_of_a_later_version_is_left_alone(server: EtcdServer) -> None:
     value = coded(wrapped(b"2", "", "", quiet=True))
-    etcd_server.call("/v3/kv/put", {"key": coded("later/meta/format"), "value": value})
-    assert "update Interlock" in _refused(etcd_server.url("later"), StoreNewer)
+    server.call("/v3/kv/put", {"key": coded("later/meta/format"), "value": value})
+    assert "update Interlock" in _refused(server.url("later"), StoreNewer)
 
 
-def test_what_etcd_does_not_take_at_once_is_too_large(etcd_url: str) -> None:
-    store = opened(etcd_url)
+def test_what_etcd_does_not_take_at_once_is_too_large(url: str) -> None:
+    store = opened(url)
     for change in (
         txn(Put("a", bytes(2 << 20))),
         txn(*(Put(f"a/{number}", b"") for number in range(200))),
@@ -166,8 +166,8 @@ def test_what_etcd_does_not_take_at_once_is_too_large(etcd_url: str) -> None:
     store.close()
 
 
-def test_many_keys_are_read_at_one_revision(etcd_url: str) -> None:
-    store = opened(etcd_url)
+def test_many_keys_are_read_at_one_revision(url: str) -> None:
+    store = opened(url)
     keys = [f"a/{number}" for number in range(300)]
     write(store, *(Put(key, b"") for key in keys[:100]))
     snapshot = store.read(*keys)
@@ -176,12 +176,12 @@ def test_many_keys_are_read_at_one_revision(etcd_url: str) -> None:
     store.close()
 
 
-def test_info_and_doctor_tell_what_there_is(etcd_server: EtcdServer, etcd_url: str) -> None:
-    store = opened(etcd_url)
+def test_info_and_doctor_tell_what_there_is(server: EtcdServer, url: str) -> None:
+    store = opened(url)
     write(store, Put("a", b""))
     info = store.info()
     assert info["engine"] == "etcd"
-    assert info["version"] == etcd_server.version
+    assert info["version"] == server.version
     assert info["leader"] == "alone"
     assert info["quota_bytes"] == 2 << 30
     assert info["items"] == 3

@@ -3,11 +3,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
-from tests.stores.etcd.etcds import opened
 
 from interlock.store import Change, Put, Resync, Watch
 from interlock.stores.etcd import EtcdStore
@@ -18,15 +17,8 @@ from interlock.testing.servers import EtcdServer, until
 _QUESTIONS = 'grpc_server_msg_received_total{grpc_method="Watch",'
 
 
-@pytest.fixture
-def store(etcd_url: str) -> Iterator[EtcdStore]:
-    store = opened(etcd_url)
-    yield store
-    store.close()
-
-
 def test_history_forgotten_while_the_stream_was_broken_is_one_resync(
-    store: EtcdStore, etcd_server: EtcdServer
+    store: EtcdStore, server: EtcdServer
 ) -> None:
     watch = store.watch("p/", store.read().revision)
     first = write(store, Put("p/1", b""))
@@ -34,20 +26,20 @@ def test_history_forgotten_while_the_stream_was_broken_is_one_resync(
     _break(store)
     write(store, Put("p/2", b""))
     last = write(store, Put("p/2", b""))
-    etcd_server.call("/v3/kv/compaction", {"revision": last, "physical": True})
+    server.call("/v3/kv/compaction", {"revision": last, "physical": True})
     assert watch.take(PATIENCE) == [Resync(last)]
     later = write(store, Put("p/3", b""))
     assert watch.take(PATIENCE) == [Change(later, "p/3")]
 
 
 def test_compaction_under_a_watch_that_is_up_to_date_is_no_resync(
-    store: EtcdStore, etcd_server: EtcdServer
+    store: EtcdStore, server: EtcdServer
 ) -> None:
     watch = store.watch("p/", store.read().revision)
     for _ in range(5):
         revision = write(store, Put("p/1", b""))
         assert gather(watch, bool) == [Change(revision, "p/1")]
-        etcd_server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
+        server.call("/v3/kv/compaction", {"revision": revision, "physical": True})
 
 
 def test_a_stream_that_breaks_now_and_then_loses_and_doubles_nothing(store: EtcdStore) -> None:
@@ -114,18 +106,18 @@ def test_one_revision_comes_in_one_piece_and_in_order(store: EtcdStore) -> None:
 
 
 def test_all_watches_share_one_stream_and_only_waiting_asks_for_signs_of_life(
-    store: EtcdStore, etcd_server: EtcdServer
+    store: EtcdStore, server: EtcdServer
 ) -> None:
     watches = [store.watch(f"p/{number}", store.read().revision) for number in range(20)]
-    before = _messages(etcd_server)
+    before = _messages(server)
     at_once(*(partial(watch.take, 0.3) for watch in watches))
-    assert _messages(etcd_server) - before == 20
+    assert _messages(server) - before == 20
     assert watches[0].take(1.5 * feed.SILENCE) == []
     time.sleep(0.2)
-    asked = _messages(etcd_server) - before - 20
+    asked = _messages(server) - before - 20
     assert asked == 1
     time.sleep(1.1 * feed.SILENCE)
-    assert _messages(etcd_server) - before - 20 == asked
+    assert _messages(server) - before - 20 == asked
 
 
 def test_a_watch_goes_from_one_event_loop_to_another_and_to_none(store: EtcdStore) -> None:
@@ -141,7 +133,8 @@ def test_a_watch_goes_from_one_event_loop_to_another_and_to_none(store: EtcdStor
 
 def test_a_store_closed_by_another_thread_ends_calls_of_an_event_loop(store: EtcdStore) -> None:
     async def main() -> list[str]:
-        tasks = [asyncio.create_task(_take(store.watch(scope, 0))) for scope in ("p/", "q/")]
+        start = store.read().revision
+        tasks = [asyncio.create_task(_take(store.watch(scope, start))) for scope in ("p/", "q/")]
         await store.read_async("a")
         await asyncio.to_thread(store.close)
         done, _ = await asyncio.wait(tasks, timeout=PATIENCE)
