@@ -13,10 +13,16 @@ How a block is treated follows from its first line:
   ```LANGUAGE name=F   Not run but saved as F, for the commands that follow.
   ```text              A picture, or the output of the block before it.
 
-Two comments, which a reader of the page does not see:
+Three comments, which a reader of the page does not see:
 
   <!-- until: CMD -->  Wait until CMD succeeds: for what a command before has left running.
   <!-- any: A B -->    In the next block the words A and B stand for any word.
+  <!-- needs: TOOL --> The next block is left out where the machine lacks the tool: of the engines,
+                       ``make test`` gets only the servers.
+
+A page starts its own servers, as its reader does.  The ports of Redis and etcd that it names
+(``PORTS``) are replaced by free ones in all that is run and saved; redis-cli and etcdctl, which
+know the usual ports by themselves, are told.
 
 Shown and real output are compared after numbers, ids, times and columns were made alike (see
 ``alike``); ``...`` stands for anything, and for any number of lines if it is a line of its own.
@@ -27,25 +33,34 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Self
+
+from interlock.testing.servers.ports import Port
+from interlock.testing.servers.process import find
 
 ROOT = Path(__file__).parent.parent.parent
 HOME = "/home/ada"
 """The pages say that they are in the folder ``shop`` there; the real one is made to look so."""
 HOST = "laptop"
 PATIENCE = 30.0
-LANGUAGES = ("console", "python", "text", "toml")
+LANGUAGES = ("console", "python", "text", "toml", "conf")
+PORTS = ("6379", "6380", "2379", "2380")
+SERVERS = {"redis-server": "redis-server", "etcd": "etcd-server"}
 
 _FENCE = re.compile(r"^```(?P<language>\w*)(?: name=(?P<name>\S+))?$")
-_COMMENT = re.compile(r"^<!-- (?P<word>until|any): (?P<rest>.*) -->$")
+_COMMENT = re.compile(r"^<!-- (?P<word>until|any|needs): (?P<rest>.*) -->$")
 _EXIT = re.compile(r"\[exit (\d+)\]")
+_PORT = re.compile(rf"(?<![\d.])(?:{'|'.join(PORTS)})(?!\d)")
 
 
 @dataclass
@@ -77,6 +92,7 @@ class Block:
     text: str
     name: str = ""
     any: frozenset[str] = frozenset()
+    needs: str = ""
     below: bool = False
     """Whether nothing but blank lines stands between it and the block before."""
 
@@ -102,12 +118,16 @@ def blocks(page: str) -> list[Block]:
     """The blocks of a page, in their order."""
     found: list[Block] = []
     wild: frozenset[str] = frozenset()
+    needs = ""
     below = False
     lines = iter(enumerate(page.splitlines(), 1))
     for number, line in lines:
         if comment := _COMMENT.match(line):
             if comment["word"] == "until":
-                found.append(Block(number, "until", comment["rest"]))
+                found.append(Block(number, "until", comment["rest"], needs=needs))
+                needs = ""
+            elif comment["word"] == "needs":
+                needs = comment["rest"]
             else:
                 wild = frozenset(comment["rest"].split())
         elif line.startswith("```"):
@@ -120,8 +140,8 @@ def blocks(page: str) -> list[Block]:
                 body.append(inner)
             text = "\n".join(body) + "\n"
             name = fence["name"] or ""
-            found.append(Block(number, fence["language"], text, name, wild, below))
-            wild, below = frozenset(), True
+            found.append(Block(number, fence["language"], text, name, wild, needs, below))
+            wild, needs, below = frozenset(), "", True
         elif line:
             below = False
     return found
@@ -160,15 +180,17 @@ def matches(shown: str, real: str, wild: frozenset[str] = frozenset()) -> bool:
 class Shell:
     """One bash in a folder of its own, as a reader of the page has it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ports: dict[str, int] | None = None) -> None:
+        self._ports = ports or {}
         self._folder = folder / "shop"
         self._folder.mkdir()
         self._out = folder / "out"
-        own = {key: os.environ[key] for key in os.environ if not key.startswith("INTERLOCK")}
+        foreign = ("INTERLOCK", "IF_ETCD", "ETCD")
+        own = {key: os.environ[key] for key in os.environ if not key.startswith(foreign)}
         # Git must not look at whoever runs the test.
         own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
-        own |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        own |= {"PATH": search_path()}
         own |= {"PYTHONWARNINGS": "error"}
         (folder / "gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.com\n")
         self._bash = subprocess.Popen(
@@ -181,10 +203,17 @@ class Shell:
             text=True,
             start_new_session=True,  # so that whatever a page left running can be ended with it
         )
+        # The same if this process dies: bash ends with its input.
+        setting = "trap 'kill -9 0' EXIT\n"
+        if "6379" in self._ports:
+            setting += f'redis-cli() {{ command redis-cli -p {self._ports["6379"]} "$@"; }}\n'
+        if "2379" in self._ports:
+            setting += f"export ETCDCTL_ENDPOINTS=127.0.0.1:{self._ports['2379']}\n"
+        self._pipe(self._bash.stdin).write(setting)
 
     def run(self, command: str) -> tuple[int, str]:
         """The exit status of a command, and what it printed."""
-        words, out = shlex.quote(command), shlex.quote(str(self._out))
+        words, out = shlex.quote(self._real(command)), shlex.quote(str(self._out))
         self._pipe(self._bash.stdin).write(f"eval {words} </dev/null >{out} 2>&1\necho $?\n")
         self._pipe(self._bash.stdin).flush()
         status = self._pipe(self._bash.stdout).readline()
@@ -200,7 +229,11 @@ class Shell:
 
     def save(self, name: str, text: str) -> None:
         """Save a file of the page."""
-        (self._folder / name).write_text(text)
+        (self._folder / name).write_text(self._real(text))
+
+    def has(self, tool: str) -> bool:
+        """Whether the machine has what a block needs."""
+        return not tool or shutil.which(tool, path=search_path()) is not None
 
     def __enter__(self) -> Self:
         return self
@@ -211,10 +244,15 @@ class Shell:
         self._pipe(self._bash.stdout).close()
         self._bash.wait()
 
+    def _real(self, text: str) -> str:
+        return _PORT.sub(lambda found: str(self._ports[found[0]]), text)
+
     def _seen(self, text: str) -> str:
         # What bash itself says of a job that was killed depends on when it notices.
         text = re.sub(r"^bash: line \d+: .*\n", "", text, flags=re.MULTILINE)
         text = text.replace(os.path.realpath(self._folder.parent), HOME)
+        for usual, real in self._ports.items():
+            text = text.replace(str(real), usual)
         return re.sub(rf"\b{re.escape(os.uname().nodename)}(?=:\d|\))", HOST, text)
 
     @staticmethod
@@ -223,11 +261,32 @@ class Shell:
         return pipe
 
 
+@contextmanager
+def ports_for(page: str) -> Iterator[dict[str, int]]:
+    """A free port for each usual one that a page names."""
+    held = {usual: Port() for usual in sorted(set(_PORT.findall(page)))}
+    try:
+        yield {usual: port.number for usual, port in held.items()}
+    finally:
+        for port in held.values():
+            port.close()
+
+
+@cache
+def search_path() -> str:
+    """Where commands of a page are found: this Interlock first, the servers of the tests last."""
+    servers = (os.path.dirname(find(*each)) for each in SERVERS.items())
+    return ":".join((str(Path(sys.executable).parent), os.environ["PATH"], *servers))
+
+
 def carry_out(page: str, folder: Path) -> None:
     """Do all that a page says, and see that it comes out as shown."""
-    with Shell(folder) as shell:
+    with ports_for(page) as ports, Shell(folder, ports) as shell:
         printed: str | None = None
         for block in blocks(page):
+            if not shell.has(block.needs):
+                printed = None
+                continue
             match block.language:
                 case "until":
                     shell.until(block.text)
