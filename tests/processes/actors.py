@@ -87,15 +87,16 @@ def fast_asleep(name: str, *arguments: str) -> None:
     globals()[name](*arguments)
 
 
-def fight(url: str, notes: str, locks: str, terms: str, ends: str) -> None:
-    """Take one of the locks, again and again, until the time is over."""
+def fight(url: str, notes: str, locks: str, terms: str) -> None:
+    """Take one of the locks, again and again, until the moment that we are told."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     names = locks.split(",")
     session, ttl, think = map(float, terms.split(","))
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
     say("ready")
-    while time.monotonic() < float(ends):
+    ends = float(wait())
+    while time.monotonic() < ends:
         try:
             _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
         except Lapsed:
@@ -229,18 +230,17 @@ def stop_inside(path: str) -> None:
     store.close()
 
 
-def die_waiting(url: str, lock: str, ttl: str, step: str, when: str) -> None:
-    """Wait for a lock, and be killed at the given step to the store, before or after it."""
+def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
+    """Wait for a lock, and be killed right after the given step to the store."""
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     left = [int(step)]
 
     def deadly(call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **named: Any) -> Any:
             left[0] -= 1
-            if left[0] == 0 and when == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
+            last = left[0] == 0
             answer = call(*arguments, **named)
-            if left[0] == 0:
+            if last:
                 os.kill(os.getpid(), signal.SIGKILL)
             return answer
 

@@ -6,11 +6,12 @@ Every process here runs on one machine, so their monotonic clocks can be compare
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from tests.processes import judge
+from tests.processes.actors import opened
 from tests.processes.helpers import Cast, terms, until
 
 import interlock
@@ -36,7 +37,7 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
     server: Engine, proxy: Proxy, cast: Cast, name: str
 ) -> None:
     url = server.url("away")
-    ttl = terms(url).at_least(1.0)
+    ttl = terms(url).at_least(2.0)  # who stops a tenth before the end must get the processor then
     begin, end = trouble(name, server, proxy)
     holders = [
         cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way) for way in WAYS
@@ -64,8 +65,8 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
         end()
         heirs = [waiter.hear().split() for waiter in waiters]
     for token, stop, (later, moment) in zip(tokens, stops, heirs, strict=True):
-        assert began < stop < gone + ttl, "not at once, and in time by whatever clock"
-        assert stop < float(moment)
+        assert began < stop < gone + ttl + 0.5, "by its own clock, and not when it is told"
+        assert stop < float(moment), "before anybody else began"
         assert token < int(later)
     for holder in holders:
         assert holder.hear() == "raised Lost"
@@ -102,38 +103,72 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cas
     judge.sound(url, heads=3)
 
 
-def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
-    server: Engine, tmp_path: Path, cast: Cast
-) -> None:
+def restart_again_and_again(server: Engine, tmp_path: Path, cast: Cast, times: int) -> None:
+    """Four processes change whatever they can while their engine is killed and started again."""
     url = server.url("again")
     ttl = terms(url).ttl
     books = [tmp_path / f"notes{n}" for n in range(4)]
     actors = [cast.start("through_trouble", "busy", url, book, ttl) for book in books]
     for actor in actors:
         assert actor.hear() == "ready"
-
-    def grants() -> list[int]:
-        return [book.read_bytes().count(b"got") if book.exists() else 0 for book in books]
-
-    for _ in range(4):
-        before = grants()
-        until(lambda b=before: all(now > then + 5 for now, then in zip(grants(), b, strict=True)))  # type: ignore[misc]
+    for _ in range(times):
+        _work(books)
         server.kill()  # while all of them are at it
         server.restart()
-    before = grants()
-    until(lambda: all(now > then + 5 for now, then in zip(grants(), before, strict=True)))
+    _work(books)
     for actor in actors:
         actor.kill()
     found = judge.notes(str(tmp_path / "notes*"))
-    assert judge.tokens_grow(found) > 4 * 5 * 5
+    assert judge.tokens_grow(found) > len(books) * 5 * times
     judge.one_holder(found)
     judge.nothing_lost(url, found)
-    judge.sound(url, heads=20)
+    judge.sound(url, heads=1 + 2 * times)
+
+
+def _work(books: Sequence[Path]) -> None:
+    """Wait until each of them got a few locks more."""
+
+    def grants() -> list[int]:
+        return [book.read_bytes().count(b"got") for book in books]
+
+    until(lambda: all(book.exists() for book in books))
+    before = grants()
+    until(lambda: all(now > then + 5 for now, then in zip(grants(), before, strict=True)))
+
+
+def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
+    server: Engine, tmp_path: Path, cast: Cast
+) -> None:
+    restart_again_and_again(server, tmp_path, cast, times=3)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+def test_fifty_kills_of_the_engine_lose_nothing_acknowledged(
+    server: Engine, tmp_path: Path, cast: Cast
+) -> None:
+    restart_again_and_again(server, tmp_path, cast, times=50)
+
+
+@pytest.mark.xfail(reason="once the session lapsed nobody asks whether the engine is back")
+def test_the_trouble_ends_even_if_the_session_lapsed_meanwhile(server: Engine) -> None:
+    url = server.url("lapsed")
+    ttl = terms(url).ttl
+    with interlock.connect(agent="ada", store=opened(url, patience=1), ttl=ttl) as fleet:
+        lease = fleet.calls.desk.session_lease
+        assert lease is not None
+        server.kill()
+        until(lambda: fleet.trouble)
+        until(lambda: not lease.alive())
+        beat = fleet.calls.desk.keeper
+        until(lambda: beat.wait() > ttl)  # it gave up what is lost
+        server.restart()
+        until(lambda: not fleet.trouble, within=5)
 
 
 def test_the_trouble_is_told_while_it_lasts_and_no_longer(server: Engine, proxy: Proxy) -> None:
     url = proxy.through(server.url("trouble"))
-    with interlock.connect(url, agent="ada", ttl=3) as fleet:
+    with interlock.connect(url, agent="ada", ttl=2) as fleet:
         assert fleet.trouble == ""
         for begin, end in (
             (server.kill, server.restart),

@@ -25,13 +25,14 @@ def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> Non
         for actor in crowd:
             time.sleep(dice.random() * 0.04)  # the random moment
             actor.kill()
-        with interlock.connect(url, agent="after") as fleet:
-            outcome = fleet.locks.acquire("n0", wait=20)
-            assert isinstance(outcome, interlock.Acquired | interlock.Reclaimed)
-            fleet.locks.release("n0", token=outcome.token)
         found = judge.sound(url)
         assert found > entries
         entries = found
+    with interlock.connect(url, agent="after") as fleet:
+        for lock in fleet.locks.list():
+            outcome = fleet.locks.acquire(lock.lock, wait=20)
+            assert isinstance(outcome, interlock.Acquired | interlock.Reclaimed)
+            fleet.locks.release(lock.lock, token=outcome.token)
     books = judge.notes(str(tmp_path / "notes*"))
     assert len(books) == 5 * rounds
     judge.one_holder(books)
@@ -45,6 +46,6 @@ def test_kills_at_random_moments_lose_nothing(url: str, tmp_path: Path, cast: Ca
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_two_hundred_kills_lose_nothing(url: str, tmp_path: Path, cast: Cast, seed: int) -> None:
     kill(cast, url, tmp_path, rounds=40, seed=seed)

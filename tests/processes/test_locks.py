@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,10 @@ from interlock.store import Range
 def test_eight_processes_share_one_lock_fairly_and_never_overlap(
     url: str, tmp_path: Path, cast: Cast
 ) -> None:
-    interlock.connect(url).close()
-    ends = time.monotonic() + 4
     fighters = [
-        cast.start("fight", url, tmp_path / f"notes{n}", "merge", "5,5,0", ends) for n in range(8)
+        cast.start("fight", url, tmp_path / f"notes{n}", "merge", "5,5,0") for n in range(8)
     ]
-    for fighter in fighters:
-        assert fighter.hear() == "ready"
+    begin(fighters, 3)
     for fighter in fighters:
         assert fighter.rest() == ["over"]
     books = judge.notes(str(tmp_path / "notes*"))
@@ -35,6 +33,16 @@ def test_eight_processes_share_one_lock_fairly_and_never_overlap(
     judge.sound(url)
 
 
+def begin(fighters: Sequence[Actor], seconds: float) -> float:
+    """Let them fight for so long; returns the moment at which they end."""
+    for fighter in fighters:
+        assert fighter.hear() == "ready"
+    ends = time.monotonic() + seconds
+    for fighter in fighters:
+        fighter.tell(str(ends))
+    return ends
+
+
 def chaos(
     cast: Cast, url: str, tmp_path: Path, *, seconds: float, fighters: int, seed: int
 ) -> dict[str, list[judge.Note]]:
@@ -42,7 +50,6 @@ def chaos(
     dice = random.Random(seed)
     ttl = terms(url).ttl
     its_terms = f"{2 * ttl},{ttl},0.02"
-    ends = time.monotonic() + seconds
     number = 0
 
     def start() -> Actor:
@@ -50,11 +57,10 @@ def chaos(
         number += 1
         file = tmp_path / f"notes{number}"
         # Who was stopped cannot know who of the two was silent, and may say that the engine was.
-        return cast.start("through_trouble", "fight", url, file, "merge,deploy", its_terms, ends)
+        return cast.start("through_trouble", "fight", url, file, "merge,deploy", its_terms)
 
     alive = [start() for _ in range(fighters)]
-    for actor in alive:
-        assert actor.hear() == "ready"
+    ends = begin(alive, seconds)
     while time.monotonic() < ends - 1:
         victim = dice.randrange(fighters)
         if dice.random() < 0.6:
@@ -65,7 +71,7 @@ def chaos(
         else:
             alive[victim].kill()
             alive[victim] = start()
-            assert alive[victim].hear() == "ready"
+            begin([alive[victim]], ends - time.monotonic())
         time.sleep(dice.random() * 0.6)  # likewise: a random moment
     for actor in alive:
         assert actor.rest() == ["over"]
@@ -73,7 +79,7 @@ def chaos(
 
 
 def test_random_kills_and_stops_break_no_promise(url: str, tmp_path: Path, cast: Cast) -> None:
-    seconds = 5 + 2 * terms(url).ttl
+    seconds = 3 + 3 * terms(url).ttl
     books = chaos(cast, url, tmp_path, seconds=seconds, fighters=5, seed=3)
     shares = judge.one_holder(books)
     assert len(shares) >= 5
@@ -85,7 +91,7 @@ def test_random_kills_and_stops_break_no_promise(url: str, tmp_path: Path, cast:
 
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_long_chaos_breaks_no_promise(url: str, tmp_path: Path, cast: Cast, seed: int) -> None:
     books = chaos(cast, url, tmp_path, seconds=60, fighters=8, seed=seed)
     shares = judge.one_holder(books)
@@ -195,18 +201,17 @@ def test_clocks_that_are_thirty_seconds_apart_neither_lose_nor_steal_a_lock(
     slow = cast.start("askew", -30, "acquire", url, "deploy", ttl, 3 * ttl)
     assert slow.hear() == "ready"
     token = int(slow.hear().split()[0])
-    began = time.monotonic()
     fast = cast.start("askew", 30, "acquire", url, "deploy", ttl, 3 * ttl)
     assert fast.hear() == "ready"
     fighters = [
         cast.start(
-            "askew", clock, "fight", url, tmp_path / f"notes{clock}", "merge", f"5,{ttl},0.01", ends
+            "askew", clock, "fight", url, tmp_path / f"notes{clock}", "merge", f"5,{ttl},0.01"
         )
-        for ends in [began + 2 * ttl]  # in the meantime every ttl has to be renewed
         for clock in (-30, 0, 30)
     ]
+    begin(fighters, 1.5 * ttl)  # in the meantime every ttl has to be renewed
     for fighter in fighters:
-        assert fighter.rest() == ["ready", "over"]
+        assert fighter.rest() == ["over"]
     with interlock.connect(url) as fleet:
         shown = fleet.locks.show("deploy")
     assert (shown.state, shown.token, len(shown.waiters)) == ("held", token, 1)
