@@ -136,7 +136,8 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
         def call(self, request: Any) -> Any:
             if isinstance(request, tuple) and "Status" in request[0]:
                 return rpc.StatusResponse(version=version)
-            return rpc.TxnResponse(succeeded=True)
+            value = wrapped(b"1", "", "", quiet=True)
+            return rpc.RangeResponse(kvs=[rpc.KeyValue(value=value)])
 
     if fits:
         drive(store._open(), Old())

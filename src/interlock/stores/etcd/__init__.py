@@ -7,6 +7,7 @@ watch.py      one stream for all watches, and the thread that reads it
 shape.py      keys and values as they stand in etcd
 room.py       nothing new in a database that is nearly full
 wire.py       channels: blocking and async, one endpoint at a time
+silence.py    gRPC, kept from printing
 trouble.py    what gRPC's errors mean
 probe.py      why an endpoint cannot be used
 examine.py    what ``doctor`` looks at

@@ -18,7 +18,7 @@ from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.probe import Look, quota
 from interlock.stores.etcd.trouble import full
-from interlock.stores.etcd.wire import ALARM, STATUS
+from interlock.stores.etcd.wire import STATUS
 
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
@@ -58,11 +58,15 @@ class Room:
             self._quota = (yield from self._store.asked(Look(quota, number))) or _DEFAULT
         return self._quota
 
+    def saw(self, status: rpc.StatusResponse) -> None:
+        """Somebody asked for the status: if all is well, that will do for a while."""
+        if status.db_size <= _SMALL and not status.errors:
+            self._looked = time.monotonic()
+
     def _look(self, number: int) -> Op[None]:
         status = yield from self._store.asked((STATUS, rpc.StatusRequest()))
-        alarms = yield from self._store.asked((ALARM, rpc.AlarmRequest()))
         where, self._full = self._store.where, None
-        if any(each.alarm == rpc.AlarmMember.NOSPACE for each in alarms.alarms):
+        if any("NOSPACE" in error for error in status.errors):
             self._full = full(where, "it has raised a NOSPACE alarm")
         elif status.db_size > _SMALL:
             most = yield from self.quota(number)

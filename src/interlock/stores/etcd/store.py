@@ -85,8 +85,9 @@ class EtcdStore(NetworkStore):
             raise StoreUnsuitable(
                 f"{self.where} is etcd {status.version}, which is too old; run 3.4 or newer"
             )
-        yield Ask(LogIn())
+        yield from self.asked(LogIn())
         yield from self._agree_on_format()
+        self.room.saw(status)
 
     def _first_answer(self) -> Op[rpc.StatusResponse]:
         """Ask each endpoint once; if none answers, find out whether one ever could."""
@@ -107,22 +108,19 @@ class EtcdStore(NetworkStore):
         return status
 
     def _agree_on_format(self) -> Op[None]:
-        key = self.shape.key(_FORMAT_KEY)
-        value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
-        absent = rpc.Compare(key=key, target=rpc.Compare.CREATE, create_revision=0)
-        request = rpc.TxnRequest(
-            compare=[absent],
-            success=[rpc.RequestOp(put=rpc.PutRequest(key=key, value=value))],
-            failure=[rpc.RequestOp(range=rpc.RangeRequest(key=key))],
-        )
-        answer = yield from self.asked((TXN, request))
-        if not answer.succeeded:
-            found = int(self.shape.item(answer.responses[0].range.kvs[0]).value)
-            if found > FORMAT:
-                raise StoreNewer(
-                    f"{self.where} has format {found}, this Interlock knows {FORMAT};"
-                    " update Interlock"
-                )
+        one = self.shape.one(_FORMAT_KEY)
+        answer = yield from self.asked((RANGE, one))
+        if not answer.kvs:
+            value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
+            absent = rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
+            put = rpc.RequestOp(put=rpc.PutRequest(key=one.key, value=value))
+            yield from self.asked((TXN, rpc.TxnRequest(compare=[absent], success=[put])))
+            answer = yield from self.asked((RANGE, one))  # somebody else may have been first
+        found = int(self.shape.item(answer.kvs[0]).value)
+        if found > FORMAT:
+            raise StoreNewer(
+                f"{self.where} has format {found}, this Interlock knows {FORMAT}; update Interlock"
+            )
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:
         while True:

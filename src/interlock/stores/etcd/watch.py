@@ -24,12 +24,11 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-import grpc
-
 from interlock.errors import StoreRefused
 from interlock.store import Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.shape import NUL, Shape, is_quiet
+from interlock.stores.etcd.silence import grpc
 from interlock.stores.etcd.trouble import SILENT, Stale, told
 from interlock.stores.etcd.wire import EtcdWire, Link, LogIn
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
@@ -62,7 +61,7 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._requests: SimpleQueue[Any] | None = None
         self._call: Any = None
-        self._heard = self._asked = 0.0
+        self._heard = self._asked = self._left = time.monotonic()
         self._lost: tuple[float, Exception] | None = None
         self._fatal: Exception | None = None
         self._denied = False
@@ -73,15 +72,15 @@ class Feed:
         """Somebody begins to wait for this watch."""
         self._store.check()
         with self.lock:
-            if not self._waiting:  # silence counts from here, and so does an outage
-                self._heard = max(self._heard, time.monotonic())
-                self._lost = self._fatal = None
+            if not self._waiting:
+                self._pass_over(time.monotonic() - self._left)
             self._waiting.add(watch)
 
     def leave(self, watch: EtcdWatch) -> None:
         """Nobody waits for it any more."""
         with self.lock:
             self._waiting.discard(watch)
+            self._left = time.monotonic()
 
     def tend(self, watch: EtcdWatch) -> float:
         """See to it that the watch is served; called under the lock, by whoever waits for it.
@@ -122,6 +121,15 @@ class Feed:
             self._wake_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(1.0)
+
+    def _pass_over(self, idle: float) -> None:
+        """Time in which nobody waited is no silence, and no outage."""
+        now = time.monotonic()
+        self._heard = min(self._heard + idle, now)
+        self._asked = min(self._asked + idle, now)
+        if self._lost is not None:
+            self._lost = (min(self._lost[0] + idle, now), self._lost[1])
+        self._fatal = None
 
     def _serve(self, watch: EtcdWatch, requests: SimpleQueue[Any]) -> None:
         watch.number = next(self._numbers)

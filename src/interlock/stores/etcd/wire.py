@@ -22,13 +22,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-import grpc
-import grpc.aio
-
 from interlock.errors import StoreRefused
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.probe import Look
+from interlock.stores.etcd.silence import grpc
 from interlock.stores.etcd.trouble import NoLogin, Stale, told
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
