@@ -75,6 +75,7 @@ class Feed:
             if not self._waiting:
                 self._pass_over(time.monotonic() - self._left)
             self._waiting.add(watch)
+            watch.given_up = None
 
     def leave(self, watch: EtcdWatch) -> None:
         """Nobody waits for it any more."""
@@ -94,7 +95,9 @@ class Feed:
         if self._lost is not None:
             left = self._lost[0] + self._store.patience - time.monotonic()
             if left <= 0:
-                raise self._store.gone(self._lost[1])
+                self._give_up(*self._lost)
+        if watch.given_up is not None:
+            raise self._store.gone(watch.given_up)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="interlock-etcd", daemon=True)
             self._thread.start()
@@ -121,6 +124,13 @@ class Feed:
             self._wake_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(1.0)
+
+    def _give_up(self, _since: float, error: Exception) -> None:
+        """All who wait by now waited long enough; whoever comes next is patient anew."""
+        for watch in self._waiting:
+            watch.given_up = error
+        self._lost = (time.monotonic(), error)
+        self._wake_all()
 
     def _pass_over(self, idle: float) -> None:
         """Time in which nobody waited is no silence, and no outage."""
@@ -267,6 +277,8 @@ class EtcdWatch:
         self.after = after
         self.number = 0
         """Under which the stream serves it; 0 if it does not."""
+        self.given_up: Exception | None = None
+        """Why nobody waits for it any longer."""
         self.begun = 0
         """The revision of etcd when it began to serve it."""
         self.arrived: list[Change | Resync] = []
