@@ -163,6 +163,10 @@ class Scene:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.server.running:
+            self.server.restart()
+        elif self.server.frozen:
+            self.server.thaw()
         for proxy in self._proxies:
             proxy.on_request(None)
             proxy.heal()

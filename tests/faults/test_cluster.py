@@ -1,0 +1,85 @@
+"""Three etcds: what becomes of clients when one of them dies or stands still under load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from tests.faults.scene import WAYS, Etcd, Scene, settle
+from tests.faults.work import Notes, told_once, works
+from tests.processes import judge
+
+from interlock.core.lock import Granted
+from interlock.testing.servers import EtcdCluster
+
+BOUND = 20.0
+"""Seconds within which everybody works again: an election, and some silence before it."""
+
+
+def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path) as cluster, Scene(Etcd(cluster.members[0])) as scene:
+        scene.url = cluster.url("faults")
+        bob = scene.client("bob", ttl=60)
+        token = bob.acquire("taken").token
+        waiters = [scene.client(f"idle-{way}", None, way, ttl=60) for way in WAYS]
+        waits = [scene.begin(each.acquire, "taken", wait=90) for each in waiters]
+        settle(lambda: len(bob.show("taken").waiters) == 2, "waiters")
+        workers = [scene.client(f"{way}-{n}", None, way, ttl=60) for way in WAYS for n in range(2)]
+        notes = [Notes() for _ in workers]
+        over = threading.Event()
+        work = [
+            scene.begin(works, each, ("a", "b"), own, over)
+            for each, own in zip(workers, notes, strict=True)
+        ]
+
+        def go_on() -> float:
+            """Everybody works, by now or within the bound."""
+            began = time.monotonic()
+            known = [len(each) for each in notes]
+            settle(
+                lambda: all(
+                    len(each) > before + 2 or done.done()
+                    for each, before, done in zip(notes, known, work, strict=True)
+                ),
+                "work",
+                BOUND,
+            )
+            return time.monotonic() - began
+
+        go_on()
+        leader = cluster.leader()
+        leader.kill()
+        go_on()
+        leader.start()
+        for member in (cluster.followers()[0], cluster.leader()):
+            member.freeze()
+            go_on()
+            member.thaw()
+        assert not any(wait.done() for wait in waits)
+        bob.release("taken")
+        for number in range(2):
+            settle(lambda n=number: sum(w.done() for w in waits) > n, "a waiter", BOUND)  # type: ignore[misc]
+            done = [each for each in waits if each.done()]
+            grant = max((each.result() for each in done), key=lambda each: each.token)
+            assert isinstance(grant, Granted)
+            assert grant.token is not None
+            assert grant.token > token
+            token = grant.token
+            waiters[waits.index(next(w for w in done if w.result() is grant))].release("taken")
+        over.set()
+        for each in work:
+            each.result(60)
+        told_once(scene.url, _all(notes))
+        judge.sound(scene.url, heads=2)
+
+
+def _all(notes: list[Notes]) -> Notes:
+    whole = Notes()
+    for each in notes:
+        for lock, tokens in each.tokens.items():
+            for token in tokens:
+                whole.got(lock, token)
+        whole.released += each.released
+    whole.released += 3  # of the lock that was waited for
+    return whole

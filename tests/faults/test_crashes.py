@@ -1,0 +1,91 @@
+"""The server is killed in the middle of a stream of commits, and started again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.scene import WAYS, Redis, Scene, settle
+from tests.faults.work import Notes, told_once, works
+from tests.processes import judge
+
+from interlock.core.lock import Acquired
+from interlock.errors import Lapsed, Lost
+from interlock.testing.servers import RedisServer
+
+
+def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: Scene) -> None:
+    notes, over = Notes(), threading.Event()
+    clients = [rough.client(f"{way}-{n}", None, way) for way in WAYS for n in range(2)]
+    work = [rough.begin(works, each, ("a", "b"), notes, over) for each in clients]
+    for _ in range(3):
+        enough = len(notes) + 40
+        settle(lambda enough=enough: len(notes) >= enough, "some commits")  # type: ignore[misc]
+        rough.restart()
+    enough = len(notes) + 40
+    settle(lambda: len(notes) >= enough, "everybody goes on")
+    over.set()
+    for each in work:
+        each.result(60)
+    told_once(rough.url, notes)
+    judge.sound(rough.url)
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path) -> Iterator[Scene]:
+    """A Redis that keeps nothing."""
+    with RedisServer(tmp_path, appendonly=False) as server, Scene(Redis(server)) as scene:
+        yield scene
+
+
+def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scene) -> None:
+    """Everything may be gone; but no token is given twice, and work goes on."""
+    ada, amy = (forgetful.client("ada", None, way, ttl=3) for way in WAYS)
+    waiters = [forgetful.client(f"bob-{way}", None, way, ttl=30) for way in WAYS]
+    blocks = [ada.fleet.lock("one"), amy.fleet.lock("two")]
+    one = blocks[0].__enter__()
+    held: list[Any] = []
+
+    async def holds() -> None:
+        import asyncio
+
+        async with blocks[1] as two:
+            held.append(two)
+            await asyncio.sleep(60)
+
+    async_block = forgetful.begin(amy.do, lambda _: holds())
+    settle(lambda: held, "the async block")
+    two = held[0]
+    waits = [forgetful.begin(each.acquire, "one", wait=50) for each in waiters]
+    settle(lambda: len(ada.show("one").waiters) == 2, "waiters")
+    last = ada.read().revision
+    forgetful.restart()
+    assert ada.show("one").state == "free"
+    with pytest.raises(Lost):
+        one.check()
+    with pytest.raises(Lost):
+        amy.do(lambda _: two.check())
+    settle(lambda: one.lost, "the holder knows by itself", 3)
+    with pytest.raises(Lost):
+        blocks[0].__exit__(None, None, None)
+    with pytest.raises(Lost):
+        async_block.result(10)
+    for wait in waits:
+        with pytest.raises(Lapsed):
+            wait.result(20)
+    with pytest.raises(Lapsed):
+        ada.acquire("one")
+    tokens = [one.token, last]
+    for way in WAYS:
+        fresh = forgetful.client("cleo", None, way)
+        for lock in ("one", "two"):
+            got = fresh.acquire(lock)
+            assert isinstance(got, Acquired)
+            tokens.append(got.token or 0)
+            fresh.release(lock)
+    assert all(before < after for before, after in pairwise(tokens))
+    assert two.token < tokens[2]

@@ -1,0 +1,136 @@
+"""A request that arrives when its sender has long settled what became of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
+from tests.processes import judge
+
+from interlock.core.lock import Acquired, Busy, Released
+from interlock.store import Log, Range, Ref, Store
+from interlock.testing.proxy import Proxy
+
+
+def _picture(store: Store) -> tuple[object, ...]:
+    """All that there is, but for how long it still lives."""
+    refs: list[Ref] = [Log(limit=10_000), Range("locks/"), Range("sessions/"), Range("live/")]
+    found = store.read(*refs).ranges.values()
+    return tuple((item.key, item.value, item.revision) for items in found for item in items)
+
+
+def _release_late(scene: Scene, proxy: Proxy, *, after: int) -> None:
+    """Let go what was kept back, and wait until the server has seen to it."""
+    proxy.release_requests()
+    settle(lambda: scene.engine.handled() > after, "the late request")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_acquire_that_arrives_late_is_refused(scene: Scene, way: Way) -> None:
+    """Ada settles, acquires again and releases; then her first request finds the lock free."""
+    store, proxy = scene.store(), scene.proxy()
+    scene.client("bob").acquire("other")
+    ada = scene.client("ada", proxy, way)
+    strike = Strike(proxy, "hold", b'"verb":"lock.acquire"')
+    got = scene.begin(ada.acquire, "merge")
+    strike.wait()
+    proxy.cut_once()
+    assert isinstance(got.result(), Acquired)
+    assert isinstance(ada.release("merge"), Released)
+    before = _picture(store)
+    _release_late(scene, proxy, after=scene.engine.handled())
+    assert _picture(store) == before
+    assert store.read("locks/merge")["locks/merge"] is None
+    assert voids(store) == 1
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
+    scene: Scene, way: Way
+) -> None:
+    store, proxy = scene.store(), scene.proxy()
+    bob = scene.client("bob")
+    ada = scene.client("ada", proxy, way)
+    ada.acquire("merge")
+    strike = Strike(proxy, "hold", b'"verb":"lock.release"')
+    gave = scene.begin(ada.release, "merge")
+    strike.wait()
+    proxy.cut_once()
+    assert isinstance(gave.result(), Released)
+    token = bob.acquire("merge").token
+    before = _picture(store)
+    _release_late(scene, proxy, after=scene.engine.handled())
+    assert _picture(store) == before
+    assert bob.show("merge").token == token
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_place_in_the_queue_that_is_asked_for_late_is_refused(scene: Scene, way: Way) -> None:
+    store, proxy = scene.store(), scene.proxy()
+    bob = scene.client("bob")
+    ada = scene.client("ada", proxy, way)
+    bob.acquire("merge")
+    strike = Strike(proxy, "hold", b'"verb":"lock.wait"')
+    got = scene.begin(ada.acquire, "merge", wait=0.3)
+    strike.wait()
+    proxy.cut_once()
+    assert isinstance(got.result(), Busy)
+    before = _picture(store)
+    _release_late(scene, proxy, after=scene.engine.handled())
+    assert _picture(store) == before
+    assert bob.show("merge").waiters == ()
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_renewal_that_arrives_late_revives_nobody(scene: Scene, way: Way) -> None:
+    store, proxy = scene.store(), scene.proxy()
+    scene.client("bob")
+    ada = scene.client("ada", proxy, way)
+    live = f"live/{ada.fleet.session}"
+    ada.beat()
+    strike = Strike(proxy, "hold", live.encode())
+    beat = scene.begin(ada.beat)
+    strike.wait()
+    proxy.cut_once()
+    beat.result()
+    ada.leave()
+    before = _picture(store)
+    _release_late(scene, proxy, after=scene.engine.handled())
+    assert _picture(store) == before
+    assert store.read(live)[live] is None
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_late_request_that_comes_before_its_void_has_happened_once(
+    scene: Scene, way: Way
+) -> None:
+    store, first, second = scene.store(), scene.proxy(), scene.proxy()
+    bob = scene.client("bob")
+    bob.acquire("other")
+    ada = scene.client("ada", first, way)
+    strike = Strike(first, "hold", b'"verb":"lock.acquire"')
+    got = scene.begin(ada.acquire, "merge")
+    strike.wait()
+    second.hold_requests()
+    first.target = ("127.0.0.1", second.port)  # from here on: the void will be kept back there
+    first.cut_once()
+    settle(lambda: second.counts.held_requests, "the way of the void")
+    assert not got.done()
+    first.release_requests()
+    settle(lambda: bob.show("merge").holder == "ada", "the late request")
+    assert not got.done()
+    second.release_requests()
+    grant = got.result()
+    assert isinstance(grant, Acquired)
+    assert grant.token == bob.show("merge").token
+    assert voids(store) == 0
+    _one_grant(bob)
+    judge.sound(scene.url)
+
+
+def _one_grant(bob: Client) -> None:
+    entries = bob.do(lambda fleet: fleet.record.log(limit=1000))
+    assert [each.agent for each in entries if each.thing == "lock/merge"] == ["ada"]

@@ -1,0 +1,56 @@
+"""Clients that take locks and give them back, and what they were told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from tests.faults.scene import Client
+from tests.processes import judge
+
+from interlock.core.lock import Granted, Released
+
+
+class Notes:
+    """What clients were told."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.released = 0
+        self._guard = threading.Lock()
+
+    def got(self, lock: str, token: int) -> None:
+        with self._guard:
+            self.tokens.setdefault(lock, []).append(token)
+
+    def gave(self) -> None:
+        with self._guard:
+            self.released += 1
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tokens.values()))
+
+
+def works(client: Client, locks: tuple[str, ...], notes: Notes, over: threading.Event) -> None:
+    while not over.is_set():
+        for lock in locks:
+            got = client.acquire(lock, wait=40)
+            assert isinstance(got, Granted), got
+            notes.got(lock, got.token or 0)
+            gave = client.release(lock, token=got.token)
+            assert isinstance(gave, Released), gave
+            notes.gave()
+
+
+def told_once(url: str, notes: Notes) -> None:
+    """Each grant and each release of the record was told to somebody, once, and nothing else."""
+    granted: dict[str, list[int]] = {lock: [] for lock in notes.tokens}
+    verbs: Counter[tuple[str, str]] = Counter()
+    for revision, entry in judge.read_log(url).items():
+        verbs[entry.verb, entry.outcome] += 1
+        lock = entry.thing.removeprefix("lock/")
+        if lock in granted and any(event.name == "lock:acquired" for event in entry.events):
+            granted[lock].append(revision)
+    for lock, tokens in granted.items():
+        assert sorted(notes.tokens[lock]) == tokens
+    assert verbs["lock.release", "released"] == notes.released
