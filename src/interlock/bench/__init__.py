@@ -7,7 +7,7 @@ nothing of Interlock in between.  The ratio is what counts.
 table.py              numbers, and the table that shows them
 engine.py             what an engine gives to be measured: fresh stores, a floor
 sqlite.py redis.py etcd.py    the engines
-locks.py              locks in one process
+locks.py peers.py     locks in one process, and what others make of the same engine
 pairs.py handoff.py   from one process to another, and between many
 commands.py idle.py   what a command costs, and clients that do nothing
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TypeAlias, TypeVar
 
-from interlock.bench import commands, handoff, idle, locks, pairs
+from interlock.bench import commands, handoff, idle, locks, pairs, peers
 from interlock.bench.engine import Engine, NetworkEngine
 from interlock.bench.engines import local, network
 from interlock.bench.table import Row, as_json, as_text
@@ -41,7 +41,7 @@ NETWORK: Rows[NetworkEngine] = {
     "acquire": locks.one_at_a_time,
     "acquire-async": locks.one_at_a_time_async,
     "read-first": locks.read_first,
-    "in-flight": locks.in_flight,
+    "in-flight": peers.in_flight,
     "handoff": pairs.handoffs,
     "publish": pairs.publish,
     "idle": idle.measure,

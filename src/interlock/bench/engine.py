@@ -85,6 +85,7 @@ class Engine(Protocol):
 class NetworkEngine(Engine, Protocol):
     """An engine across a network."""
 
+    address: Address
     idle: ClassVar[frozenset[str]]
     """The kinds of requests that a client may send while it has nothing to do."""
 

@@ -147,7 +147,7 @@ class AsyncRedisFloor:
 
     def commit(self, name: str) -> asyncio.Future[Any]:
         """An acquisition of this lock."""
-        request = pack((*self._start, *_arguments(name)))
+        request = pack(self.command(name))
         future = self._loop.create_future()
         if not self._waiting:
             self._sock.send(request)
@@ -157,6 +157,10 @@ class AsyncRedisFloor:
             self._out.append(request)
         self._waiting.append(future)
         return future
+
+    def command(self, name: str) -> tuple[str | bytes | int, ...]:
+        """The words of that request."""
+        return (*self._start, *_arguments(name))
 
     async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
         """As many at once as a round has names."""
