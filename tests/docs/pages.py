@@ -17,8 +17,8 @@ Three comments, which a reader of the page does not see:
 
   <!-- until: CMD -->  Wait until CMD succeeds: for what a command before has left running.
   <!-- any: A B -->    In the next block the words A and B stand for any word.
-  <!-- needs: TOOL --> The next block is left out where the machine lacks the tool: of the engines,
-                       ``make test`` gets only the servers.
+  <!-- needs: TOOL --> What comes next, up to the end of a block, is left out where the machine
+                       lacks the tool: of the engines, ``make test`` gets only the servers.
 
 A page starts its own servers, as its reader does.  The ports of Redis and etcd that it names
 (``PORTS``) are replaced by free ones in all that is run and saved; redis-cli and etcdctl, which
@@ -125,7 +125,6 @@ def blocks(page: str) -> list[Block]:
         if comment := _COMMENT.match(line):
             if comment["word"] == "until":
                 found.append(Block(number, "until", comment["rest"], needs=needs))
-                needs = ""
             elif comment["word"] == "needs":
                 needs = comment["rest"]
             else:
