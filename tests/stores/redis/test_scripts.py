@@ -228,3 +228,13 @@ def test_a_watch_of_everything_that_misses_a_bell_looks_into_the_log(store: Redi
     found = gather(watch, lambda found: len(found) == 4)
     assert [change.revision for change in found] == [revision] * 2 + [second] * 2
     watch.close()
+
+
+def test_a_namespace_that_was_emptied_is_a_resync(store: RedisStore) -> None:
+    watch = store.watch("p/", write(store, Put("p/a", b"")))
+    assert watch.take(0.01) == []
+    ask(store, "DEL", *store.keys.values())
+    write(store, Put("q/a", b""))
+    watch._leave(well=False)
+    assert watch.take(5) == [Resync(store.read().revision)]
+    watch.close()

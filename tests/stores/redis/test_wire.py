@@ -142,6 +142,17 @@ def test_what_never_left_is_told_apart_from_what_was_not_answered() -> None:
             connection.exchange(pack(("PING",)))
 
 
+def test_what_left_in_part_counts_as_sent() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(ours)
+        timer = threading.Timer(0.1, theirs.close)
+        timer.start()
+        with pytest.raises(Unanswered):
+            connection.exchange(bytes(10_000_000))
+        timer.join()
+
+
 def test_close_ends_calls_of_all_threads_and_loops(redis_url: str) -> None:
     store = open_store(redis_url)
     ended: list[str] = []
