@@ -265,21 +265,28 @@ def busy(url: str, notes: str, ttl: str) -> None:
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=5)
     say("ready")
     dice = random.Random(os.getpid())
-    for number in range(1_000_000):
-        name = f"n{dice.randrange(20)}"
-        asked = time.monotonic()
+    lapsed = False
+    while True:
         try:
-            outcome = fleet.locks.acquire(name, ttl=float(ttl), metadata={"n": number})
-            if isinstance(outcome, interlock.Acquired | interlock.Reclaimed):
-                told = time.monotonic()
-                book.write("got", name, outcome.token, fleet.session, asked, told)
-                if dice.random() < 0.7:
-                    given = fleet.locks.release(name, token=outcome.token)
-                    book.write("gave", name, outcome.token, type(given).__name__, fleet.session)
-        except Lapsed:
-            fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=5)
+            if lapsed:
+                fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=5)
+            lapsed = False
+            _change_once(fleet, book, dice, float(ttl))
         except InterlockError as error:
+            lapsed = lapsed or isinstance(error, Lapsed)
             book.write("no", type(error).__name__)
+
+
+def _change_once(fleet: interlock.Fleet, book: Notes, dice: random.Random, ttl: float) -> None:
+    name = f"n{dice.randrange(20)}"
+    asked = time.monotonic()
+    outcome = fleet.locks.acquire(name, ttl=ttl, metadata={"n": dice.random()})
+    if isinstance(outcome, interlock.Acquired | interlock.Reclaimed):
+        told = time.monotonic()
+        book.write("got", name, outcome.token, fleet.session, asked, told)
+        if dice.random() < 0.7:
+            given = fleet.locks.release(name, token=outcome.token)
+            book.write("gave", name, outcome.token, type(given).__name__, fleet.session)
 
 
 def join(url: str, many: str, seconds: str) -> None:

@@ -14,9 +14,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, NamedTuple, Self, TypeVar
 
+import interlock
 from interlock.stores import open_store
 
 T = TypeVar("T")
@@ -175,6 +176,40 @@ class Actor:
         for line in self._process.stdout:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
+
+
+class Heirs:
+    """Threads of this process that wait for a lock each, and give it back at once."""
+
+    def __init__(self, url: str, locks: Sequence[str]) -> None:
+        self._url = url
+        self._locks = sorted(locks)
+        self._came: dict[str, tuple[int, float]] = {}
+        self._threads = [
+            threading.Thread(daemon=True, target=self._inherit, args=(lock,)) for lock in locks
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self) -> None:
+        """Until all of them stand in the queue."""
+        with interlock.connect(self._url) as fleet:
+            for lock in self._locks:
+                until(lambda name=lock: "heir" in fleet.locks.show(name).waiters)  # type: ignore[misc]
+
+    def came(self) -> dict[str, tuple[int, float]]:
+        """Each lock's token for its heir, and the moment at which it had it."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        assert sorted(self._came) == self._locks
+        return self._came
+
+    def _inherit(self, lock: str) -> None:
+        with (
+            interlock.connect(self._url, agent="heir") as fleet,
+            fleet.lock(lock, wait=PATIENCE) as held,
+        ):
+            self._came[lock] = held.token, time.monotonic()
 
 
 class Cast:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.processes import judge
 from tests.processes.actors import opened
-from tests.processes.helpers import Cast, terms, until
+from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
 from interlock.testing.proxy import Proxy
@@ -39,41 +39,29 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
     url = server.url("away")
     ttl = terms(url).at_least(2.0)  # who stops a tenth before the end must get the processor then
     begin, end = trouble(name, server, proxy)
-    holders = [
-        cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way) for way in WAYS
-    ]
-    tokens = [int(holder.hear().split()[1]) for holder in holders]
-    waiters = [
-        cast.start("through_trouble", "acquire", url, way, ttl, 10 + 5 * ttl) for way in WAYS
-    ]
-    for waiter in waiters:
-        assert waiter.hear() == "ready"
-    with interlock.connect(url) as fleet:
-        until(lambda: all(fleet.locks.show(way).waiters for way in WAYS))
+    holders = {
+        way: cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way)
+        for way in WAYS
+    }
+    tokens = {way: int(holder.hear().split()[1]) for way, holder in holders.items()}
+    heirs = Heirs(url, WAYS)
+    heirs.wait()
     began = time.monotonic()
     begin()
     gone = time.monotonic()
-    stops = []
-    for holder in holders:
-        word, moment = holder.hear().split()
-        assert word == "stopped"
-        stops.append(float(moment))
+    stops = {way: holder.hear().split() for way, holder in holders.items()}
     if server.running and not server.frozen:
-        heirs = [waiter.hear().split() for waiter in waiters]  # though the others are cut off
-        end()
-    else:
-        end()
-        heirs = [waiter.hear().split() for waiter in waiters]
-    for token, stop, (later, moment) in zip(tokens, stops, heirs, strict=True):
-        assert began < stop < gone + ttl + 0.5, "by its own clock, and not when it is told"
-        assert stop < float(moment), "before anybody else began"
-        assert token < int(later)
-    for holder in holders:
+        heirs.came()  # though the holders are cut off
+    end()
+    for way, (later, moment) in heirs.came().items():
+        word, stop = stops[way]
+        assert word == "stopped"
+        assert began < float(stop) < gone + ttl + 0.5, "by its own clock, and not when it is told"
+        assert float(stop) < moment, "before anybody else began"
+        assert tokens[way] < later
+    for holder in holders.values():
         assert holder.hear() == "raised Lost"
         holder.finish()
-    for waiter in waiters:
-        waiter.tell()
-        waiter.finish()
     judge.sound(url, heads=3)
 
 

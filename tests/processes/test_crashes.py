@@ -41,7 +41,7 @@ def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> Non
 
 
 def test_kills_at_random_moments_lose_nothing(url: str, tmp_path: Path, cast: Cast) -> None:
-    kill(cast, url, tmp_path, rounds=4, seed=11)
+    kill(cast, url, tmp_path, rounds=3, seed=11)
 
 
 @pytest.mark.proof

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.processes.helpers import Cast, until
+from tests.processes.helpers import Cast, Heirs
 
-import interlock
+WAYS = ("blocking", "interrupt", "async")
 
 
-@pytest.mark.parametrize("way", ["blocking", "interrupt", "async"])
-def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(
-    path: str, cast: Cast, way: str
-) -> None:
-    holder = cast.start("hold", path, "merge", 1.0, way)
-    token = int(holder.hear().split()[1])
-    waiter = cast.start("acquire", path, "merge", 1.0, 30)
-    assert waiter.hear() == "ready"
-    with interlock.connect(path) as fleet:
-        until(lambda: fleet.locks.show("merge").waiters)
+def test_a_holder_that_cannot_renew_stops_before_anybody_else_begins(path: str, cast: Cast) -> None:
+    holders = {way: cast.start("hold", path, way, 1.0, way) for way in WAYS}
+    tokens = {way: int(holder.hear().split()[1]) for way, holder in holders.items()}
+    heirs = Heirs(path, WAYS)
+    heirs.wait()
     stuck = cast.start("stop_inside", path)
     stuck.frozen()
-    word, moment = holder.hear().split()
-    assert word == "stopped"
+    stops = {way: holder.hear().split() for way, holder in holders.items()}
     stuck.thaw()
-    later, began = waiter.hear().split()
-    assert int(later) > token
-    assert float(moment) < float(began)
-    assert holder.hear() == "raised Lost"
-    holder.finish()
-    waiter.tell()
-    waiter.finish()
+    for way, (later, began) in heirs.came().items():
+        word, moment = stops[way]
+        assert word == "stopped"
+        assert float(moment) < began
+        assert tokens[way] < later
+    for holder in holders.values():
+        assert holder.hear() == "raised Lost"
+        holder.finish()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 from tests.processes import judge
-from tests.processes.helpers import Cast, terms, until
+from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
 
@@ -24,23 +23,14 @@ def test_a_waiter_killed_after_any_step_costs_its_ttl_and_no_more(url: str, cast
         # Dead already, or in the queue; who dies later does so when its turn comes.
         for actor, lock in zip(doomed, locks, strict=True):
             until(lambda a=actor, n=lock: not a.alive() or holder.locks.show(n).waiters)  # type: ignore[misc]
-        heirs: dict[str, tuple[int, float]] = {}
-        threads = [
-            threading.Thread(daemon=True, target=_inherit, args=(url, lock, heirs))
-            for lock in locks
-        ]
-        for thread in threads:
-            thread.start()
-        for lock in locks:
-            until(lambda n=lock: "heir" in holder.locks.show(n).waiters)  # type: ignore[misc]
+        heirs = Heirs(url, locks)
+        heirs.wait()
         before = time.monotonic()
         for mine in held:
             assert isinstance(mine.release(), interlock.Released)
-        for thread in threads:
-            thread.join(30)
-        assert sorted(heirs) == sorted(locks)
+        came = heirs.came()
         for mine, lock in zip(held, locks, strict=True):
-            token, moment = heirs[lock]
+            token, moment = came[lock]
             assert token > mine.token
             assert moment - before < 2 * ttl + 1 + terms(url).late, (
                 "what lapses is passed on, by the heir itself"
@@ -49,11 +39,6 @@ def test_a_waiter_killed_after_any_step_costs_its_ttl_and_no_more(url: str, cast
         assert died >= 8, "the steps ran out: make them fewer"
         assert all(holder.locks.show(lock).state == "free" for lock in locks)
     judge.sound(url)
-
-
-def _inherit(url: str, lock: str, heirs: dict[str, tuple[int, float]]) -> None:
-    with interlock.connect(url, agent="heir") as fleet, fleet.lock(lock, wait=30) as held:
-        heirs[lock] = held.token, time.monotonic()
 
 
 def test_a_waiter_killed_in_the_queue_is_passed_over(url: str, cast: Cast) -> None:
