@@ -158,6 +158,7 @@ class Scene:
         self._stores: list[Store] = []
         self._begun: list[Future[Any]] = []
         self._loop: Loop | None = None
+        self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +195,8 @@ class Scene:
         if way == "blocking":
             client = Client(None, interlock.connect(url, agent, **options))
         else:
-            self._loop = self._loop or Loop()
+            with self._guard:
+                self._loop = self._loop or Loop()
             fleet = self._loop.run(aio.connect(url, agent, **options))
             client = Client(self._loop, fleet)
         self._clients.append(client)
