@@ -230,10 +230,6 @@ class Shell:
         """Save a file of the page."""
         (self._folder / name).write_text(self._real(text))
 
-    def has(self, tool: str) -> bool:
-        """Whether the machine has what a block needs."""
-        return not tool or shutil.which(tool, path=search_path()) is not None
-
     def __enter__(self) -> Self:
         return self
 
@@ -278,12 +274,17 @@ def search_path() -> str:
     return ":".join((str(Path(sys.executable).parent), os.environ["PATH"], *servers))
 
 
+def has(tool: str) -> bool:
+    """Whether the machine has what a block needs."""
+    return not tool or shutil.which(tool, path=search_path()) is not None
+
+
 def carry_out(page: str, folder: Path) -> None:
     """Do all that a page says, and see that it comes out as shown."""
     with ports_for(page) as ports, Shell(folder, ports) as shell:
         printed: str | None = None
         for block in blocks(page):
-            if not shell.has(block.needs):
+            if not has(block.needs):
                 printed = None
                 continue
             match block.language:

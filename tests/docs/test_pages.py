@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import LANGUAGES, ROOT, blocks, carry_out, matches
+from tests.docs.pages import LANGUAGES, PORTS, ROOT, blocks, carry_out, has, matches, ports_for
 
 PAGES = [
     ROOT / "README.md",
@@ -43,6 +43,13 @@ def test_prose_has_one_sentence_per_line(page: Path) -> None:
         if not line.startswith("|"):
             bare = re.sub(r"`[^`]*`", "", line)
             assert not re.search(r"[a-z`)][.?!] [A-Z]", bare), line
+
+
+def test_the_tools_that_blocks_need_are_here() -> None:
+    """Else it is told that those blocks were left out."""
+    needed = {block.needs for page in PAGES for block in blocks(page.read_text())}
+    if missing := sorted(tool for tool in needed if not has(tool)):
+        pytest.skip(f"blocks that need {', '.join(missing)} were left out")
 
 
 def test_the_readme_can_be_read_in_a_minute() -> None:
@@ -87,6 +94,17 @@ def test_what_may_differ_matches(shown: str, real: str) -> None:
 )
 def test_what_must_not_differ_does_not_match(shown: str, real: str) -> None:
     assert not matches(shown, real)
+
+
+def test_a_block_that_needs_a_tool_is_left_out_without_it(tmp_path: Path) -> None:
+    carry_out("<!-- needs: no-such-tool -->\n```console\n$ no-such-tool\nyes\n```\n", tmp_path)
+
+
+def test_a_server_of_a_page_has_a_port_of_its_own(tmp_path: Path) -> None:
+    page = "```console\n$ test 6379 -ne $((6000 + 379))\n$ echo redis://host:6379 16379\n"
+    carry_out(page + "redis://host:6379 16379\n```\n", tmp_path)
+    with ports_for("port 6379, http://host:2380, 16379 and 0.2379") as ports:
+        assert set(ports) == {"6379", "2380"} < set(PORTS)
 
 
 def test_a_word_may_stand_for_any_word() -> None:

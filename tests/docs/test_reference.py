@@ -13,10 +13,13 @@ from interlock import errors
 from interlock.core import lock, session, words
 from interlock.faces import operations
 from interlock.services.calls import GRANT_TTL
+from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
+from interlock.stores.redis.store import LOG_BOUND
 
 HOW_TO = ROOT / "docs" / "how-to"
 REFERENCE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "interlock"
 
 
 def test_the_reference_is_fresh() -> None:
@@ -52,6 +55,8 @@ def test_every_error_is_explained() -> None:
         ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("claim window", f"{lock.CLAIM_WINDOW:.0f} s"),
+        ("entries of the log", f"{LOG_BOUND:,}"),
+        ("a server that is away", f"{network.PATIENCE:.0f} s"),
     ],
 )
 def test_limits_are_as_the_code_has_them(what: str, value: str) -> None:
@@ -63,10 +68,31 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
     page = (HOW_TO / "settings-and-limits.md").read_text()
     found: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):
-        found |= set(re.findall(r'"(INTERLOCK_[A-Z_]+)"', path.read_text()))
-    assert len(found) >= 4
+        found |= set(re.findall(r'"((?:INTERLOCK|IF)_[A-Z_]+)"', path.read_text()))
+    assert len(found) >= 6
     for variable in found:
         assert f"`{variable}`" in page, variable
+
+
+def test_every_form_of_a_url_is_documented() -> None:
+    page = (HOW_TO / "name-a-store-by-its-url.md").read_text()
+    for scheme in SCHEMES:
+        assert f"`{scheme}://" in page, scheme
+    for options in address._OPTIONS.values():
+        for option in options:
+            assert f"`{option}=" in page, option
+
+
+def test_everything_that_doctor_can_say_is_explained() -> None:
+    page = (HOW_TO / "understand-what-doctor-says.md").read_text()
+    found: set[str] = set()
+    for path in (*SOURCE.glob("stores/*/examine.py"), SOURCE / "faces" / "cli" / "doctor.py"):
+        text = path.read_text()
+        found |= set(re.findall(r'name="([a-z -]+)"', text))
+        found |= set(re.findall(r'_(?:ok|warn|bad|trouble)\("([a-z -]+)"', text))
+    assert len(found) >= 20
+    for name in found:
+        assert f"`{name}`" in page, name
 
 
 def test_the_readme_shows_the_table_of_the_bench() -> None:
