@@ -12,15 +12,16 @@ import tempfile
 from interlock.testing.servers import EtcdServer, RedisServer, ServerTrouble
 
 
-def bench(*words: str) -> None:
-    """Run the command as a user does."""
-    subprocess.run([sys.executable, "-m", "interlock", "bench", *words], check=True)
+def bench(*words: str) -> int:
+    """Run the command as a user does; returns its exit status."""
+    command = [sys.executable, "-m", "interlock", "bench", *words]
+    return subprocess.run(command, check=False).returncode
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str]) -> int:
     """SQLite first; then whatever else there are binaries for, each as durable as it can be."""
     print("sqlite, durability: power loss", flush=True)  # noqa: T201 - as the others say it
-    bench(*words)
+    worst = bench(*words)
     for kind in (RedisServer, EtcdServer):
         with tempfile.TemporaryDirectory(prefix="interlock-bench-") as folder:
             server = kind(folder)
@@ -31,11 +32,12 @@ def main(words: list[str]) -> None:
                 continue
             try:
                 print(flush=True)  # noqa: T201
-                bench("--store", server.url(), *words)
+                worst = max(worst, bench("--store", server.url(), *words))
             finally:
                 server.stop()
                 server.close()
+    return worst
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

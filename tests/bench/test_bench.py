@@ -20,8 +20,9 @@ NETWORK_ROWS = [
     "acquire, async",
     "release, read first",
     "acquire, 64 in flight",
-    "handoff, 2 processes, p95",
     "handoff, 2 processes",
+    "handoff, 2 processes, p95",
+    "handoff, 3 processes",
     "publish to follower",
 ]
 
@@ -33,7 +34,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(pairs.ROUNDS, "quick", 3)
     monkeypatch.setitem(handoff.SECONDS, "quick", 0.3)
     monkeypatch.setitem(idle.SIZES, "quick", (3, 2.0, 1.0))
-    monkeypatch.setattr(handoff, "PROCESSES", 2)
+    monkeypatch.setattr(handoff, "PROCESSES", 3)
 
 
 def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:

@@ -56,8 +56,7 @@ def measure(engine: Engine, quick: bool) -> Iterator[Row]:
 
 def compete(url: str, processes: int, seconds: float) -> list[list[Turn]]:
     """Real processes that take one lock in turns; returns the turns of each."""
-    interlock.connect(url).close()
-    begin = time.monotonic() + 0.5 + 0.1 * processes
+    interlock.connect(url).close()  # so that none of them has to create it
     program = "from interlock.bench.handoff import work; work()"
     workers = [
         subprocess.Popen(  # noqa: S603 - ourselves
@@ -65,14 +64,14 @@ def compete(url: str, processes: int, seconds: float) -> list[list[Turn]]:
         )
         for _ in range(processes)
     ]
-    # Not as an argument, which everybody can see: a URL may hold a password.
-    told = msgspec.json.encode((url, begin, seconds))
     try:
+        # Not as an argument, which everybody can see: a URL may hold a password.
+        _tell(workers, url)
         for worker in workers:
-            assert worker.stdin is not None  # noqa: S101 - it is a pipe
-            worker.stdin.write(told)
-            worker.stdin.close()
-            worker.stdin = None
+            assert worker.stdout is not None  # noqa: S101 - it is a pipe
+            worker.stdout.readline()
+        begin = time.monotonic() + 0.05
+        _tell(workers, f"{begin} {begin + seconds}")
         outputs = [worker.communicate(timeout=seconds + 120)[0] for worker in workers]
     finally:
         for worker in workers:
@@ -81,14 +80,21 @@ def compete(url: str, processes: int, seconds: float) -> list[list[Turn]]:
     return [msgspec.json.decode(output, type=list[Turn]) for output in outputs]
 
 
+def _tell(workers: list[subprocess.Popen[bytes]], line: str) -> None:
+    for worker in workers:
+        assert worker.stdin is not None  # noqa: S101 - it is a pipe
+        worker.stdin.write(f"{line}\n".encode())
+        worker.stdin.flush()
+
+
 def work() -> None:
     """A worker: join, wait for the others, then take turns until the time is over."""
-    told = sys.stdin.buffer.read()
-    url, begin, seconds = msgspec.json.decode(told, type=tuple[str, float, float])
     turns: list[Turn] = []
-    with interlock.connect(url, agent=f"bench:{os.getpid()}") as fleet:
+    with interlock.connect(sys.stdin.readline().strip(), agent=f"bench:{os.getpid()}") as fleet:
+        print("ready", flush=True)  # noqa: T201 - to the process that started us
+        begin, end = map(float, sys.stdin.readline().split())
         time.sleep(max(0.0, begin - time.monotonic()))
-        while time.monotonic() < begin + seconds:
+        while not turns or time.monotonic() < end:
             with fleet.lock("bench") as held:
                 acquired = time.monotonic()
                 token = held.token

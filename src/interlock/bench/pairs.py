@@ -42,6 +42,7 @@ def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
 
         with closing(engine.bell(url)) as bell:
             ours, bare = _rounds(partner, bell, queue, release, quick=quick)
+    yield timed("handoff, 2 processes", ours, bare, "")
     yield timed("handoff, 2 processes, p95", ours, bare, engine.targets["handoff"], share=0.95)
     yield from handoff.measure(engine, quick)
 
