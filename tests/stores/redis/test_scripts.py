@@ -87,7 +87,7 @@ def test_a_clock_that_is_turned_back_revives_nothing(store: RedisStore) -> None:
 def test_a_request_that_comes_too_late_has_no_effect(store: RedisStore) -> None:
     write(store)
     late = txn(Put("a", b"1"))
-    stale = packing.bulky(late, now() - 1_000_000, store.bound)
+    stale = packing.changing(late, now() - 1_000_000, store.bound)
     with pytest.raises(Late):
         ask(store, *store._commits, *stale)
     assert store.read("a", LOG + late.id).items == {"a": None, LOG + late.id: None}
@@ -138,7 +138,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
 ) -> None:
     store = opened(f"{redis_url}&log=0")
     late = txn(Put("a", b"1"))
-    request = packing.bulky(late, store.wire.latest(), store.bound)
+    request = packing.changing(late, store.wire.latest(), store.bound)
     committed(store.commit(void(late.id)))
     turn_ahead(store, 59_000_000)
     for _ in range(200):

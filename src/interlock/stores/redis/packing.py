@@ -23,7 +23,7 @@ pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 _MICRO = 1_000_000
 
 
-def bulky(txn: Txn, latest: int, bound: int) -> list[Argument]:
+def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
     """The arguments of commit.lua."""
     if " " in txn.id or " " in txn.hash:
         raise ValueError(f"the id or the hash of {txn.id!r} has a blank")

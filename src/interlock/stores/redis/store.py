@@ -145,7 +145,7 @@ class RedisStore(NetworkStore):
     def _commit(self, txn: Txn) -> Op[Answer]:
         whole = False
         for _ in range(_TRIES):
-            args = packing.bulky(txn, self.wire.latest(), self.bound)
+            args = packing.changing(txn, self.wire.latest(), self.bound)
             request = self._in_full(COMMIT, args) if whole else pack((*self._commits, *args))
             try:
                 answer = yield from self.sent(request, txn.id)
