@@ -190,7 +190,7 @@ class Shell:
         own |= {"HOME": str(folder), "GIT_CONFIG_GLOBAL": str(folder / "gitconfig")}
         own |= {"GIT_CONFIG_NOSYSTEM": "1", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
         own |= {"PATH": search_path()}
-        own |= {"PYTHONWARNINGS": "error"}
+        own |= {"PYTHONWARNINGS": "error", "TMPDIR": str(folder)}
         (folder / "gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.com\n")
         self._bash = subprocess.Popen(
             ["bash", "--norc", "--noprofile"],
