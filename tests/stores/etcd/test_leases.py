@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -159,3 +160,22 @@ def test_a_lost_lease_of_signals_is_replaced(store: EtcdStore, server: EtcdServe
 def _renewal(ttl: float, *checks: Check) -> Txn:
     exists = Check(KEY, "exists")
     return txn(Put(KEY, b"me", ttl=ttl), checks=(exists, *checks), id_=fresh(), quiet=True)
+
+
+def test_an_event_loop_grants_renews_and_asks_for_times_all_at_once(store: EtcdStore) -> None:
+    keys = [f"live/{number}" for number in range(3)]
+
+    async def main() -> None:
+        puts = tuple(Put(key, b"me", ttl=100) for key in keys)
+        revision = committed(await store.commit_async(txn(*puts))).revision
+        checks = tuple(Check(key, "exists") for key in keys)
+        renewal = txn(*puts, checks=checks, quiet=True)
+        assert committed(await store.commit_async(renewal)).revision == revision
+        page = Range("live/")
+        found = (await store.read_async(page, times=True)).ranges[page]
+        assert [item.key for item in found] == keys
+        assert all(item.expires_in is not None and item.expires_in > 90 for item in found)
+        committed(await store.commit_async(txn(deletes=tuple(keys))))
+        refused(await store.commit_async(renewal))
+
+    asyncio.run(main())
