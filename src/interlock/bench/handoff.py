@@ -23,6 +23,7 @@ SECONDS = {"quick": 1.0, "full": 5.0}
 class Turn(msgspec.Struct, frozen=True, array_like=True):
     """One turn with the lock: when the call returned with it, and when its release was called."""
 
+    worker: int
     token: int
     acquired: float
     released: float
@@ -41,6 +42,7 @@ def measure(engine: Engine, quick: bool) -> Iterator[Row]:
     turns = sorted((turn for share in shares for turn in share), key=lambda turn: turn.token)
     spans = [after.acquired - before.released for before, after in pairwise(turns)]
     counts = [len(share) for share in shares]
+    moved = sum(before.worker != after.worker for before, after in pairwise(turns)) / len(spans)
     mean = sum(counts) / len(counts)
     yield Row(
         name=f"handoff, {PROCESSES} processes",
@@ -50,7 +52,10 @@ def measure(engine: Engine, quick: bool) -> Iterator[Row]:
         p99=percentile(spans, 0.99) * 1000,
         rate=len(spans) / (turns[-1].acquired - turns[0].acquired),
         ratio=percentile(spans, 0.5) / percentile(bare, 0.5),
-        target=f"{engine.targets.get('crowd', '')}least share {min(counts) / mean:.2f} of the mean",
+        target=(
+            f"{engine.targets.get('crowd', '')}least share {min(counts) / mean:.2f} of the mean,"
+            f" {moved:.0%} to another process"
+        ),
     )
 
 
@@ -99,5 +104,5 @@ def work() -> None:
                 acquired = time.monotonic()
                 token = held.token
                 released = time.monotonic()
-            turns.append(Turn(token, acquired, released))
+            turns.append(Turn(os.getpid(), token, acquired, released))
     sys.stdout.buffer.write(msgspec.json.encode(turns))
