@@ -71,6 +71,27 @@ def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Sta
     assert ada.desk.keeper.wait() == 0.0
 
 
+def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    told: list[str] = []
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.desk, "merge", lambda: told.append("lost"), terms))
+    kept = ada.run(take(ada.desk, "other", None, terms))
+    ada.run(ada.desk.keeper.beat())
+    assert not held.lost()
+    # As a restored copy would: the lock is gone, the session is there.
+    bob.run(bob.desk.locks.release(ada.desk.seat.who, "merge", token=held.grant.token))
+    stage.clock.advance(12.0)
+    ada.run(ada.desk.keeper.beat())
+    assert held.lost()
+    assert told == ["lost"]
+    assert not kept.lost()
+    stage.clock.advance(12.0)
+    ada.run(held.end())
+    ada.run(ada.desk.keeper.beat())
+    assert told == ["lost"]
+
+
 def test_without_leases_there_is_nothing_to_do(stage: Stage) -> None:
     idle = stage.client("ada", ttl=None)
     assert idle.desk.keeper.wait() == IDLE

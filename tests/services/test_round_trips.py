@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -32,13 +34,13 @@ def remote(stage: Stage, name: str) -> Client:
     return client
 
 
-def steps(client: Client, op: Op[object]) -> list[type[Step]]:
+def steps(client: Client, op: Op[Any]) -> list[type[Step]]:
     hand = client.start(op)
     hand.result()
     return kinds(hand)
 
 
-def kinds(hand: Hand[object]) -> list[type[Step]]:
+def kinds(hand: Hand[Any]) -> list[type[Step]]:
     return [type(step) for step in hand.steps]
 
 
@@ -54,12 +56,18 @@ def test_joining_is_one_commit(stage: Stage) -> None:
     assert steps(ada, ada.desk.join(30.0)) == [Commit]
 
 
-def test_renewing_everything_is_one_commit(stage: Stage) -> None:
+def test_an_idle_session_is_renewed_by_one_commit(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    stage.clock.advance(12.0)
+    assert steps(ada, ada.desk.keeper.beat()) == [Commit]
+
+
+def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Stage) -> None:
     ada = remote(stage, "ada")
     for name in ("a", "b"):
         ada.run(take(ada.desk, name, None, replace(TERMS, ttl=20.0)))
     stage.clock.advance(8.0)
-    assert steps(ada, ada.desk.keeper.beat()) == [Commit]
+    assert steps(ada, ada.desk.keeper.beat()) == [Commit, Read]
 
 
 def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
@@ -68,7 +76,7 @@ def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
     stage.clock.advance(8.9)
     hand = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
-    assert kinds(hand.run()) == [Commit, Commit]
+    assert kinds(hand.run()) == [Commit, Commit, Read]
     assert held.lost()
     assert ada.desk.session_lease is not None
     assert ada.desk.session_lease.alive()
@@ -140,7 +148,7 @@ def small(client: Client, operations: int) -> None:
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=operations)
 
 
-def commits(hand: Hand[object]) -> list[Txn]:
+def commits(hand: Hand[Any]) -> list[Txn]:
     return [step.txn for step in hand.steps if isinstance(step, Commit)]
 
 

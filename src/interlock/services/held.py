@@ -16,7 +16,7 @@ from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.errors import Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk, LockCalls
-from interlock.services.keeper import Lease
+from interlock.services.keeper import Lease, Stake
 
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
@@ -46,7 +46,10 @@ class Holding:
         self.grant = grant
         self.leases = leases
         self.released = False
+        self._gone = False
         self._on_lost = on_lost
+        self._stake = Stake(grant.lock, grant.grant, self._lose)
+        desk.keeper.rely(self._stake)
         for lease in leases:
             if on_lost is not None:
                 lease.listeners.append(on_lost)
@@ -59,7 +62,7 @@ class Holding:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        return self.released or not all(lease.alive() for lease in self.leases)
+        return self.released or self._gone or not all(lease.alive() for lease in self.leases)
 
     def check(self) -> Op[core.Proof]:
         """The proof, if the store agrees that we still hold."""
@@ -74,6 +77,7 @@ class Holding:
                 lease.listeners.remove(self._on_lost)
             if lease is not self.desk.session_lease:
                 self.desk.keeper.drop(lease)
+        self.desk.keeper.leave(self._stake)
         self.released = True
         owed = (self.desk.seat, self.grant.lock, self.grant.grant)
         calls = LockCalls(self.desk)
@@ -101,6 +105,12 @@ class Holding:
             )
             return lost
         return lost or not isinstance(outcome, core.Released)
+
+    def _lose(self) -> None:
+        """The store no longer has it."""
+        self._gone = True
+        if self._on_lost is not None:
+            self._on_lost()
 
     def over(self) -> Lost:
         """The error that says so."""

@@ -6,6 +6,10 @@ monotonic clock, and must stop then, before anybody else can start.  The keeper 
 of a client in one quiet commit, twice and a half in the shortest ttl: there is time for a second
 try, and 500 idle agents with 30 s each cost their engine 42 requests a second.
 
+A live session does not prove that a grant is still there: an engine that lost its last commits, a
+restored copy, or whoever released with our token may have taken it.  So each beat also looks at
+the locks that we hold.
+
 It does no I/O of its own: ``beat`` is an operation, and a thread (blocking) or a task (async)
 drives it.
 """
@@ -14,6 +18,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+
+from msgspec import Struct
 
 from interlock.clock import Clock
 from interlock.core.decision import Write
@@ -71,8 +77,16 @@ class Lease:
                 listener()
 
 
+class Stake(Struct, frozen=True, eq=False):
+    """A grant that we rely on, and who must know if the store no longer has it."""
+
+    lock: str
+    grant: str
+    lose: Callable[[], None]
+
+
 class Keeper:
-    """All leases of one client."""
+    """All leases of one client, and the grants that it holds."""
 
     def __init__(self, sessions: Sessions, locks: Locks, clock: Clock) -> None:
         self._clock = clock
@@ -81,6 +95,7 @@ class Keeper:
         self._tried = float("-inf")
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
+        self._stakes: tuple[Stake, ...] = ()
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
@@ -94,6 +109,16 @@ class Keeper:
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept is not lease)
 
+    def rely(self, stake: Stake) -> None:
+        """Look after this grant from now on."""
+        with self._guard:
+            self._stakes = (*self._stakes, stake)
+
+    def leave(self, stake: Stake) -> None:
+        """Rely on it no more."""
+        with self._guard:
+            self._stakes = tuple(kept for kept in self._stakes if kept is not stake)
+
     def wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
@@ -106,8 +131,9 @@ class Keeper:
         return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
-        """Renew everything, then take back what is owed."""
+        """Renew everything, see that our grants are there, then take back what is owed."""
         yield from self._renew()
+        yield from self._look()
         self._tried = self._clock.monotonic()
         yield from self._locks.pay()
 
@@ -123,6 +149,14 @@ class Keeper:
                 lease.renewed(sent)
             elif any(kept is lease for kept in self._leases):
                 lease.lose()
+
+    def _look(self) -> Op[None]:
+        """A grant that the store no longer has is lost."""
+        stakes = self._stakes
+        standing = yield from self._locks.standing(stake.lock for stake in stakes)
+        for stake in stakes:
+            if stake.grant not in standing and any(kept is stake for kept in self._stakes):
+                stake.lose()
 
     def expire(self) -> None:
         """Give up every lease whose time is over."""

@@ -211,6 +211,12 @@ class Locks:
         live: Snapshot = yield Read(*lock.grant.live)
         return core.proves(lock, proof, _present(live.items).keys())
 
+    def standing(self, names: Iterable[str]) -> Op[frozenset[str]]:
+        """The grants that hold these locks."""
+        items = yield from looked_up(keys.lock(name) for name in names)
+        found = (states.readable_lock(item, 0) for item in items.values() if item is not None)
+        return frozenset(lock.grant.id for lock in found if lock is not None)
+
     def lifetimes(self, name: str, grant: str) -> Op[dict[str, float]]:
         """How long the grant's own liveness keys live from now on; empty if it is not ours."""
         key, own = keys.lock(name), (keys.live(grant), keys.limit(grant))
