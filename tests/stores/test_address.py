@@ -60,6 +60,8 @@ def test_user_and_password_may_hold_any_character_and_are_never_shown() -> None:
         ("redis://h?namespace=x", "none of: ns"),
         ("etcd://h/ns?ns=x", "none of: quota"),
         ("redis+unix://run/redis.sock", "is not like redis"),
+        ("etcds://h?cert=/c.pem", "cert= and key= together"),
+        ("rediss://h?key=/k.pem", "cert= and key= together"),
     ],
 )
 def test_a_slip_in_a_url_is_bad_input_in_one_line(url: str, wrong: str) -> None:

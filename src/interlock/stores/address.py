@@ -66,6 +66,8 @@ def parse(url: str) -> Address:
     hosts = () if unix else tuple(_host(scheme, each) for each in places.split(","))
     shown = f"{scheme}://{places}{slash}{path}"
     options = _options(engine, query, shown)
+    if ("cert" in options) != ("key" in options):
+        raise BadInput(f"{shown} needs cert= and key= together, or none of them")
     if unix and (places or not path):
         raise BadInput(f"{shown} is not like {scheme}:///path/to/socket")
     namespace = options.get("ns", NAMESPACE)

@@ -35,6 +35,8 @@ REPLY = 4.0
 """Seconds for an answer: an engine that is silent for longer is taken for frozen."""
 PATIENCE = 10.0
 """Seconds that a call goes on asking while the engine is away."""
+OPENING = 2.0
+"""Seconds for the first answer: a slip in a host or a port shows soon."""
 FIRST_PAUSE = 0.01
 LONGEST_PAUSE = 0.5
 
@@ -108,11 +110,11 @@ class NetworkStore:
 
     def open(self) -> None:
         """Connect, and refuse an engine that cannot keep the promises."""
-        drive(self._open(), self._wire)
+        drive(self._opening(), self._wire)
 
     async def open_async(self) -> None:
         """The same for an event loop."""
-        await drive_async(self._open(), self._wire)
+        await drive_async(self._opening(), self._wire)
 
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:
         """All the refs at one revision."""
@@ -198,6 +200,13 @@ class NetworkStore:
         return StoreAway(
             f"{self.where} does not answer ({error}); see that it runs and can be reached"
         )
+
+    def _opening(self) -> Op[None]:
+        patience, self._patience = self._patience, min(self._patience, OPENING)
+        try:
+            yield from self._open()
+        finally:
+            self._patience = patience
 
     def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
         ends = time.monotonic() + self._patience
