@@ -65,7 +65,7 @@ class Shape:
         """Asks for one item."""
         return rpc.RangeRequest(key=self.prefix + key.encode())
 
-    def many(self, ref: Range | LogRef, extra: int = 0) -> rpc.RangeRequest | None:
+    def many(self, ref: Range | LogRef) -> rpc.RangeRequest | None:
         """Asks for the items of a ref; None if there can be none.
 
         The order of the log is that of its revisions, and etcd keeps its keys only by name: it
@@ -86,7 +86,7 @@ class Shape:
             start = max(prefix, self.key(ref.after) + NUL)
         if start >= end:
             return None
-        return rpc.RangeRequest(key=start, range_end=end, limit=ref.limit + extra)
+        return rpc.RangeRequest(key=start, range_end=end, limit=ref.limit)
 
     def scope(self, scope: str) -> tuple[bytes, bytes]:
         """The range that a watch of this scope covers, signals included."""
