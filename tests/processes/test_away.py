@@ -15,6 +15,7 @@ from tests.processes.actors import opened
 from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
+from interlock.errors import StoreAway
 from interlock.testing.proxy import Proxy
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -97,9 +98,8 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cas
     judge.sound(url, heads=3)
 
 
-def restart_again_and_again(server: Engine, tmp_path: Path, cast: Cast, times: int) -> None:
-    """Four processes change whatever they can while their engine is killed and started again."""
-    url = server.url("again")
+def busy(url: str, tmp_path: Path, cast: Cast, strike: Callable[[], object], times: int) -> None:
+    """Four processes change whatever they can while something happens to their engine."""
     ttl = terms(url).ttl
     books = [tmp_path / f"notes{n}" for n in range(4)]
     actors = [cast.start("through_trouble", "busy", url, book, ttl) for book in books]
@@ -107,8 +107,7 @@ def restart_again_and_again(server: Engine, tmp_path: Path, cast: Cast, times: i
         assert actor.hear() == "ready"
     for _ in range(times):
         _work(books)
-        server.kill()  # while all of them are at it
-        server.restart()
+        strike()  # while all of them are at it
     _work(books)
     for actor in actors:
         actor.kill()
@@ -133,7 +132,7 @@ def _work(books: Sequence[Path]) -> None:
 def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
     server: Engine, tmp_path: Path, cast: Cast
 ) -> None:
-    restart_again_and_again(server, tmp_path, cast, times=3)
+    busy(server.url("again"), tmp_path, cast, server.restart, times=3)
 
 
 @pytest.mark.proof
@@ -141,7 +140,25 @@ def test_nothing_acknowledged_is_lost_when_the_engine_is_killed_again_and_again(
 def test_fifty_kills_of_the_engine_lose_nothing_acknowledged(
     server: Engine, tmp_path: Path, cast: Cast
 ) -> None:
-    restart_again_and_again(server, tmp_path, cast, times=50)
+    busy(server.url("fifty"), tmp_path, cast, server.restart, times=50)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+def test_what_a_frozen_engine_does_late_is_what_its_clients_were_told(
+    server: Engine, tmp_path: Path, cast: Cast
+) -> None:
+    url = server.url("late")
+    store = opened(url, patience=1)
+
+    def freeze() -> None:
+        server.freeze()
+        with pytest.raises(StoreAway):  # so the others gave up what they had sent, too
+            store.read("meta/base")
+        server.thaw()
+
+    busy(url, tmp_path, cast, freeze, times=6)
+    store.close()
 
 
 @pytest.mark.xfail(reason="once the session lapsed nobody asks whether the engine is back")
