@@ -9,13 +9,17 @@ Two things etcd cannot check or keep by itself, because they are inside the valu
 For these the items are read first and the transaction also checks that they did not change; if
 that is all that failed, it starts over.
 
-Renewals write nothing: the leases of the keys are kept alive, see ``_renew``.
+Renewals write nothing: the leases of the keys are kept alive.  What this store put itself it
+knows the leases of, so an idle session costs a keep-alive and nothing else (``_again``); for what
+others put they are read first (``_renew``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from interlock.driving import Op
 from interlock.errors import OutcomeUnknown, StoreBusy
@@ -32,6 +36,15 @@ if TYPE_CHECKING:
 Items: TypeAlias = dict[str, Item | None]
 
 _ATTEMPTS = 64
+_MEMORY = 4096
+
+
+class _Own(Struct, frozen=True):
+    """A liveness key that we put ourselves."""
+
+    lease: int
+    seconds: int
+    item: Item
 
 
 class Commits:
@@ -41,11 +54,12 @@ class Commits:
         self._store = store
         self._shape = shape
         self._leases = leases
+        self._own: dict[str, _Own] = {}
 
     def commit(self, txn: Txn) -> Op[Answer]:
         """Check and write, all or nothing."""
         if _renews(txn):
-            renewed = yield from self._renew(txn)
+            renewed = (yield from self._again(txn)) or (yield from self._renew(txn))
             if renewed is not None:
                 return renewed
         seen: Items | None = None
@@ -90,18 +104,19 @@ class Commits:
         except Exception:
             self._leases.revoke(made)
             raise
-        return self._answer(txn, answer, made, seen)
+        return self._answer(txn, answer, leases, seen)
 
     def _answer(
-        self, txn: Txn, answer: rpc.TxnResponse, made: list[int], seen: Items | None
+        self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
     ) -> Answer | Items:
         keys = _wanted(txn)
         items = self._items(_found(keys, answer))
         asked = {key: items[key] for key in txn.asked}
         if answer.succeeded:
             self._leases.revoke(_replaced(answer))
+            self._remember(txn, leases, answer)
             return Committed(answer.header.revision, asked)
-        self._leases.revoke(made)
+        self._leases.revoke(leases.values())
         if seen is not None and _holds(txn, items):
             return items
         return Conflict(asked)
@@ -159,6 +174,51 @@ class Commits:
             case "has":
                 return _same(key, None if seen is None else seen[check.key])
 
+    def _remember(self, txn: Txn, leases: dict[str, int], answer: rpc.TxnResponse) -> None:
+        """Know the leases of what we put; what we deleted is no longer ours."""
+        for key in (*leases, *txn.deletes):
+            self._own.pop(key, None)
+        if not leases:
+            return
+        kept = {kv.key: kv for each in answer.responses if (kv := each.put.prev_kv).key}
+        for put in txn.puts:
+            if put.key not in leases:
+                continue
+            old, revision = kept.get(self._shape.key(put.key)), answer.header.revision
+            stamp = (txn.id, txn.hash)
+            if txn.quiet:
+                before = None if old is None else self._shape.item(old)
+                stamp = ("", "") if before is None else (before.entry, before.hash)
+            created = revision if old is None else old.create_revision
+            item = Item(put.key, put.value, revision, created, *stamp)
+            seconds = self._leases.seconds(put.ttl or 0.0)
+            self._own[put.key] = _Own(leases[put.key], seconds, item)
+        while len(self._own) > _MEMORY:
+            del self._own[next(iter(self._own))]
+
+    def _again(self, txn: Txn) -> Op[Committed | None]:
+        """Keep alive what we put ourselves, if nothing else is asked; None if that is not all.
+
+        Whoever deletes a liveness key revokes its lease, so a lease that can be kept alive still
+        has its key.  Should they die between the two, we learn of it with our next commit, which
+        checks the key.
+        """
+        keys = [put.key for put in txn.puts]
+        if txn.reads or [check.key for check in txn.checks] != keys:
+            return None
+        own = [self._own.get(key) for key in keys]
+        wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
+        for put, seconds, mine in zip(txn.puts, wanted, own, strict=True):
+            if mine is None or (mine.seconds, mine.item.value) != (seconds, put.value):
+                return None
+        known = [mine for mine in own if mine is not None]
+        revision, granted = yield from self._leases.kept(mine.lease for mine in known)
+        if granted == wanted:
+            return Committed(revision, {mine.item.key: mine.item for mine in known})
+        for key in keys:
+            self._own.pop(key, None)
+        return None
+
     def _renew(self, txn: Txn) -> Op[Answer | None]:
         """Keep alive what is there already, with the checks as of one moment right before.
 
@@ -178,7 +238,7 @@ class Commits:
         leases = [kv.lease for put in txn.puts if (kv := kvs[put.key]) is not None]
         if not all(leases):
             return None
-        granted = yield from self._leases.keep(leases)
+        _, granted = yield from self._leases.kept(leases)
         wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
         return Committed(revision, asked) if granted == wanted else None
 

@@ -2,7 +2,7 @@
 
 Each liveness key has a lease of its own, made right before the commit that puts the key.  If that
 commit did not happen, the lease is revoked; if nobody knows, it lapses by itself.  Which lease a
-key has is always read from etcd, never remembered, so any process can renew or end it.
+key has can be read from etcd, so any process can renew or end it.
 
 We choose the number of a lease.  So one whose grant was not answered can be asked for again
 under the same number, or revoked, and is never left without an owner who knows it.
@@ -82,11 +82,12 @@ class Leases:
         """End these; sent without waiting, since they lapse in any case."""
         self._wire.later((REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease)
 
-    def keep(self, leases: Iterable[int]) -> Op[list[int]]:
-        """Start these again; the seconds that each was granted, 0 if it is gone."""
+    def kept(self, leases: Iterable[int]) -> Op[tuple[int, list[int]]]:
+        """Start these again; the revision, and the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
         answers = yield from self._store.asked(All(requests))
-        return [answer.ttl for answer in answers]
+        revision = max((answer.header.revision for answer in answers), default=0)
+        return revision, [answer.ttl for answer in answers]
 
     def times(self, leases: Mapping[str, int]) -> Op[dict[str, float | None]]:
         """How long the keys of these leases live at least; None if they are gone meanwhile.

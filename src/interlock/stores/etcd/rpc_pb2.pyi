@@ -284,12 +284,14 @@ class LeaseKeepAliveRequest(_message.Message):
     def __init__(self, id: _Optional[int] = ...) -> None: ...
 
 class LeaseKeepAliveResponse(_message.Message):
-    __slots__ = ("id", "ttl")
+    __slots__ = ("header", "id", "ttl")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    header: ResponseHeader
     id: int
     ttl: int
-    def __init__(self, id: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., id: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
 
 class LeaseTimeToLiveRequest(_message.Message):
     __slots__ = ("id",)
