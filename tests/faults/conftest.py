@@ -1,18 +1,31 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.scene import Engine, Etcd, Redis, Scene
+from tests.faults.scene import THREADS, Engine, Etcd, Redis, Scene
 
-from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers import EtcdServer, RedisServer, until
 
 _KINDS: dict[str, tuple[Any, Any]] = {
     "redis": (Redis, RedisServer),
     "etcd": (Etcd, EtcdServer),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Neither of ours nor of a client that was closed."""
+    yield
+
+    def ours() -> list[str]:
+        names = [thread.name for thread in threading.enumerate()]
+        return [name for name in names if name.startswith(("interlock", "proxy", *THREADS))]
+
+    until(lambda: not ours(), "the end of all threads")
 
 
 @pytest.fixture(params=["redis", "etcd"])

@@ -28,6 +28,7 @@ Way: TypeAlias = Literal["blocking", "async"]
 WAYS: tuple[Way, ...] = ("blocking", "async")
 PATIENCE = 60.0
 """No call takes this long, whatever happens to it."""
+THREADS = ("faults-loop", "faults-beside")
 _HANDLED = re.compile(r'grpc_server_handled_total\{.*grpc_method="Txn".*\}')
 _namespaces = itertools.count(1)
 
@@ -84,7 +85,7 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="loop", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=THREADS[0], daemon=True)
         self._thread.start()
 
     def run(self, work: Awaitable[T]) -> T:
@@ -217,7 +218,7 @@ class Scene:
             except BaseException as error:  # noqa: BLE001 - raised where it is asked for
                 future.set_exception(error)
 
-        threading.Thread(target=run, name="beside", daemon=True).start()
+        threading.Thread(target=run, name=THREADS[1], daemon=True).start()
         self._begun.append(future)
         return future
 

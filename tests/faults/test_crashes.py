@@ -35,6 +35,25 @@ def test_what_was_acknowledged_outlives_a_kill_and_nothing_happens_twice(rough: 
     judge.sound(rough.url)
 
 
+def test_a_server_that_never_syncs_keeps_what_it_acknowledged_when_its_process_dies(
+    tmp_path: Path,
+) -> None:
+    """It declares no more than that, and no less."""
+    with RedisServer(tmp_path, fsync="no") as server, Scene(Redis(server)) as scene:
+        notes, over = Notes(), threading.Event()
+        clients = [scene.client(way, None, way) for way in WAYS]
+        assert {each.fleet.store.capabilities.durability for each in clients} == {"process"}
+        work = [scene.begin(works, each, ("a", "b"), notes, over) for each in clients]
+        for enough in (100, 200, 300):
+            settle(lambda enough=enough: len(notes) >= enough, "some commits")  # type: ignore[misc]
+            scene.restart()
+        over.set()
+        for each in work:
+            each.result(60)
+        told_once(scene.url, notes)
+        judge.sound(scene.url)
+
+
 @pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Scene]:
     """A Redis that keeps nothing."""
