@@ -14,7 +14,7 @@ from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired, Released
 
 IN_FLIGHT = 64
-ONE_BY_ONE = {"quick": 300, "full": 3000}
+ONE_BY_ONE = {"quick": 300, "full": 2000}
 ROUNDS = {"quick": (3, 20), "full": (10, 30)}
 """How often, and how many each of those in flight does then."""
 

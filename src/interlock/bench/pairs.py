@@ -20,7 +20,7 @@ from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired
 
-ROUNDS = {"quick": 30, "full": 300}
+ROUNDS = {"quick": 30, "full": 200}
 _LOCK = "pair"
 _PATIENCE = 30.0
 _SETTLED = 0.01
