@@ -13,12 +13,10 @@ How a block is treated follows from its first line:
   ```LANGUAGE name=F   Not run but saved as F, for the commands that follow.
   ```text              A picture, or the output of the block before it.
 
-Three comments, which a reader of the page does not see:
+Two comments, which a reader of the page does not see:
 
   <!-- until: CMD -->  Wait until CMD succeeds: for what a command before has left running.
   <!-- any: A B -->    In the next block the words A and B stand for any word.
-  <!-- needs: TOOL --> What comes next, up to the end of a block, is left out where the machine
-                       lacks the tool: of the engines, ``make test`` gets only the servers.
 
 A page starts its own servers, as its reader does.  The ports of Redis and etcd that it names
 (``PORTS``) are replaced by free ones in all that is run and saved; redis-cli and etcdctl, which
@@ -33,7 +31,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -58,7 +55,7 @@ PORTS = ("6379", "6380", "2379", "2380")
 SERVERS = {"redis-server": "redis-server", "etcd": "etcd-server"}
 
 _FENCE = re.compile(r"^```(?P<language>\w*)(?: name=(?P<name>\S+))?$")
-_COMMENT = re.compile(r"^<!-- (?P<word>until|any|needs): (?P<rest>.*) -->$")
+_COMMENT = re.compile(r"^<!-- (?P<word>until|any): (?P<rest>.*) -->$")
 _EXIT = re.compile(r"\[exit (\d+)\]")
 _PORT = re.compile(rf"(?<![\d.])(?:{'|'.join(PORTS)})(?!\d)")
 
@@ -92,7 +89,6 @@ class Block:
     text: str
     name: str = ""
     any: frozenset[str] = frozenset()
-    needs: str = ""
     below: bool = False
     """Whether nothing but blank lines stands between it and the block before."""
 
@@ -118,15 +114,12 @@ def blocks(page: str) -> list[Block]:
     """The blocks of a page, in their order."""
     found: list[Block] = []
     wild: frozenset[str] = frozenset()
-    needs = ""
     below = False
     lines = iter(enumerate(page.splitlines(), 1))
     for number, line in lines:
         if comment := _COMMENT.match(line):
             if comment["word"] == "until":
-                found.append(Block(number, "until", comment["rest"], needs=needs))
-            elif comment["word"] == "needs":
-                needs = comment["rest"]
+                found.append(Block(number, "until", comment["rest"]))
             else:
                 wild = frozenset(comment["rest"].split())
         elif line.startswith("```"):
@@ -139,8 +132,8 @@ def blocks(page: str) -> list[Block]:
                 body.append(inner)
             text = "\n".join(body) + "\n"
             name = fence["name"] or ""
-            found.append(Block(number, fence["language"], text, name, wild, needs, below))
-            wild, needs, below = frozenset(), "", True
+            found.append(Block(number, fence["language"], text, name, wild, below))
+            wild, below = frozenset(), True
         elif line:
             below = False
     return found
@@ -274,19 +267,11 @@ def search_path() -> str:
     return ":".join((str(Path(sys.executable).parent), os.environ["PATH"], *servers))
 
 
-def has(tool: str) -> bool:
-    """Whether the machine has what a block needs."""
-    return not tool or shutil.which(tool, path=search_path()) is not None
-
-
 def carry_out(page: str, folder: Path) -> None:
     """Do all that a page says, and see that it comes out as shown."""
     with ports_for(page) as ports, Shell(folder, ports) as shell:
         printed: str | None = None
         for block in blocks(page):
-            if not has(block.needs):
-                printed = None
-                continue
             match block.language:
                 case "until":
                     shell.until(block.text)

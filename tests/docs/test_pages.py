@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import LANGUAGES, PORTS, ROOT, blocks, carry_out, has, matches, ports_for
+from tests.docs.pages import LANGUAGES, PORTS, ROOT, blocks, carry_out, matches, ports_for
 
 PAGES = [
     ROOT / "README.md",
@@ -43,13 +43,6 @@ def test_prose_has_one_sentence_per_line(page: Path) -> None:
         if not line.startswith("|"):
             bare = re.sub(r"`[^`]*`", "", line)
             assert not re.search(r"[a-z`)][.?!] [A-Z]", bare), line
-
-
-def test_the_tools_that_blocks_need_are_here() -> None:
-    """Else it is told that those blocks were left out."""
-    needed = {block.needs for page in PAGES for block in blocks(page.read_text())}
-    if missing := sorted(tool for tool in needed if not has(tool)):
-        pytest.skip(f"blocks that need {', '.join(missing)} were left out")
 
 
 def test_the_readme_can_be_read_in_a_minute() -> None:
@@ -94,10 +87,6 @@ def test_what_may_differ_matches(shown: str, real: str) -> None:
 )
 def test_what_must_not_differ_does_not_match(shown: str, real: str) -> None:
     assert not matches(shown, real)
-
-
-def test_a_block_that_needs_a_tool_is_left_out_without_it(tmp_path: Path) -> None:
-    carry_out("<!-- needs: no-such-tool -->\n```console\n$ no-such-tool\nyes\n```\n", tmp_path)
 
 
 def test_a_server_of_a_page_has_a_port_of_its_own(tmp_path: Path) -> None:
