@@ -61,6 +61,7 @@ ATTEMPTS = 1000
 PATIENCE = 10.0
 """Seconds for a change to get through between others that change the same thing."""
 URGENT_ATTEMPTS = 8
+LONGEST_PAUSE = 3
 SETTLE_ATTEMPTS = 8
 SETTLE_PATIENCE = 20.0
 MEMORY = 512
@@ -347,8 +348,8 @@ class Runner:
         )
 
     def _jitter(self, number: int) -> float:
-        """Up to 1, 2, 4 ... 128 ms."""
-        return self._randomness(1)[0] / 255 * min(1 << number, 128) / 1000
+        """Up to 1, 2, 4, 8 ms, and no more: who steps back for long is overtaken by everybody."""
+        return self._randomness(1)[0] / 255 * (1 << min(number, LONGEST_PAUSE)) / 1000
 
 
 def pooled(size: int, pieces: int = 32) -> bytes:
