@@ -19,7 +19,7 @@ CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench proof servers reference lock clean
+.PHONY: help demo test check bench proof servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ servers:
 
 reference: $(RUN) ## Write docs/reference/ again from the code
 	@$(BIN)/python tools/reference.py
+
+messages: $(CHECK)/.check ## Write the code for etcd's messages again from its proto
+	@tools/etcd_messages $(CHECK)/bin/python
 
 # Keeps the pins that still fit; `make lock UPGRADE=--upgrade` moves them all.
 # check.txt comes first and bounds the others, so that they never disagree.

@@ -7,6 +7,7 @@ not, is it the certificate?  Whatever may just be away is left to asking again.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from interlock.errors import StoreRefused, StoreTrouble, StoreUnsuitable
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT
 
-_QUOTA = b"etcd_server_quota_backend_bytes "
+_QUOTA = re.compile(rb"^etcd_server_quota_backend_bytes ([0-9.e+]+)\r?$", re.MULTILINE)
 _ENOUGH = 1 << 24
 
 
@@ -60,16 +61,15 @@ def quota(address: Address, number: int) -> int:
         answer = get(address, number, "/metrics")
     except OSError:
         return 0
-    for line in answer.splitlines():
-        if line.startswith(_QUOTA):
-            return int(float(line[len(_QUOTA) :]))
-    return 0
+    found = _QUOTA.search(answer)
+    return 0 if found is None else int(float(found[1]))
 
 
 def get(address: Address, number: int, path: str) -> bytes:
     """What the server answers to a plain HTTP request, all of it."""
     host, port = address.hosts[number]
-    request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    # 1.0, so that the answer comes in one piece.
+    request = f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode()
     with socket.create_connection((host, port), CONNECT) as plain:
         if not address.tls:
             return _ask(plain, request)

@@ -37,8 +37,8 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
         "durability": f"{grade.durability}: {_MEANING[grade.durability]}",
         "format": FORMAT,
         **sizes,
-        "memory": int(told.get("used_memory", "0")),
-        "memory_max": most or None,
+        "memory_bytes": int(told.get("used_memory", "0")),
+        "memory_max_bytes": most or None,
         "replicas": int(told.get("connected_slaves", "0")),
     }
 
@@ -157,7 +157,7 @@ def _ahead(seconds: float) -> Finding:
     good = abs(seconds) < _CLOCK
     return Finding(
         verdict="ok" if good else "warn",
-        name="clock",
+        name="server clock",
         fact=f"the server is {abs(seconds):.1f} s {'ahead' if seconds > 0 else 'behind'}",
         remedy="" if good else "synchronise the clocks: times in the record come from clients",
     )
