@@ -6,10 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from interlock.store import Change, Put, Resync, Store
+from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.conformance import Conformance, Place
-from interlock.testing.conformance.place import PATIENCE, gather, write
 from interlock.testing.servers import EtcdServer, ServerTrouble
 
 
@@ -67,18 +66,3 @@ class TestEtcdStore(Conformance):
         place = servers.place()
         yield place
         place.end()
-
-    def test_forgotten_history_is_a_resync_never_a_gap(self, place: Place, store: Store) -> None:
-        """Like the suite's, but etcd can still tell the very revision that it is compacted to."""
-        old = write(store, Put("p/1", b""))
-        write(store, Put("p/2", b""))
-        last = write(store, Put("p/2", b""))
-        place.trim(store, last)
-        for after in (0, old):
-            watch = store.watch("p/", after)
-            assert watch.take(PATIENCE) == [Resync(store.read().revision)]
-            write(store, Put("p/3", b""))
-            assert [change.key for change in gather(watch, bool)] == ["p/3"]
-            watch.close()
-        watch = store.watch("p/", last - 1)
-        assert gather(watch, bool)[0] == Change(last, "p/2")

@@ -95,7 +95,7 @@ class NetworkStore:
     def __init__(self, wire: Wire, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where
         self._wire = wire
-        self._patience = patience
+        self.patience = patience
         self._pid = os.getpid()
         self._closed = False
         self._away: tuple[float, str] | None = None
@@ -202,14 +202,14 @@ class NetworkStore:
         )
 
     def _opening(self) -> Op[None]:
-        patience, self._patience = self._patience, min(self._patience, OPENING)
+        patience, self.patience = self.patience, min(self.patience, OPENING)
         try:
             yield from self._open()
         finally:
-            self._patience = patience
+            self.patience = patience
 
     def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
-        ends = time.monotonic() + self._patience
+        ends = time.monotonic() + self.patience
         for pause in pauses():
             try:
                 answer = yield Ask(request)

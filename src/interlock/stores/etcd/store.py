@@ -53,7 +53,6 @@ class EtcdStore(NetworkStore):
         super().__init__(wire, address.shown, patience=patience)
         self.address = address
         self.wire = wire
-        self.patience = patience
         self.version = ""
         self.shape = Shape(address.namespace)
         self.feed = Feed(self, wire, self.shape)

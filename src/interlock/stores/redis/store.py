@@ -83,11 +83,6 @@ class RedisStore(NetworkStore):
         return "" if self.grade is None else self.grade.life
 
     @property
-    def patience(self) -> float:
-        """Seconds that a call goes on asking."""
-        return self._patience
-
-    @property
     def away(self) -> float | None:
         """Since when, by the monotonic clock, the engine does not answer."""
         return None if self._away is None else self._away[0]
