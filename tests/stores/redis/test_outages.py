@@ -169,7 +169,7 @@ def test_a_watch_of_a_server_that_stays_away_says_so(
     own: RedisServer, opened: Callable[[str], RedisStore], taking: Callable[[Watch], Take]
 ) -> None:
     store = opened(own.url())
-    store._patience = 0.3
+    store.patience = 0.3
     watch = store.watch("p/", 0)
     take = taking(watch)
     assert take(0.01) == []

@@ -55,7 +55,7 @@ _WRONG: dict[str, tuple[type[StoreTrouble], str]] = {
     "DENIED": (StoreRefused, "is in protected mode; give it a password, or ask from its machine"),
     "MISCONF": (StoreFull, "cannot write to its disk; see its log and make room there"),
     "NOAUTH": (StoreRefused, "wants a password; put it into the URL, like redis://:password@host"),
-    "NOPERM": (StoreRefused, "forbids this user what is needed; give it the keys and channels of the namespace"),
+    "NOPERM": (StoreRefused, "forbids this user what is needed; give it its keys and channels"),
     "NOREPLICAS": (StoreTrouble, "has too few replicas to take writes; see to them"),
     "OOM": (StoreFull, "has no memory left; raise maxmemory or delete something"),
     "READONLY": (StoreReadOnly, "is a read-only replica; name its master in the URL"),
