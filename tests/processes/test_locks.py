@@ -22,7 +22,7 @@ def test_eight_processes_share_one_lock_fairly_and_never_overlap(
     fighters = [
         cast.start("fight", url, tmp_path / f"notes{n}", "merge", "5,5,0") for n in range(8)
     ]
-    begin(fighters, 3)
+    begin(fighters, 2)
     for fighter in fighters:
         assert fighter.rest() == ["over"]
     books = judge.notes(str(tmp_path / "notes*"))
@@ -79,7 +79,7 @@ def chaos(
 
 
 def test_random_kills_and_stops_break_no_promise(url: str, tmp_path: Path, cast: Cast) -> None:
-    seconds = 3 + 2.5 * terms(url).ttl
+    seconds = 2.5 + 2.5 * terms(url).ttl
     books = chaos(cast, url, tmp_path, seconds=seconds, fighters=5, seed=3)
     shares = judge.one_holder(books)
     assert len(shares) >= 5
