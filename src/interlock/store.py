@@ -8,7 +8,7 @@ The contract
   read      A consistent snapshot at one revision.
   commit    All or nothing, linearizable, and durable (to the declared grade) when it returns.
             Every recorded Txn also checks that ``log/{id}`` is absent, and writes it.
-            Both answers bring back the checked and the asked keys.
+            A yes brings back the keys that it was asked to read, a no the checked ones too.
   transact  Local engines only: read, decide and commit inside one transaction, so nothing can
             conflict.  Each has its own revision even if many share one durable commit; an
             exception ends only its own.  The work may be called again: it must be pure.
@@ -25,7 +25,7 @@ Revisions are integers that strictly increase with each commit.  Liveness keys a
 ``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
 the engine's own clock.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp
 of an item names the last *recorded* write.  A signal wakes the watchers of a key without storing
-anything under it.  The end of a liveness key, lapsed or deleted, is no change that a watch would
+anything under it; several may arrive as one.  Keys under ``wake/`` are only ever signalled.  The end of a liveness key, lapsed or deleted, is no change that a watch would
 see, nor is the deletion of a key that is not there.
 
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
@@ -44,6 +44,7 @@ from msgspec import Struct
 
 LOG = "log/"
 LIVE = "live/"
+WAKE = "wake/"
 VOID = b'{"verb":"void"}'
 
 CheckKind: TypeAlias = Literal["absent", "exists", "at", "has"]
@@ -142,7 +143,7 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The keys that every answer brings back."""
+        """The keys that a no brings back, its own entry first; a yes need only bring the reads."""
         own = () if self.quiet else (LOG + self.id,)
         return (*own, *(check.key for check in self.checks), *self.reads)
 
@@ -158,7 +159,7 @@ def void(txn: str) -> Txn:
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """It happened, at this revision; the asked keys as they stand right after it."""
+    """It happened, at this revision; the keys to be read as they stand right after it."""
 
     revision: int
     items: Mapping[str, Item | None]

@@ -312,7 +312,8 @@ class Locks:
         if lock.grant.id == command.grant:
             if not core.alive(lock.grant, _present(snapshot.items).keys()):
                 return None, None
-            self._runner.remember(snapshot[key])
+            if command.ttl is not None:  # a commit follows at once, to stretch it
+                self._runner.remember(snapshot[key])
             return core.granted(command.lock, lock.grant), None
         place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), None)
         if place is None:
@@ -370,7 +371,6 @@ class Locks:
             return core.beat(lock, caller, live.keys(), command.session_ttl)
 
         guess = self._runner.recall(keys.lock(command.lock))
-        self._runner.remember(guess.get(keys.lock(command.lock)))
         done = yield from self._runner.change(deciding, seat.who, guess)
         if isinstance(done.outcome, core.Extended):
             left = _least(done.outcome.expires_in, command.max_hold)

@@ -60,7 +60,8 @@ Deciding: TypeAlias = Reading[Decision[T]]
 ATTEMPTS = 1000
 PATIENCE = 10.0
 """Seconds for a change to get through between others that change the same thing."""
-URGENT_ATTEMPTS = 8
+EAGER_ATTEMPTS = 4
+"""Conflicts before anybody steps back: whoever does is overtaken by who has the lock already."""
 LONGEST_PAUSE = 3
 SETTLE_ATTEMPTS = 8
 SETTLE_PATIENCE = 20.0
@@ -141,7 +142,7 @@ class Runner:
     ) -> Op[Done[T]]:
         """Carry a decision through; returns when it stands, durably.
 
-        What is ``urgent`` (others wait for it) hardly steps back when it meets others.
+        What is ``urgent`` (others wait for it) hardly ever steps back.
         """
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
             who = Who(who.agent, who.session, trace)
@@ -156,6 +157,12 @@ class Runner:
             self._memory[item.key] = item
             if len(self._memory) > MEMORY:
                 del self._memory[next(iter(self._memory))]
+
+    def _learn(self, txn: Txn, revision: int) -> None:
+        """What we wrote is what we know best."""
+        for put in txn.puts:
+            if put.ttl is None:
+                self.remember(Item(put.key, put.value, revision, revision, txn.id, txn.hash))
 
     def recall(self, key: str) -> dict[str, Item | None]:
         """A guess: what stood there when we last knew."""
@@ -212,17 +219,17 @@ class Runner:
                     return Done(attempt.decision.outcome, None)
                 known, guessed, hopeful = {} if guessed else known, False, False
                 continue
-            answer = yield from self._commit(self.draft(attempt, who, checked=True))
+            draft = self.draft(attempt, who, checked=True)
+            answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
-                for put in attempt.decision.puts:
-                    self.remember(answer.items.get(put.key) if put.ttl is None else None)
+                self._learn(draft.txn, answer.revision)
                 return Done(attempt.decision.outcome, answer.revision)
             known, guessed = {} if answer is None else dict(answer.items), False
             hopeful = all(known.get(key) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
                 break
-            if number > (URGENT_ATTEMPTS if urgent else 0):
-                yield Pause(self._jitter(number if not urgent else 1))
+            if number >= EAGER_ATTEMPTS:
+                yield Pause(self._jitter(0 if urgent else number - EAGER_ATTEMPTS))
         raise StoreBusy("too many others change the same thing; try again")
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:

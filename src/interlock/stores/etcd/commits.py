@@ -1,7 +1,7 @@
 """Commits: one transaction of etcd each, with whatever leases it needs around it.
 
 A Txn becomes compares (the checks, and that its entry is absent), then its writes in this order:
-entry, puts, deletes, signals, so that watches see them in this order; then the asked keys.
+entry, puts, deletes, signals, so that watches see them in this order; then the keys to be read.
 
 Two things etcd cannot check or keep by itself, because they are inside the value:
   has      compares a payload
@@ -109,17 +109,16 @@ class Commits:
     def _answer(
         self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
     ) -> Answer | Items:
-        keys = _wanted(txn)
-        items = self._items(_found(keys, answer))
-        asked = {key: items[key] for key in txn.asked}
         if answer.succeeded:
             self._leases.revoke(_replaced(answer))
             self._remember(txn, leases, answer)
-            return Committed(answer.header.revision, asked)
+            reads = tuple(dict.fromkeys(txn.reads))
+            return Committed(answer.header.revision, self._items(_found(reads, answer)))
         self._leases.revoke(leases.values())
+        items = self._items(_found(_wanted(txn), answer))
         if seen is not None and _holds(txn, items):
             return items
-        return Conflict(asked)
+        return Conflict({key: items[key] for key in txn.asked})
 
     def _request(
         self,
@@ -157,8 +156,9 @@ class Commits:
         for each in dict.fromkeys(txn.signals):
             put_ = rpc.PutRequest(key=self._shape.signal(each), lease=signal)
             writes.append(op(put=put_))
-        reads = [op(range=self._shape.one(each)) for each in _wanted(txn)]
-        return rpc.TxnRequest(compare=compares, success=[*writes, *reads], failure=reads)
+        asked = [op(range=self._shape.one(each)) for each in dict.fromkeys(txn.reads)]
+        looks = [op(range=self._shape.one(each)) for each in _wanted(txn)]
+        return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
 
     def _compare(self, check: Check, seen: Items | None) -> rpc.Compare:
         key = self._shape.key(check.key)

@@ -66,14 +66,11 @@ class Commits(Suite):
         assert {item and item.revision for item in snapshot.items.values()} == {revision, None}
         assert snapshot["gone"] is None
 
-    def test_a_yes_brings_back_checked_and_asked_keys_as_they_are_after_it(
-        self, store: Store
-    ) -> None:
+    def test_a_yes_brings_back_asked_keys_as_they_are_after_it(self, store: Store) -> None:
         write(store, Put("a", b"1"), Put("c", b"3"))
         checks = (Check("a", "exists"), Check("b", "absent"))
-        answer = committed(store.commit(txn(Put("a", b"2"), checks=checks, reads=("c", "d"))))
-        items = answer.items
-        assert items["b"] is None
+        change = txn(Put("a", b"2"), checks=checks, reads=("a", "c", "d"))
+        items = committed(store.commit(change)).items
         assert items["d"] is None
         assert _value(items["c"]) == b"3"
         assert _value(items["a"]) == b"2"
@@ -93,7 +90,6 @@ class Commits(Suite):
         answer = committed(store.commit(change))
         key = LOG + change.id
         entry = store.read(key)[key]
-        assert entry == answer.items[key]
         assert entry is not None
         assert entry.value == change.entry
         assert entry.hash == change.hash
@@ -199,8 +195,7 @@ class Commits(Suite):
     def test_a_quiet_commit_may_come_twice(self, store: Store) -> None:
         change = txn(Put("a", b"1"), quiet=True)
         committed(store.commit(change))
-        answer = committed(store.commit(change))
-        assert answer.items == {}
+        committed(store.commit(change))
         assert store.read(LOG + change.id)[LOG + change.id] is None
 
     def test_values_up_to_the_declared_size_fit(self, store: Store) -> None:
@@ -212,8 +207,7 @@ class Commits(Suite):
         half = min(store.capabilities.max_operations, 10_000) // 2
         puts = [Put(f"p/{number:05}", b"") for number in range(half)]
         checks = tuple(Check(put.key, "absent") for put in puts)
-        answer = committed(store.commit(txn(*puts, checks=checks)))
-        assert len(answer.items) == half + 1
+        committed(store.commit(txn(*puts, checks=checks)))
         write(store, deletes=tuple(put.key for put in puts))
         assert store.read(puts[-1].key)[puts[-1].key] is None
 
@@ -228,7 +222,8 @@ class Commits(Suite):
                 assert item is not None
                 value = str(int(item.value) + 1).encode()
                 check = Check("counter", "at", revision=item.revision)
-                answer = other.commit(txn(Put("counter", value), checks=(check,)))
+                change = txn(Put("counter", value), checks=(check,), reads=("counter",))
+                answer = other.commit(change)
                 if not isinstance(answer, Conflict):
                     revisions.append(answer.revision)
                 item = answer.items["counter"]
@@ -247,8 +242,8 @@ class Commits(Suite):
             key = f"claim/{number}"
 
             def claim(key: str, name: bytes, other: Store) -> bytes | None:
-                answer = other.commit(txn(Put(key, name), checks=(Check(key, "absent"),)))
-                return _value(answer.items[key])
+                change = txn(Put(key, name), checks=(Check(key, "absent"),), reads=(key,))
+                return _value(other.commit(change).items[key])
 
             names = [str(index).encode() for index in range(len(others))]
             works = [partial(claim, key, *pair) for pair in zip(names, others, strict=True)]
