@@ -16,6 +16,7 @@ from __future__ import annotations
 LOCKS = "locks/"
 SESSIONS = "sessions/"
 LIVE = "live/"
+WAKE = "wake/"
 BASE = "meta/base"
 
 
@@ -56,4 +57,4 @@ def refused(grant: str) -> str:
 
 def wake(grant: str) -> str:
     """The signal that tells a waiter to look again."""
-    return f"wake/{grant}"
+    return WAKE + grant

@@ -10,6 +10,10 @@ A server that hangs keeps its connections.  So whoever waits looks to the stream
 and a half of silence it asks for a sign of life, after four the stream is cut and made anew
 elsewhere.  Nothing is sent while nobody waits.
 
+etcd serves a watch from a past revision up to 100 ms late, even if nothing happened since but a
+write elsewhere.  For a signal that would be the wait itself.  So the watch of a signal begins with
+the present, and whether it came in between is read: it stays for a while under a key of its own.
+
 Answers to these questions bring a revision that may be ahead of changes still to come (etcd up to
 3.4.24 and 3.5.7), so they never move a watch: only changes do, and a Resync.
 """
@@ -24,13 +28,14 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from interlock.driving import Op, drive, drive_async
 from interlock.errors import StoreRefused
-from interlock.store import Change, Resync
+from interlock.store import WAKE, Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.shape import NUL, Shape, is_quiet
 from interlock.stores.etcd.silence import grpc
 from interlock.stores.etcd.trouble import SILENT, Stale, told
-from interlock.stores.etcd.wire import EtcdWire, Link, LogIn
+from interlock.stores.etcd.wire import RANGE, EtcdWire, Link, LogIn
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
 
 if TYPE_CHECKING:
@@ -53,7 +58,7 @@ class Feed:
         self.doubles = 0
         """Changes that came again after a break; they were not handed out again."""
         self._store = store
-        self._wire = wire
+        self.wire = wire
         self._shape = shape
         self._numbers = itertools.count(1)
         self._served: dict[int, EtcdWatch] = {}
@@ -107,6 +112,12 @@ class Feed:
             left = min(left, self._listen_for_life(self._requests))
         return min(left, SILENCE)
 
+    def past(self, watch: EtcdWatch) -> Op[Iterable[rpc.KeyValue]]:
+        """The signal of this watch as it stands."""
+        key, end = self._shape.scope(watch.scope)
+        answer = yield from self._store.asked((RANGE, rpc.RangeRequest(key=key, range_end=end)))
+        return answer.kvs  # type: ignore[no-any-return]  # answers have no types
+
     def drop(self, watch: EtcdWatch) -> None:
         """Serve this watch no more."""
         with self.lock:
@@ -145,8 +156,9 @@ class Feed:
         watch.number = next(self._numbers)
         self._served[watch.number] = watch
         key, end = self._shape.scope(watch.scope)
+        start = 0 if watch.signal else watch.after + 1
         create = rpc.WatchCreateRequest(
-            key=key, range_end=end, start_revision=watch.after + 1, watch_id=watch.number
+            key=key, range_end=end, start_revision=start, watch_id=watch.number
         )
         requests.put(rpc.WatchRequest(create=create))
 
@@ -176,7 +188,7 @@ class Feed:
         while True:
             link: Link | None = None
             try:
-                link = self._wire.link()
+                link = self.wire.link()
                 for count, answer in enumerate(self._stream(link)):
                     if not count:
                         waits = pauses()
@@ -184,7 +196,7 @@ class Feed:
                     self._lay(answer)
                 error: Exception = Unanswered("the stream ended")
             except grpc.RpcError as failed:
-                error = Unanswered(SILENT) if self._silent else self._wire.failed(failed)
+                error = Unanswered(SILENT) if self._silent else self.wire.failed(failed)
             except Exception as failed:  # noqa: BLE001 - nobody else would hear of it
                 error = failed
             if not self._goes_on(link, error, next(waits)):
@@ -199,7 +211,7 @@ class Feed:
             self._heard = time.monotonic()
             for watch in self._waiting:
                 self._serve(watch, requests)
-            self._call = self._wire.stream(link, iter(requests.get, None))
+            self._call = self.wire.stream(link, iter(requests.get, None))
             return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
 
     def _answered(self) -> None:
@@ -232,13 +244,13 @@ class Feed:
 
     def _heed(self, link: Link | None, error: Exception) -> None:
         """Draw the consequences of what broke the stream."""
-        if isinstance(error, Stale | StoreRefused) and self._wire.address.user and not self._denied:
+        if isinstance(error, Stale | StoreRefused) and self.wire.address.user and not self._denied:
             self._denied = True
             with suppress(Unsent, Unanswered):
-                self._wire.call(LogIn())
+                self.wire.call(LogIn())
         elif isinstance(error, Unsent | Unanswered):
             if link is not None:
-                self._wire.leave(link)
+                self.wire.leave(link)
             self._store.met(error)
             with self.lock:
                 self._lost = self._lost or (time.monotonic(), error)
@@ -263,6 +275,9 @@ class Feed:
             if answer.created:
                 self._denied = False
                 watch.begun = answer.header.revision
+                if watch.signal and watch.begun > watch.after:
+                    watch.behind = True
+                    watch.wake()
             if answer.events:
                 self.doubles += watch.lay(answer.events)
                 if len(watch.arrived) > _BACKLOG:
@@ -281,6 +296,9 @@ class EtcdWatch:
         """Why nobody waits for it any longer."""
         self.begun = 0
         """The revision of etcd when it began to serve it."""
+        self.signal = scope.startswith(WAKE) and not scope.endswith("/")
+        self.behind = False
+        """Whether a signal may have come before it was served."""
         self.arrived: list[Change | Resync] = []
         self._feed = feed
         self._shape = shape
@@ -292,12 +310,15 @@ class EtcdWatch:
         ends = None if timeout is None else time.monotonic() + timeout
         self._feed.enter(self)
         try:
-            with self._rung:
-                while True:
+            while True:
+                if self.behind:
+                    self._caught_up(drive(self._feed.past(self), self._feed.wire))
+                with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
                         return found
-                    self._rung.wait(left)
+                    if not self.behind:
+                        self._rung.wait(left)
         finally:
             self._feed.leave(self)
 
@@ -310,10 +331,14 @@ class EtcdWatch:
         self._feed.enter(self)
         try:
             while True:
+                if self.behind:
+                    self._caught_up(await drive_async(self._feed.past(self), self._feed.wire))
                 with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
                         return found
+                    if self.behind:
+                        continue
                     future: asyncio.Future[None] = loop.create_future()
                     self._sleeper = (loop, future)
                 await asyncio.wait((future,), timeout=left)
@@ -356,6 +381,12 @@ class EtcdWatch:
         if self.arrived:
             self.wake()
         return doubles
+
+    def _caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:
+        """What came before the watch was served; what is newer came by itself."""
+        with self._rung:
+            self.behind = False
+            self.lay(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
 
     def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
         """What has arrived, and how long to wait for more before we look again."""
