@@ -205,6 +205,7 @@ def python() -> Iterator[str]:
         ("`fleet.locks`: locks, by name.", client.Locks),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.record`: what happened.", client.Record),
+        ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
         ("`with fleet.lock(...) as held`: a lock in our hands.", client.Held),
     ):
         yield f"## {made.__name__}\n"

@@ -10,13 +10,14 @@ If a lock is lost inside its block, the block is cancelled in time and raises Lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.log import Line
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive_async
@@ -25,7 +26,8 @@ from interlock.opening import desk_at, opened_async
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.store import Store
+from interlock.services.record import Following
+from interlock.store import Resync, Store
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -72,7 +74,42 @@ class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = awaited(RecordCalls.log)
-    follow = awaited(RecordCalls.follow)
+
+    def follow(self, after: int = 0) -> Follower:
+        """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
+
+        A ``Resync`` among them says that history up to its revision is gone: read what is left
+        with ``log``.
+        """
+        return Follower(self.calls.follow(after), self.calls.desk.store)
+
+
+class Follower:
+    """The record as it goes on; use it in an ``async with`` block, or close it."""
+
+    def __init__(self, following: Following, store: Store) -> None:
+        self._following = following
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> Awaitable[tuple[Line, ...] | Resync]:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive_async(self._following.take(timeout), self._store)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._following.close()
+
+    async def __aiter__(self) -> AsyncIterator[Line | Resync]:
+        while True:
+            found = await self.take()
+            for each in (found,) if isinstance(found, Resync) else found:
+                yield each
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class Held(HeldLock):

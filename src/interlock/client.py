@@ -13,13 +13,14 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.log import Line
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive
@@ -28,7 +29,8 @@ from interlock.opening import desk_at, opened
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
-from interlock.store import Store
+from interlock.services.record import Following
+from interlock.store import Resync, Store
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -75,7 +77,41 @@ class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = blocking(RecordCalls.log)
-    follow = blocking(RecordCalls.follow)
+
+    def follow(self, after: int = 0) -> Follower:
+        """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
+
+        A ``Resync`` among them says that history up to its revision is gone: read what is left
+        with ``log``.
+        """
+        return Follower(self.calls.follow(after), self.calls.desk.store)
+
+
+class Follower:
+    """The record as it goes on; use it in a ``with`` block, or close it."""
+
+    def __init__(self, following: Following, store: Store) -> None:
+        self._following = following
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> tuple[Line, ...] | Resync:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive(self._following.take(timeout), self._store)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._following.close()
+
+    def __iter__(self) -> Iterator[Line | Resync]:
+        while True:
+            found = self.take()
+            yield from (found,) if isinstance(found, Resync) else found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Held(HeldLock):

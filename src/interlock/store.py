@@ -25,8 +25,9 @@ Revisions are integers that strictly increase with each commit.  Liveness keys a
 ``live/``, and only their puts have a ``ttl``; such a key reads as absent once it lapsed, judged by
 the engine's own clock.  A quiet Txn (renewals, cursors) writes no entry and wakes nobody; the stamp
 of an item names the last *recorded* write.  A signal wakes the watchers of a key without storing
-anything under it; several may arrive as one.  Keys under ``wake/`` are only ever signalled.  The end of a liveness key, lapsed or deleted, is no change that a watch would
-see, nor is the deletion of a key that is not there.
+anything under it; several may arrive as one.  Keys under ``wake/`` are only ever signalled.  The
+end of a liveness key, lapsed or deleted, is no change that a watch would see, nor is the deletion
+of a key that is not there.
 
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
 (``gc=False``): with many commits in flight that is a tenth of the time.

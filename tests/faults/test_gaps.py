@@ -47,11 +47,11 @@ def test_whoever_follows_the_record_from_what_is_gone_is_told_so(scene: Scene, w
         bob.acquire("merge")
         bob.release("merge")
     scene.engine.forget(store, store.read().revision)
-    told = ada.do(lambda fleet: fleet.record.follow(early, timeout=20))
+    told = ada.do(lambda fleet: fleet.record.follow(early).take(20))
     assert isinstance(told, Resync)
     assert told.revision >= store.read().revision
     bob.acquire("merge")
-    lines = ada.do(lambda fleet: fleet.record.follow(told.revision, timeout=20))
+    lines = ada.do(lambda fleet: fleet.record.follow(told.revision).take(20))
     assert [(line.verb, line.agent) for line in lines] == [("lock.acquire", "bob")]
 
 

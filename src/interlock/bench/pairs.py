@@ -131,7 +131,11 @@ def serve() -> None:
     """The partner's side: wait for whatever is asked for, and say when it came."""
     url = sys.stdin.readline().strip()
     engine = network(url)
-    with interlock.connect(url, agent="partner") as fleet, closing(engine.bell(url)) as bell:
+    with (
+        interlock.connect(url, agent="partner") as fleet,
+        closing(engine.bell(url)) as bell,
+        fleet.record.follow() as follower,
+    ):
         for line in sys.stdin:
             match line.strip():
                 case "lock":
@@ -141,9 +145,10 @@ def serve() -> None:
                     assert isinstance(outcome, Acquired)  # noqa: S101 - it was our turn
                     fleet.locks.release(_LOCK)
                 case "follow":
-                    last = fleet.record.log(limit=1)[-1].revision
+                    while follower.take(timeout=0.05):
+                        pass  # what came before
                     _tell("waiting")
-                    found = fleet.record.follow(last, timeout=_PATIENCE)
+                    found = follower.take(timeout=_PATIENCE)
                     now = time.monotonic()
                     assert found  # noqa: S101 - something came
                 case _:

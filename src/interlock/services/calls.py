@@ -17,13 +17,13 @@ from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks, Seat, Shown
 from interlock.services.maintain import Maintained, Maintenance
-from interlock.services.record import Record
+from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Upkeep
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
-from interlock.store import Resync, Store
+from interlock.store import Store
 
 GRANT_TTL = 900.0
 
@@ -241,12 +241,15 @@ class RecordCalls(Calls):
             raise BadInput("'after' must not be negative and 'limit' at least 1")
         return self.desk.record.log(after=after, limit=min(limit, 100_000), last=last)
 
-    def follow(self, after: int, *, timeout: float | None = None) -> Op[tuple[Line, ...] | Resync]:
-        """The entries after a revision, as soon as there are any; none when the time is up.
+    def follow(self, after: int = 0) -> Following:
+        """The entries after a revision, and all that come; close it when you have enough.
 
-        A ``Resync`` says that history up to its revision is gone: read what is left with ``log``.
+        A ``Resync`` among them says that history up to its revision is gone: read what is left
+        with ``log``.
         """
-        return self.desk.record.follow(after, timeout)
+        if after < 0:
+            raise BadInput("'after' must not be negative")
+        return Following(after)
 
 
 class FleetCalls(Calls):

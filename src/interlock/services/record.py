@@ -9,7 +9,7 @@ from interlock.core.log import Entry, Line, decode
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.steps import Open, Read, Take
-from interlock.store import LOG, Item, Log, Resync
+from interlock.store import LOG, Item, Log, Resync, Watch
 
 
 class Record:
@@ -21,23 +21,33 @@ class Record:
         items = (yield Read(ref)).ranges[ref]
         return tuple(line(item) for item in items)
 
-    def follow(self, after: int, timeout: float | None) -> Op[tuple[Line, ...] | Resync]:
-        """The entries after a revision; waits for the first one, at most so long.
+
+class Following:
+    """The entries after a revision as they come; whoever began it closes it."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._watch: Watch | None = None
+
+    def take(self, timeout: float | None) -> Op[tuple[Line, ...] | Resync]:
+        """What came since the last call; waits for the first entry, at most so long.
 
         Resync if the entries that come next were trimmed away.
         """
-        watch = yield Open(LOG, after)
-        try:
-            changes = yield Take(watch, timeout)
-        finally:
-            watch.close()
+        if self._watch is None:
+            self._watch = yield Open(LOG, self._after)
         found: list[Line] = []
-        for change in changes:
+        for change in (yield Take(self._watch, timeout)):
             if isinstance(change, Resync):
                 return change
             item = Item(change.key, change.value, change.revision, change.revision)
             found.append(line(item))
         return tuple(found)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch.close()
 
 
 def line(item: Item) -> Line:

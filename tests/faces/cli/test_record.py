@@ -82,11 +82,11 @@ def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_history_that_is_gone_is_no_empty_answer() -> None:
     store = MemoryStore()
     with interlock.connect(agent="ada", store=store, join=False) as fleet:
-        assert fleet.record.follow(0, timeout=0) == ()
+        assert fleet.record.follow(0).take(0) == ()
         for name in ("a", "b", "c"):
             fleet.locks.acquire(name)
         store.trim(2)
-        assert isinstance(fleet.record.follow(0, timeout=0), Resync)
+        assert isinstance(fleet.record.follow(0).take(0), Resync)
 
 
 def test_following_says_when_entries_are_gone(ada: Shell) -> None:

@@ -39,19 +39,20 @@ def log(parsed: Parsed) -> int:
 def _later(fleet: Fleet, after: int) -> Iterator[tuple[tuple[Line, ...], Gap | None]]:
     """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
     at = after
-    while True:
-        found = fleet.record.follow(at)
-        missing = None
-        if isinstance(found, Resync):
-            missing = gap(fleet, at)
-            lines = fleet.record.log(after=at, last=False)
-            at = max(at, found.revision)
-        else:
-            lines = found
-        if lines or missing:
-            yield lines, missing
-        if lines:
-            at = lines[-1].revision
+    with fleet.record.follow(after) as follower:
+        while True:
+            found = follower.take()
+            missing = None
+            if isinstance(found, Resync):
+                missing = gap(fleet, at)
+                lines = fleet.record.log(after=at, last=False)
+                at = found.revision
+            else:
+                lines = tuple(line for line in found if line.revision > at)
+            if lines or missing:
+                yield lines, missing
+            if lines:
+                at = max(at, lines[-1].revision)
 
 
 def _warn(missing: Gap | None) -> None:
