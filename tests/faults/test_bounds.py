@@ -16,7 +16,7 @@ from tests.processes import judge
 
 from interlock.core.lock import Acquired, Busy, Released
 from interlock.errors import OutcomeUnknown, StoreAway, StoreTrouble
-from interlock.store import LOG, VOID, Committed, Put, void
+from interlock.store import LOG, VOID, Conflict, Put, void
 from interlock.stores.network import PATIENCE, REPLY
 from interlock.testing.conformance.place import txn
 
@@ -201,12 +201,16 @@ def test_a_frozen_server_is_noticed_by_everybody_and_does_no_harm_when_it_goes_o
     seen = [change.revision for changes in (each.result(30) for each in sees) for change in changes]
     assert set(seen) <= set(grants)
     for client, change in zip(thirds, raw, strict=True):
+        (put,) = change.puts
         answer = client.commit(void(change.id))
-        there = client.read(f"raw/{raw.index(change)}")[f"raw/{raw.index(change)}"]
-        entry = answer.items[LOG + change.id]
-        happened = not isinstance(answer, Committed) and entry.value != VOID
-        assert (there is not None) == happened
+        happened = isinstance(answer, Conflict) and _stands(answer, LOG + change.id)
+        assert (client.read(put.key)[put.key] is not None) == happened
     for client, token in zip(clients, grants, strict=True):
         assert client.show(client.fleet.session).token == token
     entries = clients[0].do(lambda fleet: fleet.record.log(limit=1000))
     assert sum(each.verb == "lock.acquire" for each in entries) == len(grants)
+
+
+def _stands(answer: Conflict, entry: str) -> bool:
+    item = answer.items[entry]
+    return item is not None and item.value != VOID
