@@ -157,7 +157,10 @@ class LockBlock:
         try:
             self._held = Held(holding)
             self._fleet.keep(watch=self._interrupt)
+            holding.insist()  # it may have been lost before the block could be told
         except BaseException:
+            with self._striking:
+                self._held = None
             drive(holding.end(), desk.store)
             raise
         return self._held

@@ -71,8 +71,8 @@ async def drive_async(op: Op[T], on: object) -> T:
     try:
         step = next(op)
         while True:
-            awaitable = step.perform_async(on)
             try:
+                awaitable = step.perform_async(on)
                 answer = await (_undisturbed(awaitable) if cancelled else awaitable)
             except BaseException as error:  # noqa: BLE001 - the operation decides
                 cancelled = cancelled or not isinstance(error, Exception)

@@ -55,7 +55,7 @@ class Redis:
     def forget(self, store: Store, revision: int) -> None:
         """Give up the history up to a revision."""
         assert isinstance(store, RedisStore)
-        store.trim(revision)
+        self.server.forget(store.namespace, revision)
 
 
 class Etcd:

@@ -1,16 +1,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
+from interlock.store import Store
 from interlock.stores import open_store
+from interlock.stores.redis import RedisStore
 from interlock.testing.conformance import Conformance, Place
+from interlock.testing.servers import RedisServer
+
+
+class RedisPlace(Place):
+    """A namespace of its own."""
+
+    def __init__(self, server: RedisServer, url: str) -> None:
+        super().__init__(lambda: open_store(url))
+        self._server = server
+
+    def trim(self, store: Store, revision: int) -> None:
+        self._server.forget(cast("RedisStore", store).namespace, revision)
 
 
 class TestRedisStore(Conformance):
     @pytest.fixture
-    def place(self, redis_url: str) -> Iterator[Place]:
-        place = Place(lambda: open_store(redis_url))
+    def place(self, redis_server: RedisServer, redis_url: str) -> Iterator[Place]:
+        place = RedisPlace(redis_server, redis_url)
         yield place
         place.close()

@@ -48,7 +48,9 @@ class Desk:
         self.locks = Locks(self.runner)
         self.sessions = Sessions(self.runner)
         self.record = Record()
-        self.keeper = Keeper(self.sessions, self.locks, self.runner.clock)
+        self.keeper = Keeper(
+            self.sessions, self.locks, self.runner.clock, lambda: self.store.trouble
+        )
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = trace or self.runner.new_id("trc")
@@ -149,6 +151,9 @@ class LockCalls(Calls):
         seat = self.desk.me()
         words.name(name, "lock name")
         lives, ends = self.desk.terms(name, ttl, max_hold)
+        lease = self.desk.session_lease
+        if lease is not None and lease.lost:  # whatever the store says: others may think so, too
+            raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
         if not seat.joined and words.patience(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
         return self.desk.locks.acquire(

@@ -64,6 +64,11 @@ class Holding:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
         return self.released or self._gone or not all(lease.alive() for lease in self.leases)
 
+    def insist(self) -> None:
+        """Raise if we may not rely on it."""
+        if self.lost():
+            raise self.over()
+
     def check(self) -> Op[core.Proof]:
         """The proof, if the store agrees that we still hold."""
         if self.lost() or not (yield from self.desk.locks.check(self.proof)):
@@ -173,7 +178,13 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from desk.locks.pay()
             raise
-    return Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
+    holding = Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
+    try:
+        holding.insist()  # it may have been lost before we began to listen
+    except Lost:
+        yield from holding.end()
+        raise
+    return holding
 
 
 def _leases(

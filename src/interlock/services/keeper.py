@@ -26,6 +26,7 @@ from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.services.lock import Locks
 from interlock.services.session import Sessions
+from interlock.services.steps import Read
 
 BEATS_PER_TTL = 2.5
 IDLE = 3600.0
@@ -88,8 +89,11 @@ class Stake(Struct, frozen=True, eq=False):
 class Keeper:
     """All leases of one client, and the grants that it holds."""
 
-    def __init__(self, sessions: Sessions, locks: Locks, clock: Clock) -> None:
+    def __init__(
+        self, sessions: Sessions, locks: Locks, clock: Clock, trouble: Callable[[], str]
+    ) -> None:
         self._clock = clock
+        self._trouble = trouble
         self._sessions = sessions
         self._locks = locks
         self._tried = float("-inf")
@@ -122,7 +126,7 @@ class Keeper:
     def wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._locks.owed:
+        if not self._locks.owed and not self._trouble():
             return due
         return min(due, max(0.0, self._tried + SOON - self._clock.monotonic()))
 
@@ -135,6 +139,8 @@ class Keeper:
         yield from self._renew()
         yield from self._look()
         self._tried = self._clock.monotonic()
+        if self._trouble():
+            yield Read()  # is it back?  There may be nothing left to renew
         yield from self._locks.pay()
 
     def _renew(self) -> Op[None]:

@@ -230,6 +230,7 @@ class Runner:
                 break
             if number >= EAGER_ATTEMPTS:
                 yield Pause(self._jitter(0 if urgent else number - EAGER_ATTEMPTS))
+                known = {}  # as old as the pause
         raise StoreBusy("too many others change the same thing; try again")
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:

@@ -121,20 +121,20 @@ class NetworkStore:
         self.check()
         return drive(self._read(refs, times=times), self._wire)
 
-    async def read_async(self, *refs: Ref, times: bool = False) -> Snapshot:
+    def read_async(self, *refs: Ref, times: bool = False) -> Awaitable[Snapshot]:
         """The same for an event loop."""
         self.check()
-        return await drive_async(self._read(refs, times=times), self._wire)
+        return drive_async(self._read(refs, times=times), self._wire)
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write, all or nothing, in one request."""
         self.check()
         return drive(self._commit(txn), self._wire)
 
-    async def commit_async(self, txn: Txn) -> Answer:
+    def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """The same for an event loop."""
         self.check()
-        return await drive_async(self._commit(txn), self._wire)
+        return drive_async(self._commit(txn), self._wire)
 
     def watch(self, scope: str, after: int) -> Watch:
         """Every change in a scope after a revision."""

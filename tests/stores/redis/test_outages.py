@@ -13,7 +13,7 @@ import pytest
 from tests.stores.redis.conftest import Take
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
-from interlock.store import Change, Put, Resync, Txn, Watch
+from interlock.store import Answer, Change, Put, Resync, Txn, Watch
 from interlock.stores.redis import RedisStore, bells, connection, link, seat
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer, until
@@ -104,7 +104,7 @@ def test_a_restart_may_change_the_grade_or_make_it_unsuitable(
     own.fsync = "everysec"
     own.restart()
     write(store)
-    assert store.capabilities.durability == "process"
+    assert store.capabilities.durability == "none"
     own.extra = ("--maxmemory-policy", "allkeys-lru")
     own.restart()
     with pytest.raises(StoreUnsuitable, match="maxmemory-policy noeviction"):
@@ -302,7 +302,11 @@ def _committed(store: RedisStore, runner: asyncio.Runner | None, key: str) -> in
     change = txn(Put(key, b""))
     if runner is None:
         return committed(store.commit(change)).revision
-    return committed(runner.run(store.commit_async(change))).revision
+
+    async def commit() -> Answer:
+        return await store.commit_async(change)
+
+    return committed(runner.run(commit())).revision
 
 
 def _revision(server: RedisServer, store: RedisStore) -> int:

@@ -105,7 +105,7 @@ def test_a_user_with_the_rights_that_are_needed_is_let_in(tmp_path: Path) -> Non
         )
         server.command("ACL", "SETUSER", "ada", "on", ">pw", *rights)
         store = open_store(f"redis://ada:pw@{server.place}")
-        assert store.capabilities.durability == "process", "the usual setting is assumed"
+        assert store.capabilities.durability == "none", "the usual setting is assumed"
         write(store, Put("a/b", b""), Put("live/a", b"", ttl=0.5), deletes=("b",))
         watch = store.watch("a/", 0)
         assert len(watch.take(5)) == 1

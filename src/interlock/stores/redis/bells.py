@@ -106,7 +106,7 @@ class Bells(Stream):
     def _watch(self) -> None:
         """Ask for a sign of life after a while of silence, and end if none comes."""
         silent = self.loop.time() - self._heard
-        if self._pinged and silent >= PING + REPLY:
+        if self._pinged and silent >= REPLY:
             self._timer = None
             self.end(f"no sign of life for {REPLY:.0f} s")
             return
@@ -115,7 +115,7 @@ class Bells(Stream):
             self.write(_PING)
             if self.ended:
                 return
-        due = self._heard + PING + (REPLY if self._pinged else 0.0)
+        due = self._heard + (REPLY if self._pinged else PING)
         self._timer = self.loop.call_at(max(due, self.loop.time() + 0.01), self._watch)
 
 

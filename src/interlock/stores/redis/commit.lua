@@ -4,7 +4,8 @@
 -- ARGV  id latest bound quiet entry hash, five counts,
 --       checks (kind key argument), puts (key value ttl), deletes, reads, signals
 --
--- Answers {1, revision, items...} or {0, now, items...}: the checked keys, then the read ones.
+-- Answers {1, revision, items...}: the read keys; or {0, now, entry, items...}: the checked keys,
+-- then the read ones.
 -- Times are microseconds.  Now is never behind the last revision, and a revision is never behind
 -- the clock: what a clock that was turned back, or a rollback, would repeat cannot be repeated.
 local items, index, live, log, ids, meta = unpack(KEYS)
@@ -220,7 +221,7 @@ if not quiet then
 end
 
 local answer = {1, revision}
-for i, key in ipairs(asked) do
-  answer[i + 2] = get(key)
+for i = reading + 1, reading + reads do
+  answer[#answer + 1] = get(ARGV[i])
 end
 return answer

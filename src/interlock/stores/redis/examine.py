@@ -6,17 +6,18 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from interlock.driving import Op
-from interlock.store import Durability, Finding
+from interlock.store import Finding
 from interlock.stores.redis.grade import FORMAT, Grade, facts
 from interlock.stores.redis.packing import pack
 
 if TYPE_CHECKING:
     from interlock.stores.redis.store import RedisStore
 
-_MEANING: dict[Durability, str] = {
-    "none": "nothing survives a restart of the server (appendonly no)",
-    "process": "the last second may be lost with the server's machine (appendfsync everysec)",
-    "power loss": "an acknowledged commit is on disk (appendfsync always)",
+_MEANING = {
+    "": "nothing survives a restart of the server (appendonly no)",
+    "everysec": "the last seconds may be lost with the server (appendfsync everysec)",
+    "no": "what the system has not written is lost with the machine (appendfsync no)",
+    "always": "an acknowledged commit is on disk (appendfsync always)",
 }
 _FULL = 0.8
 _CLOCK = 5.0
@@ -34,7 +35,7 @@ def info(store: RedisStore) -> Op[dict[str, object]]:
         "server": f"{grade.product} {grade.version}",
         "where": store.where,
         "namespace": store.namespace,
-        "durability": f"{grade.durability}: {_MEANING[grade.durability]}",
+        "durability": f"{grade.durability}: {_MEANING[grade.fsync]}",
         "format": FORMAT,
         **sizes,
         "memory_bytes": int(told.get("used_memory", "0")),
@@ -93,7 +94,7 @@ def _durable(grade: Grade) -> Finding:
     return Finding(
         verdict="ok" if good else "warn",
         name="durability",
-        fact=_MEANING[grade.durability],
+        fact=_MEANING[grade.fsync],
         remedy="" if good else "set: appendonly yes, appendfsync always",
     )
 

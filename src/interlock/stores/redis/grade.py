@@ -124,6 +124,8 @@ def _role(info: dict[str, str], where: str) -> None:
 
 
 def _durability(info: dict[str, str], fsync: str) -> Durability:
+    """Redis answers before it writes while a background fsync runs, which only everysec does."""
     if info.get("aof_enabled") != "1":
         return "none"
-    return "power loss" if fsync == "always" else "process"
+    grades: dict[str, Durability] = {"always": "power loss", "no": "process"}
+    return grades.get(fsync, "none")

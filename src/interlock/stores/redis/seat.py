@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from interlock.stores.redis.connection import Connection
     from interlock.stores.redis.wire import Wire
 
-PING = 2.0
+PING = 1.5
 """Seconds of silence after which a listener asks whether the server is still there."""
 _PING = pack(("PING",))
 
@@ -108,7 +108,7 @@ class Line:
         return True
 
     def _alarm(self) -> float:
-        return self._heard + PING if self._pinged is None else self._pinged + REPLY
+        return self._heard + (PING if self._pinged is None else REPLY)
 
     def _stir(self, now: float) -> None:
         if self._pinged is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.driving import Op, drive
+from interlock.driving import Op
 from interlock.errors import BadInput, StoreTrouble
 from interlock.store import (
     LOG,
@@ -26,7 +26,6 @@ from interlock.store import (
     Conflict,
     Durability,
     Finding,
-    Item,
     Ref,
     Snapshot,
     Txn,
@@ -37,7 +36,7 @@ from interlock.stores.redis import examine, packing
 from interlock.stores.redis.grade import Grade
 from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late, NoScript
-from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, TRIM, Script
+from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, Script
 from interlock.stores.redis.watch import RedisWatch
 from interlock.stores.redis.wire import Wire
 
@@ -71,11 +70,6 @@ class RedisStore(NetworkStore):
         """Every change in a scope after a revision."""
         self.check()
         return RedisWatch(self, scope, after)
-
-    def trim(self, revision: int) -> None:
-        """Forget the log up to a revision; a watch from before it gets a Resync."""
-        self.check()
-        drive(self._trim(revision), self.wire)
 
     @property
     def life(self) -> str:
@@ -153,25 +147,16 @@ class RedisStore(NetworkStore):
         raise StoreTrouble(f"{self.where} has a clock that jumps all the time; see to it")
 
     def _answer(self, txn: Txn, answer: Sequence[Any]) -> Answer:
-        asked = [check.key for check in txn.checks]
-        asked += txn.reads
-        happened, now = answer[0], answer[1]
-        own = LOG + txn.id
-        if happened:
+        now = answer[1]
+        if answer[0]:
             self.wire.learn(now)
-            items = packing.items(asked, answer[2:], now)
-            if not txn.quiet:
-                items[own] = Item(own, txn.entry, now, now, txn.id, txn.hash)
-            return Committed(now, items)
+            return Committed(now, packing.items(txn.reads, answer[2:], now) if txn.reads else {})
+        asked = (*(check.key for check in txn.checks), *txn.reads)
         items = packing.items(asked, answer[3:], now)
         if not txn.quiet:
-            standing = answer[2]
+            own, standing = LOG + txn.id, answer[2]
             items[own] = None if standing is None else packing.item(own, standing, now)
         return Conflict(items)
-
-    def _trim(self, revision: int) -> Op[None]:
-        while (yield from self.run(TRIM, (revision, _AT_ONCE))) == _AT_ONCE:
-            pass
 
     def _sweep(self) -> Op[int]:
         return (yield from self.run(SWEEP, (_AT_ONCE,)))  # type: ignore[no-any-return]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 
 from interlock.errors import StoreRefused
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT
+
+_HANDSHAKE, _ALERT = b"\x16", b"\x15"
 
 
 def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.SSLSocket:
@@ -28,15 +31,17 @@ def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.
 
 
 def spoken(place: tuple[str, int]) -> bool:
-    """Whether somebody speaks TLS there, whoever it is."""
+    """Whether somebody speaks TLS there, whoever it is: a hello is answered by one, or an alert."""
+    hello = ssl.MemoryBIO()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
     try:
-        with socket.create_connection(place, CONNECT) as sock, context.wrap_socket(sock):
-            return True
-    except ssl.SSLError as error:
-        return "alert" in str(error).lower()
+        with socket.create_connection(place, CONNECT) as sock:
+            sock.sendall(hello.read())
+            return sock.recv(1) in (_HANDSHAKE, _ALERT)
     except OSError:
         return False
 

@@ -77,6 +77,11 @@ class RedisServer(Server):
             with context(self.tls).wrap_socket(plain) as secure:
                 return self._talk(secure, words)
 
+    def forget(self, ns: str, revision: int) -> None:
+        """Trim the log of a namespace up to a revision, as its bound does in time."""
+        self.command("XTRIM", f"{{{ns}}}:log", "MINID", revision + 1)
+        self.command("HSET", f"{{{ns}}}:meta", "trimmed", revision)
+
     def info(self, section: str = "default") -> dict[str, str]:
         """What INFO says, by name."""
         lines = str(self.command("INFO", section)).splitlines()

@@ -1,0 +1,65 @@
+"""A renewal that arrives too late: the store has the session, its owner gave it up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.faults.scene import Client, Scene, Way, settle
+
+from interlock.errors import Lapsed, Lost
+from interlock.services.held import Terms, take
+
+WAYS: tuple[Way, ...] = ("blocking", "async")
+
+
+def lost(scene: Scene, way: Way) -> Client:
+    """A client that gave its session up though the store still has it."""
+    proxy = scene.proxy()
+    ada = scene.client("ada", proxy, way, ttl=2)
+    lease = ada.fleet.calls.desk.session_lease
+    proxy.hold_requests()
+    settle(lambda: lease.lost, "the lease given up")
+    proxy.release_requests()
+    return ada
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_gave_its_session_up_takes_nothing_by_it(scene: Scene, way: Way) -> None:
+    ada = lost(scene, way)
+    with pytest.raises(Lapsed, match="connect again"):
+        ada.acquire("merge")
+    assert scene.client("bob").show("merge").state == "free"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) -> None:
+    ada = lost(scene, way)
+
+    async def enter(fleet: Any) -> None:
+        async with fleet.lock("merge"):
+            raise AssertionError("inside, with nothing to rely on")
+
+    def enter_blocking(fleet: Any) -> None:
+        with fleet.lock("merge", interrupt=True):
+            raise AssertionError("inside, with nothing to rely on")
+
+    with pytest.raises(Lapsed):
+        ada.do(enter_blocking if way == "blocking" else enter)
+
+
+def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
+    ada = scene.client("ada", ttl=2)
+    desk = ada.fleet.calls.desk
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+
+    def lapsing() -> None:
+        taking = take(desk, "merge", None, terms)
+        answer: Any = None
+        while True:
+            answer = taking.send(answer).perform(desk.store)
+            desk.session_lease.lose()  # it lapses while the answer is on its way
+
+    with pytest.raises(Lost):
+        lapsing()
+    assert scene.client("bob").show("merge").state == "free"
