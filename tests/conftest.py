@@ -12,6 +12,8 @@ import pytest
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
+pytest.register_assert_rewrite("interlock.testing.conformance")
+
 _numbers = itertools.count(1)
 
 

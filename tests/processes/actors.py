@@ -217,9 +217,11 @@ def stop_with_the_lock(url: str, ttl: str) -> None:
 
     Locks.acquire = late  # type: ignore[method-assign]
     fleet = interlock.connect(url, agent="late", ttl=30)
-    held = fleet.lock("merge", ttl=float(ttl)).__enter__()
-    say("lost", held.lost)
-    say(type(held.release()).__name__)
+    try:
+        with fleet.lock("merge", ttl=float(ttl)):
+            say("inside")
+    except Lost as error:
+        say(type(error).__name__)
     fleet.close()
 
 

@@ -91,5 +91,5 @@ def test_a_waiter_that_is_stopped_with_its_lock_knows_at_once_that_it_is_too_lat
         with holder.lock("merge", wait=20) as mine:
             assert isinstance(mine.outcome, interlock.Reclaimed)
             late.thaw()
-            assert late.rest() == ["lost True", "Fenced"]
+            assert late.rest() == ["Lost"]
             mine.check()

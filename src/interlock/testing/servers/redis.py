@@ -18,6 +18,14 @@ Reply: TypeAlias = "int | str | list[Reply] | None"
 _TIMEOUT = 5.0
 _SLOTS = 16384
 
+_FORGET = """
+local before = tonumber(redis.call('HGET', KEYS[2], 'trimmed') or 0)
+if tonumber(ARGV[1]) > before then
+  redis.call('XTRIM', KEYS[1], 'MINID', ARGV[2])
+  redis.call('HSET', KEYS[2], 'trimmed', ARGV[1])
+end
+"""
+
 
 class RedisError(Exception):
     """What Redis answered, when that was an error."""
@@ -79,8 +87,8 @@ class RedisServer(Server):
 
     def forget(self, ns: str, revision: int) -> None:
         """Trim the log of a namespace up to a revision, as its bound does in time."""
-        self.command("XTRIM", f"{{{ns}}}:log", "MINID", revision + 1)
-        self.command("HSET", f"{{{ns}}}:meta", "trimmed", revision)
+        log, meta = f"{{{ns}}}:log", f"{{{ns}}}:meta"
+        self.command("EVAL", _FORGET, 2, log, meta, revision, revision + 1)
 
     def info(self, section: str = "default") -> dict[str, str]:
         """What INFO says, by name."""
