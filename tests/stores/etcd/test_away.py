@@ -257,7 +257,8 @@ def _settled(store: EtcdStore, id_: str) -> Item:
     """What stands in the log for good."""
     while True:
         try:
-            entry = store.commit(void(id_)).items[LOG + id_]
+            store.commit(void(id_))
+            entry = store.read(LOG + id_)[LOG + id_]
         except OutcomeUnknown:
             continue
         assert entry is not None
