@@ -3,7 +3,8 @@
 
 PYTHON         ?= python3
 VENV           ?= .venv
-PYTEST_WORKERS ?= 2
+# The tests wait more than they compute, so more of them than there are cores.
+PYTEST_WORKERS ?= 4
 PYTEST_ARGS    ?=
 UV_VERSION     ?= 0.13.7
 
@@ -28,7 +29,7 @@ demo: $(RUN) ## See it work: agents, a crash, and who takes over
 	@$(BIN)/interlock demo
 
 test: $(TEST) servers ## Run the tests
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: $(CHECK)/.check ## Check format, lint and types, then run the tests
 	@$(CHECK)/bin/ruff format --check $(CODE)

@@ -19,7 +19,7 @@ def lost(scene: Scene, way: Way) -> Client:
     ada = scene.client("ada", proxy, way, ttl=2)
     lease = ada.fleet.calls.desk.session_lease
     proxy.hold_requests()
-    settle(lambda: lease.lost, "the lease given up")
+    settle(lambda: not lease.alive(), "the lease given up")
     proxy.release_requests()
     return ada
 

@@ -152,7 +152,7 @@ class LockCalls(Calls):
         words.name(name, "lock name")
         lives, ends = self.desk.terms(name, ttl, max_hold)
         lease = self.desk.session_lease
-        if lease is not None and lease.lost:  # whatever the store says: others may think so, too
+        if lease is not None and not lease.alive():  # whatever the store still says
             raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
         if not seat.joined and words.patience(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
