@@ -37,8 +37,8 @@ check: $(CHECK)/.check ## Check format, lint and types, then run the tests
 	@$(CHECK)/bin/mypy $(CODE)
 	@$(MAKE) --no-print-directory test
 
-bench: $(RUN) ## Measure this machine: SQLite, and Redis and etcd on servers of its own
-	@$(BIN)/python tests/bench/all_engines.py $(BENCH_ARGS)
+bench: $(TEST) servers ## Measure this machine: SQLite, and Redis and etcd on servers of its own
+	@$(BIN)/python tools/bench.py $(BENCH_ARGS)
 
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)

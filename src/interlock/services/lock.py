@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ Found: TypeAlias = core.Acquired | core.Reclaimed | core.Waiting | core.Gone
 _WAITERS_AT_ONCE = 16
 _KEYS_AT_ONCE = 100
 _BEHIND_EACH_OTHER = 0.02
+_ALIVE = Item("", b"", 0, 0)
 _NAP = 1.0
 _LONGEST_NAP = 5.0
 
@@ -258,7 +259,10 @@ class Locks:
             return core.acquire(lock, call, live, runner.clock.wall())
 
         left: dict[str, Item] = {}
-        done = yield from runner.change(deciding, seat.who, {refs[0]: None})
+        guess: dict[str, Item | None] = {refs[0]: None}
+        if own:
+            guess[refs[1]] = _ALIVE
+        done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):
             until = (deadline or 0.0, done.revision or 0)
@@ -313,7 +317,7 @@ class Locks:
             if not core.alive(lock.grant, _present(snapshot.items).keys()):
                 return None, None
             if command.ttl is not None:  # a commit follows at once, to stretch it
-                self._runner.remember(snapshot[key])
+                self._runner.remember(key, cast("Item", snapshot[key]))
             return core.granted(command.lock, lock.grant), None
         place = next((i for i, w in enumerate(lock.waiters) if w.id == command.grant), None)
         if place is None:

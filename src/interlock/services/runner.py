@@ -118,7 +118,7 @@ class Runner:
         self._randomness = randomness or pooled
         self.chain = Chain(self.new_id("wtr"))
         self._base: int | None = None
-        self._memory: dict[str, Item] = {}
+        self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
@@ -150,24 +150,29 @@ class Runner:
             return (yield from self._inside(deciding, who))
         return (yield from self._optimistic(deciding, who, dict(guess or {}), urgent=urgent))
 
-    def remember(self, item: Item | None) -> None:
+    def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
         """Keep an item as we know it for a later guess; the oldest are forgotten."""
-        if item is not None:
-            self._memory.pop(item.key, None)
-            self._memory[item.key] = item
-            if len(self._memory) > MEMORY:
-                del self._memory[next(iter(self._memory))]
+        memory = self._memory
+        memory.pop(key, None)
+        memory[key] = known
+        if len(memory) > MEMORY:
+            del memory[next(iter(memory))]
 
     def _learn(self, txn: Txn, revision: int) -> None:
         """What we wrote is what we know best."""
         for put in txn.puts:
             if put.ttl is None:
-                self.remember(Item(put.key, put.value, revision, revision, txn.id, txn.hash))
+                self.remember(put.key, (put, revision, txn))
 
     def recall(self, key: str) -> dict[str, Item | None]:
         """A guess: what stood there when we last knew."""
-        item = self._memory.pop(key, None)
-        return {} if item is None else {key: item}
+        known = self._memory.pop(key, None)
+        if known is None:
+            return {}
+        if isinstance(known, tuple):
+            put, revision, txn = known
+            known = Item(key, put.value, revision, revision, txn.id, txn.hash)
+        return {key: known}
 
     def _inside(self, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
         """One transaction of a local engine."""
@@ -424,27 +429,36 @@ def _decide(
     deciding: Deciding[T], known: Mapping[str, Item | None], *, hopeful: bool
 ) -> Op[Attempt]:
     """Decide on what is known, hoped for or read, in this order."""
-    found = dict(known)
+    found = cast("dict[Ref, Item | None]", dict(known))
     hoped: set[str] = set()
     seen: dict[str, Item | None] = {}
     try:
         refs = next(deciding)
         while True:
-            missing = [ref for ref in refs if not isinstance(ref, str) or ref not in found]
-            if hopeful and all(isinstance(ref, str) and ref.startswith(LIVE) for ref in missing):
-                hoped.update(map(str, missing))
-                found.update(dict.fromkeys(map(str, missing), _ALIVE))
-                missing = []
-            if missing:
+            snapshot = _at_hand(refs, found, hoped if hopeful else None)
+            if snapshot is None:
                 snapshot = yield Read(*refs, times=_only_liveness(refs))
                 found.update(snapshot.items)
-            else:
-                snapshot = Snapshot(0, {str(ref): found[str(ref)] for ref in refs})
             if type(refs) is not Glance:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
         return Attempt(done.value, seen, tuple(hoped & seen.keys()))
+
+
+def _at_hand(
+    refs: tuple[Ref, ...], found: dict[Ref, Item | None], hoped: set[str] | None
+) -> Snapshot | None:
+    """What needs no read: it is known, or liveness for which we may hope."""
+    try:
+        return Snapshot(0, {str(ref): found[ref] for ref in refs})
+    except KeyError:
+        missing = tuple(ref for ref in refs if ref not in found)
+    if hoped is None or not _only_liveness(missing):
+        return None
+    hoped.update(map(str, missing))
+    found.update(dict.fromkeys(missing, _ALIVE))
+    return Snapshot(0, {str(ref): found[ref] for ref in refs})
 
 
 def _only_liveness(refs: tuple[Ref, ...]) -> bool:

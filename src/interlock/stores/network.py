@@ -176,11 +176,11 @@ class NetworkStore:
 
     def asked(self, request: object) -> Op[Any]:
         """The answer to a request that may be repeated."""
-        return (yield from self._until_answered(request, None))
+        return self._until_answered(request, None)
 
     def sent(self, request: object, txn: str) -> Op[Any]:
         """The answer to a request that must not be repeated once it has left."""
-        return (yield from self._until_answered(request, txn))
+        return self._until_answered(request, txn)
 
     def met(self, error: Exception) -> None:
         """Note that the engine did not answer; told once, until it does again."""
@@ -209,26 +209,32 @@ class NetworkStore:
             self.patience = patience
 
     def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
+        try:
+            answer = yield Ask(request)
+        except (Unanswered, Unsent) as error:
+            return (yield from self._again(request, txn, error))
+        if self._away is not None:
+            self.back()
+        return answer
+
+    def _again(self, request: object, txn: str | None, trouble: Unanswered | Unsent) -> Op[Any]:
+        """Ask again until the patience is over, if that can do no harm."""
         ends = time.monotonic() + self.patience
         for pause in pauses():
+            self.check()  # closed meanwhile: that is why
+            self.met(trouble)
+            if txn is not None and isinstance(trouble, Unanswered):
+                raise OutcomeUnknown(f"{self.where} did not answer ({trouble})", txn) from trouble
+            if time.monotonic() + pause > ends:
+                raise self.gone(trouble) from trouble
+            yield Pause(pause)
             try:
                 answer = yield Ask(request)
-            except Unanswered as error:
-                self.check()  # closed meanwhile: that is why
-                self.met(error)
-                if txn is not None:
-                    raise OutcomeUnknown(f"{self.where} did not answer ({error})", txn) from error
-                trouble: Exception = error
-            except Unsent as error:
-                self.check()
-                self.met(error)
+            except (Unanswered, Unsent) as error:
                 trouble = error
             else:
                 self.back()
                 return answer
-            if time.monotonic() + pause > ends:
-                raise self.gone(trouble) from trouble
-            yield Pause(pause)
         raise AssertionError("pauses never end")
 
     def _open(self) -> Op[None]:
