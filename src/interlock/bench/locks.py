@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, closing
 
 import interlock
 from interlock import aio
-from interlock.bench.engine import Engine
+from interlock.bench.engine import AsyncFloor, Engine
 from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired, Released
 
@@ -87,13 +87,20 @@ def read_first(engine: Engine, quick: bool) -> Iterator[Row]:
 
 def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
     """64 acquires of distinct names under way at once, in turns with 64 bare ones."""
+    return in_flight_beside(engine, quick, engine.floor_async)
+
+
+def in_flight_beside(
+    engine: Engine, quick: bool, beside: Callable[[], Awaitable[AsyncFloor]], note: str = ""
+) -> Iterator[Row]:
+    """The same in turns with a given floor."""
     rounds, each = ROUNDS["quick" if quick else "full"]
     ours = bare = 0.0
 
     async def measure() -> None:
         nonlocal ours, bare
         async with (
-            aclosing(await engine.floor_async()) as floor,
+            aclosing(await beside()) as floor,
             await aio.connect(engine.fresh(), agent="bench") as fleet,
         ):
 
@@ -117,7 +124,7 @@ def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
     asyncio.run(measure())
     done = rounds * each * IN_FLIGHT
     yield Row(
-        name=f"acquire, {IN_FLIGHT} in flight",
+        name=f"acquire, {IN_FLIGHT} in flight{note}",
         floor=done / bare,
         rate=done / ours,
         ratio=bare / ours,

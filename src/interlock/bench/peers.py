@@ -1,11 +1,8 @@
-"""What others make of the same engine, for whoever has them installed: for reference only."""
+"""What others make of the same engine: the client that most people have, if it is installed."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Awaitable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -13,57 +10,49 @@ from typing import TYPE_CHECKING, Any
 from interlock.bench import locks
 from interlock.bench.engine import NetworkEngine, together
 from interlock.bench.table import Row
-from interlock.stores.address import Address
 
 if TYPE_CHECKING:
-    from interlock.bench.redis import RedisEngine
+    from interlock.bench.redis import AsyncRedisFloor, RedisEngine
 
 
 def in_flight(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
-    """Ours, and beside it redis-py if it is there."""
+    """Beside a connection written for the purpose; and beside redis-py."""
     yield from locks.in_flight(engine, quick)
     if engine.address.engine == "redis" and find_spec("redis") is not None:
         from interlock.bench.redis import RedisEngine
 
         if isinstance(engine, RedisEngine) and not engine.address.tls:
-            yield from _redis_py(engine, quick)
+
+            async def redis_py() -> RedisPy:
+                return RedisPy(engine, await engine.floor_async())
+
+            yield from locks.in_flight_beside(engine, quick, redis_py, ", beside redis-py")
 
 
-def _redis_py(engine: RedisEngine, quick: bool) -> Iterator[Row]:
-    """The script of the floor through redis-py, in turns with the floor itself."""
-    rounds, each = locks.ROUNDS["quick" if quick else "full"]
-    names = [[f"{count}.{n}" for n in range(locks.IN_FLIGHT)] for count in range(each)]
-    theirs = bare = 0.0
+class RedisPy:
+    """The script of the floor through redis-py."""
 
-    async def measure() -> None:
-        nonlocal theirs, bare
-        client = _client(engine.address)
-        async with aclosing(await engine.floor_async()) as floor, client:
+    def __init__(self, engine: RedisEngine, floor: AsyncRedisFloor) -> None:
+        self._client = _client(engine)
+        self._floor = floor
 
-            async def commit(name: str) -> None:
-                await client.execute_command(*floor.command(name))
+    def commit(self, name: str) -> Awaitable[object]:
+        """An acquisition of this lock."""
+        answer: Awaitable[object] = self._client.execute_command(*self._floor.command(name))
+        return answer
 
-            for _ in range(rounds):
-                began = time.perf_counter()
-                await together(commit, names)
-                between = time.perf_counter()
-                await floor.in_flight(names)
-                theirs += between - began
-                bare += time.perf_counter() - between
+    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+        """As many at once as a round has names."""
+        await together(self.commit, rounds)
 
-    asyncio.run(measure())
-    done = rounds * each * locks.IN_FLIGHT
-    yield Row(
-        name=f"redis-py, {locks.IN_FLIGHT} in flight",
-        floor=done / bare,
-        rate=done / theirs,
-        ratio=bare / theirs,
-        target="for reference",
-        unit="/s",
-    )
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        await self._client.aclose()
+        await self._floor.aclose()
 
 
-def _client(address: Address) -> Any:  # noqa: ANN401 - of a library that may not be there
+def _client(engine: RedisEngine) -> Any:  # noqa: ANN401 - of a library that may not be there
+    address = engine.address
     place: dict[str, object] = {"unix_socket_path": address.socket}
     if address.hosts:
         host, port = address.hosts[0]
