@@ -22,6 +22,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
@@ -65,6 +66,9 @@ EAGER_ATTEMPTS = 4
 LONGEST_PAUSE = 3
 SETTLE_ATTEMPTS = 8
 SETTLE_PATIENCE = 20.0
+SETTLE_LATEST = 120.0
+"""Seconds after sending within which every store still knows what became of it; we may have been
+suspended in between."""
 MEMORY = 512
 _ALIVE = Item("", b"", 0, 0)
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
@@ -156,7 +160,8 @@ class Runner:
         memory.pop(key, None)
         memory[key] = known
         if len(memory) > MEMORY:
-            del memory[next(iter(memory))]
+            with suppress(RuntimeError, StopIteration):  # another thread was quicker
+                memory.pop(next(iter(memory)), None)
 
     def _learn(self, txn: Txn, revision: int) -> None:
         """What we wrote is what we know best."""
@@ -178,10 +183,11 @@ class Runner:
         """One transaction of a local engine."""
         work = Inside(self, deciding, who)
         for _ in range(ATTEMPTS):
+            sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
             except OutcomeUnknown:
-                committed = yield from self._settle(cast("Draft", work.draft))
+                committed = yield from self._settle(cast("Draft", work.draft), sent)
                 if committed is None:
                     work.draft = None  # given back already
                     continue
@@ -191,7 +197,7 @@ class Runner:
             except BaseException:
                 draft = work.call_off()
                 if draft is not None:
-                    yield from self._settle(draft)
+                    yield from self._settle(draft, sent)
                 raise
             else:
                 if work.draft is not None and committed is not None:
@@ -240,15 +246,16 @@ class Runner:
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
         """The answer to a commit; None if it certainly did not happen and nothing else is known."""
+        sent = self.clock.monotonic()
         try:
             answer: Committed | Conflict = yield Commit(draft.txn)
         except OutcomeUnknown:
-            return (yield from self._settle(draft))
+            return (yield from self._settle(draft, sent))
         except (Exception, GeneratorExit):
             self.chain.give_back(draft)
             raise
         except BaseException:
-            yield from self._settle(draft)
+            yield from self._settle(draft, sent)
             raise
         if isinstance(answer, Committed):
             self.chain.advance(draft)
@@ -256,7 +263,7 @@ class Runner:
             self.chain.give_back(draft)
         return answer
 
-    def _settle(self, draft: Draft) -> Op[Committed | None]:
+    def _settle(self, draft: Draft, sent: float) -> Op[Committed | None]:
         """Find out what became of a transaction, and make sure that it stays that way.
 
         It may have happened or may happen yet, so an interrupt has to wait: the door is closed
@@ -264,14 +271,14 @@ class Runner:
         """
         if draft.txn.quiet:
             return None
-        ends = self.clock.monotonic() + SETTLE_PATIENCE
+        ends = min(self.clock.monotonic() + SETTLE_PATIENCE, sent + SETTLE_LATEST)
         interrupt: BaseException | None = None
         for number in range(SETTLE_ATTEMPTS):
+            if self.clock.monotonic() > ends:
+                break
             try:
                 answer: Committed | Conflict = yield Commit(void(draft.txn.id))
             except OutcomeUnknown:
-                if self.clock.monotonic() > ends:
-                    break
                 interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
             except StoreAway:
@@ -436,9 +443,12 @@ def _decide(
         refs = next(deciding)
         while True:
             snapshot = _at_hand(refs, found, hoped if hopeful else None)
-            if snapshot is None:
-                snapshot = yield Read(*refs, times=_only_liveness(refs))
-                found.update(snapshot.items)
+            if snapshot is None:  # what a step relied on before must not change under it
+                missing = tuple(ref for ref in refs if ref not in found)
+                read: Snapshot = yield Read(*missing, times=_only_liveness(missing))
+                found.update(read.items)
+                items = {ref: found[ref] for ref in refs if isinstance(ref, str)}
+                snapshot = Snapshot(read.revision, items, read.ranges)
             if type(refs) is not Glance:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)

@@ -163,7 +163,7 @@ class NetworkStore:
 
     async def close_async(self) -> None:
         """The same for an event loop."""
-        if not self._closed:
+        if not self._closed and self._pid == os.getpid():
             self._closed = True
             await self._wire.close_async()
 
@@ -209,17 +209,19 @@ class NetworkStore:
             self.patience = patience
 
     def _until_answered(self, request: object, txn: str | None) -> Op[Any]:
+        began = time.monotonic()
         try:
             answer = yield Ask(request)
         except (Unanswered, Unsent) as error:
-            return (yield from self._again(request, txn, error))
+            return (yield from self._again(request, txn, error, began + self.patience))
         if self._away is not None:
             self.back()
         return answer
 
-    def _again(self, request: object, txn: str | None, trouble: Unanswered | Unsent) -> Op[Any]:
+    def _again(
+        self, request: object, txn: str | None, trouble: Unanswered | Unsent, ends: float
+    ) -> Op[Any]:
         """Ask again until the patience is over, if that can do no harm."""
-        ends = time.monotonic() + self.patience
         for pause in pauses():
             self.check()  # closed meanwhile: that is why
             self.met(trouble)

@@ -17,12 +17,13 @@ others put they are read first (``_renew``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from interlock.driving import Op
-from interlock.errors import OutcomeUnknown, StoreBusy
+from interlock.errors import OutcomeUnknown, StoreBusy, StoreTrouble
 from interlock.store import LIVE, LOG, Answer, Check, Committed, Conflict, Item, Put, Txn
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.leases import Leases
@@ -80,7 +81,10 @@ class Commits:
         puts = {put.key: put for put in txn.puts}
         for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
             puts.pop(key, None)
-        ttls = {put.key: put.ttl for put in puts.values() if put.ttl is not None}
+        kept = _kept(txn)
+        ttls = {
+            put.key: put.ttl for put in puts.values() if put.ttl is not None and put.key not in kept
+        }
         made: list[int] = []
         if ttls:
             made = yield from self._leases.grant(ttls.values())
@@ -104,13 +108,46 @@ class Commits:
         except Exception:
             self._leases.revoke(made)
             raise
+        if answer.succeeded:
+            with suppress(StoreTrouble):  # it has happened, whatever comes now
+                yield from self._leases.end(self._foreign(answer, kept))
+                yield from self._stretch(txn, answer, kept)
         return self._answer(txn, answer, leases, seen)
+
+    def _foreign(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
+        """Leases that nothing hangs on now and that somebody else may keep alive."""
+        own = {mine.lease for mine in self._own.values()}
+        return [lease for lease in self._replaced(answer, kept) if lease not in own]
+
+    def _replaced(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
+        """The leases of liveness keys that were deleted, or put anew with another lease."""
+        same = {self._shape.key(key) for key in kept}
+        leases: list[int] = []
+        for each in answer.responses:
+            if each.HasField("put"):
+                if each.put.prev_kv.key not in same:
+                    leases.append(each.put.prev_kv.lease)
+            elif each.HasField("delete_range"):
+                leases += [kv.lease for kv in each.delete_range.prev_kvs]
+        return [lease for lease in leases if lease]
+
+    def _stretch(self, txn: Txn, answer: rpc.TxnResponse, kept: frozenset[str]) -> Op[None]:
+        """Start again the leases of liveness keys that were put anew and kept them."""
+        if not kept:
+            return
+        old = {kv.key: kv.lease for each in answer.responses if (kv := each.put.prev_kv).key}
+        puts = tuple(put for put in txn.puts if put.key in kept)
+        leases = [old.get(self._shape.key(put.key), 0) for put in puts]
+        _, granted = yield from self._leases.kept(leases)
+        if granted != [self._leases.seconds(put.ttl or 0.0) for put in puts]:
+            checks = tuple(Check(put.key, "exists") for put in puts)
+            yield from self.commit(Txn(id=txn.id, checks=checks, puts=puts, quiet=True))
 
     def _answer(
         self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
     ) -> Answer | Items:
         if answer.succeeded:
-            self._leases.revoke(_replaced(answer))
+            self._leases.revoke(self._replaced(answer, _kept(txn)))
             self._remember(txn, leases, answer)
             reads = tuple(dict.fromkeys(txn.reads))
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
@@ -128,7 +165,7 @@ class Commits:
         signal: int,
         seen: Items | None,
     ) -> rpc.TxnRequest:
-        key, op = self._shape.key, rpc.RequestOp
+        key, op, kept = self._shape.key, rpc.RequestOp, _kept(txn)
         compares = [self._compare(check, seen) for check in txn.checks]
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -146,6 +183,7 @@ class Commits:
                 key=key(put.key),
                 value=wrapped(put.value, *stamp, quiet=txn.quiet),
                 lease=leases.get(put.key, 0),
+                ignore_lease=put.key in kept,
                 prev_kv=put.ttl is not None,
             )
             writes.append(op(put=write))
@@ -193,15 +231,16 @@ class Commits:
             item = Item(put.key, put.value, revision, created, *stamp)
             seconds = self._leases.seconds(put.ttl or 0.0)
             self._own[put.key] = _Own(leases[put.key], seconds, item)
-        while len(self._own) > _MEMORY:
-            del self._own[next(iter(self._own))]
+        if len(self._own) > _MEMORY:
+            with suppress(RuntimeError, StopIteration):  # another thread was quicker
+                self._own.pop(next(iter(self._own)), None)
 
     def _again(self, txn: Txn) -> Op[Committed | None]:
         """Keep alive what we put ourselves, if nothing else is asked; None if that is not all.
 
-        Whoever deletes a liveness key revokes its lease, so a lease that can be kept alive still
-        has its key.  Should they die between the two, we learn of it with our next commit, which
-        checks the key.
+        Whoever deletes a liveness key ends its lease, and whoever puts it again keeps the lease,
+        so a lease that can be kept alive has its key.  Should somebody die between the deletion
+        and the end, we learn of it with our next commit, or our next look at what we hold.
         """
         keys = [put.key for put in txn.puts]
         if txn.reads or [check.key for check in txn.checks] != keys:
@@ -261,6 +300,22 @@ def _renews(txn: Txn) -> bool:
     return all(put.ttl is not None and put.key in there for put in txn.puts)
 
 
+def _kept(txn: Txn) -> frozenset[str]:
+    """Liveness keys that are put anew and known to exist: they keep the lease that they have.
+
+    With another lease, whoever has kept the first one alive would go on with that, in vain.
+    """
+    if txn.quiet:
+        return frozenset()
+    there = {check.key for check in txn.checks if check.kind == "exists"}
+    gone = {*txn.deletes}
+    return frozenset(
+        put.key
+        for put in txn.puts
+        if put.ttl is not None and put.key in there and put.key not in gone
+    )
+
+
 def _looks(txn: Txn) -> bool:
     """Whether the items must be read first."""
     return (txn.quiet and bool(txn.puts)) or any(check.kind == "has" for check in txn.checks)
@@ -300,14 +355,3 @@ def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyV
         key: read.range.kvs[0] if read.range.kvs else None
         for key, read in zip(keys, reads, strict=True)
     }
-
-
-def _replaced(answer: rpc.TxnResponse) -> list[int]:
-    """The leases of liveness keys that were deleted or put anew: nothing hangs on them now."""
-    leases: list[int] = []
-    for each in answer.responses:
-        if each.HasField("put"):
-            leases.append(each.put.prev_kv.lease)
-        elif each.HasField("delete_range"):
-            leases += [kv.lease for kv in each.delete_range.prev_kvs]
-    return [lease for lease in leases if lease]

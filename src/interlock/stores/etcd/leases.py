@@ -14,11 +14,12 @@ import math
 import random
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.driving import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.trouble import LeaseExists
+from interlock.stores.etcd.trouble import LeaseExists, NoLease
 from interlock.stores.etcd.wire import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE, All, EtcdWire
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ class Leases:
     def revoke(self, leases: Iterable[int]) -> None:
         """End these; sent without waiting, since they lapse in any case."""
         self._wire.later((REVOKE, rpc.LeaseRevokeRequest(id=lease)) for lease in leases if lease)
+
+    def end(self, leases: Iterable[int]) -> Op[None]:
+        """End these, and wait for it: whoever keeps them alive must learn that they are over."""
+        for lease in leases:
+            with suppress(NoLease):
+                yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
 
     def kept(self, leases: Iterable[int]) -> Op[tuple[int, list[int]]]:
         """Start these again; the revision, and the seconds that each has now, 0 if it is gone."""

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 SILENCE = 1.5
 """Seconds without a word after which a sign of life is asked for."""
+SIGNALS_LAST = 10.0
+"""Seconds for which a signal can be found for sure; its lease may not be new."""
 _LEAST = 0.01
 _BACKLOG = 10_000
 """Changes that are laid in for a reader who does not come; then etcd keeps them."""
@@ -163,15 +165,19 @@ class Feed:
         requests.put(rpc.WatchRequest(create=create))
 
     def _listen_for_life(self, requests: SimpleQueue[Any]) -> float:
+        """Ask once after some silence, and cut the stream if no word comes then."""
         now = time.monotonic()
-        if now >= self._heard + REPLY:
-            self._silent = True
-            self._cut()
-        elif now >= max(self._heard, self._asked) + SILENCE:
+        if self._asked <= self._heard:
+            if now < self._heard + SILENCE:
+                return max(self._heard + SILENCE - now, _LEAST)
             self._asked = now
             requests.put(rpc.WatchRequest(progress=rpc.WatchProgressRequest()))
-        due = min(max(self._heard, self._asked) + SILENCE, self._heard + REPLY)
-        return max(due - now, _LEAST)
+        # Who did not listen for a while asks first, and gives the answer its time.
+        ends = max(self._heard + REPLY, self._asked + REPLY - SILENCE)
+        if now >= ends:
+            self._silent = True
+            self._cut()
+        return max(ends - now, _LEAST)
 
     def _cut(self) -> None:
         if self._requests is not None:
@@ -227,6 +233,7 @@ class Feed:
             self._requests = self._call = None
             for watch in self._served.values():
                 watch.number = 0
+                watch.unserved = min(self._heard, time.monotonic())
             self._served.clear()
         with suppress(Exception):  # closed: then there is nobody to tell
             self._store.check()
@@ -276,8 +283,7 @@ class Feed:
                 self._denied = False
                 watch.begun = answer.header.revision
                 if watch.signal and watch.begun > watch.after:
-                    watch.behind = True
-                    watch.wake()
+                    watch.late(self._heard)
             if answer.events:
                 self.doubles += watch.lay(answer.events)
                 if len(watch.arrived) > _BACKLOG:
@@ -299,6 +305,8 @@ class EtcdWatch:
         self.signal = scope.startswith(WAKE) and not scope.endswith("/")
         self.behind = False
         """Whether a signal may have come before it was served."""
+        self.unserved = time.monotonic()
+        """Since when nobody serves it."""
         self.arrived: list[Change | Resync] = []
         self._feed = feed
         self._shape = shape
@@ -359,6 +367,14 @@ class EtcdWatch:
             self._sleeper = None
             with suppress(RuntimeError):  # the loop was closed without a word
                 loop.call_soon_threadsafe(_finish, future)
+
+    def late(self, now: float) -> None:
+        """It is served from now on; whether a signal came before is to be seen, if it can be."""
+        if now - self.unserved > SIGNALS_LAST:
+            self.resync(self.begun)
+        else:
+            self.behind = True
+            self.wake()
 
     def resync(self, revision: int) -> None:
         """Everything up to this revision is gone; go on behind it."""

@@ -73,6 +73,7 @@ _OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 3_000),
     ("grpc.enable_http_proxy", 0),
 )
+_FAREWELL = 0.3
 # A member that lost its leader says so instead of answering from what it has.
 _BARE: Metadata = (("hasleader", "true"),)
 
@@ -230,7 +231,15 @@ class EtcdWire:
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(_end, loop, link.channel)
 
+    def _farewell(self) -> None:
+        """Let what was sent as a courtesy arrive, if that takes but a moment."""
+        ends = time.monotonic() + _FAREWELL
+        for call in tuple(self._courtesies):
+            with suppress(Exception):  # nobody wants to know how it ended
+                call.result(timeout=max(0.0, ends - time.monotonic()))
+
     def _cut(self) -> dict[asyncio.AbstractEventLoop, Link]:
+        self._farewell()
         with self._lock:
             self._closed = True
             channels = [old for _, old in self._old]

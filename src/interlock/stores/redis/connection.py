@@ -18,6 +18,13 @@ from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
 _CHUNK = 65536
 
+_KEEPALIVE = [
+    (getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+]
+"""Not every system has all of them."""
+
 
 class Connection:
     """One socket and the parser of what comes from it."""
@@ -114,6 +121,9 @@ def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket
         return sock
     sock = socket.create_connection(place, CONNECT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut unheard
+    for option, value in _KEEPALIVE:
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if not address.tls:
         return sock
     from interlock.stores.redis.tls import secured

@@ -36,8 +36,10 @@ class Line:
         line = wire.idle_line() or cls(wire, wire.dial())
         try:
             line.listen(channel)
-        except BaseException:
+        except BaseException as error:
             line.close()
+            if isinstance(error, (Unsent, Unanswered)):
+                wire.empty()  # the idle ones are no better
             raise
         return line
 
@@ -108,7 +110,10 @@ class Line:
         return True
 
     def _alarm(self) -> float:
-        return self._heard + (PING if self._pinged is None else REPLY)
+        if self._pinged is None:
+            return self._heard + PING
+        # Who did not listen for a while asks first, and gives the answer its time.
+        return max(self._heard + REPLY, self._pinged + REPLY - PING)
 
     def _stir(self, now: float) -> None:
         if self._pinged is not None:

@@ -57,8 +57,10 @@ class Wire:
         connection = self._take()
         try:
             reply = connection.exchange(request)
-        except BaseException:
+        except BaseException as error:
             self.drop(connection)
+            if isinstance(error, Unanswered):
+                self.empty()  # the idle ones are no better
             raise
         self._give(connection)
         if isinstance(reply, ReplyError):
@@ -95,10 +97,10 @@ class Wire:
         elif isinstance(error, Moved):
             host, port = error.place  # without a host it means its own
             self._moved = (host or self._address.hosts[0][0], port)
-            self._empty()
+            self.empty()
         elif isinstance(error, StoreReadOnly):  # it was the master before
             self._moved = None
-            self._empty()
+            self.empty()
             if len(self._address.hosts) > 1:
                 return Unsent("it is a replica now")
         return error
@@ -148,12 +150,12 @@ class Wire:
         else:
             self._lines.append(line)
             if self.closed:
-                self._empty()
+                self.empty()
 
     def close(self) -> None:
         """Cut everything, from whatever thread; calls under way are Unanswered."""
         self.closed = True
-        self._empty()
+        self.empty()
         for connection in tuple(self._all):
             connection.cut()
             if not connection.busy:
@@ -183,9 +185,9 @@ class Wire:
         else:
             self._idle.append(connection)
             if self.closed:  # looked at last, so that close() cannot miss it
-                self._empty()
+                self.empty()
 
-    def _empty(self) -> None:
+    def empty(self) -> None:
         """Drop what is idle; whoever else drops something at the same time gets something else."""
         with suppress(IndexError):
             while True:
