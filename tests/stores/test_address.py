@@ -61,6 +61,7 @@ def test_user_and_password_may_hold_any_character_and_are_never_shown() -> None:
         ("etcd://h/ns?ns=x", "none of: quota"),
         ("redis+unix://run/redis.sock", "is not like redis"),
         ("etcds://h?cert=/c.pem", "cert= and key= together"),
+        ("redis://user@h", "user without a password"),
         ("rediss://h?key=/k.pem", "cert= and key= together"),
     ],
 )

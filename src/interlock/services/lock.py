@@ -25,7 +25,7 @@ from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import states
-from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.services.runner import ALIVE, Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Range, Snapshot
 
@@ -36,7 +36,6 @@ Found: TypeAlias = core.Acquired | core.Reclaimed | core.Waiting | core.Gone
 _WAITERS_AT_ONCE = 16
 _KEYS_AT_ONCE = 100
 _BEHIND_EACH_OTHER = 0.02
-_ALIVE = Item("", b"", 0, 0)
 _NAP = 1.0
 _LONGEST_NAP = 5.0
 
@@ -261,7 +260,7 @@ class Locks:
         left: dict[str, Item] = {}
         guess: dict[str, Item | None] = {refs[0]: None}
         if own:
-            guess[refs[1]] = _ALIVE
+            guess[refs[1]] = ALIVE
         done = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, core.Waiting):

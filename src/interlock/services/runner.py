@@ -70,7 +70,8 @@ SETTLE_LATEST = 120.0
 """Seconds after sending within which every store still knows what became of it; we may have been
 suspended in between."""
 MEMORY = 512
-_ALIVE = Item("", b"", 0, 0)
+ALIVE = Item("", b"", 0, 0)
+"""A liveness key that we take for alive: nothing else of it matters."""
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
 
@@ -467,7 +468,7 @@ def _at_hand(
     if hoped is None or not _only_liveness(missing):
         return None
     hoped.update(map(str, missing))
-    found.update(dict.fromkeys(missing, _ALIVE))
+    found.update(dict.fromkeys(missing, ALIVE))
     return Snapshot(0, {str(ref): found[ref] for ref in refs})
 
 

@@ -68,6 +68,8 @@ def parse(url: str) -> Address:
     options = _options(engine, query, shown)
     if ("cert" in options) != ("key" in options):
         raise BadInput(f"{shown} needs cert= and key= together, or none of them")
+    if login and not password:
+        raise BadInput(f"{shown} names a user without a password; write user:password@host")
     if unix and (places or not path):
         raise BadInput(f"{shown} is not like {scheme}:///path/to/socket")
     namespace = options.get("ns", NAMESPACE)

@@ -142,7 +142,7 @@ def _replicas(told: dict[str, str]) -> Finding:
         verdict="warn",
         name="replicas",
         fact=f"{count}: a failover may forget what was acknowledged last",
-        remedy="revisions never repeat, so tokens still fence; set min-replicas-to-write",
+        remedy="set min-replicas-to-write, and keep their clocks together: tokens follow them",
     )
 
 

@@ -182,10 +182,10 @@ class Kind(Generic[S]):
         return stream
 
     def _forget_closed(self) -> None:
-        for loop in [loop for loop in self.there if loop.is_closed()]:
+        for loop in [loop for loop in tuple(self.there) if loop.is_closed()]:
             self.there.pop(loop).end("its event loop is gone")
-        for loop in [loop for loop in self._coming if loop.is_closed()]:
-            del self._coming[loop]
+        for loop in [loop for loop in tuple(self._coming) if loop.is_closed()]:
+            self._coming.pop(loop, None)
 
 
 class Handover:
