@@ -6,12 +6,14 @@ A test that kills, freezes or reconfigures a server starts one of its own.
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)

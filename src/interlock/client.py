@@ -243,7 +243,9 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge.set()
         _open.discard(self)
         with suppress(InterlockError):
-            if self.calls.desk.session_lease is not None:
+            if self.trouble:  # it will lapse by itself: whoever ends need not wait for that
+                pass
+            elif self.calls.desk.session_lease is not None:
                 self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 drive(self.calls.desk.locks.pay(), self.calls.desk.store)

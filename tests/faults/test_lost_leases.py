@@ -20,6 +20,7 @@ def lost(scene: Scene, way: Way) -> Client:
     lease = ada.fleet.calls.desk.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")
+    ada.fleet.calls.desk.keeper.expire()  # as whoever watches over a block does
     proxy.release_requests()
     return ada
 

@@ -101,7 +101,7 @@ def fight(url: str, notes: str, locks: str, terms: str) -> None:
             _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
         except Lapsed:
             fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
-        except (Unavailable, StoreTrouble) as error:
+        except (Unavailable, Lost, StoreTrouble) as error:
             book.write("no", type(error).__name__)
     say("over")
 
@@ -212,6 +212,7 @@ def stop_with_the_lock(url: str, ttl: str) -> None:
 
     def late(*arguments: Any, **named: Any) -> Any:
         outcome = yield from acquire(*arguments, **named)
+        Locks.acquire = acquire  # type: ignore[method-assign]
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return outcome
 

@@ -91,5 +91,7 @@ def test_a_waiter_that_is_stopped_with_its_lock_knows_at_once_that_it_is_too_lat
         with holder.lock("merge", wait=20) as mine:
             assert isinstance(mine.outcome, interlock.Reclaimed)
             late.thaw()
-            assert late.rest() == ["Lost"]
+            until(lambda: holder.locks.show("merge").waiters)  # not inside, but in the queue again
             mine.check()
+            assert not late.said()
+        assert late.rest() == ["inside"]

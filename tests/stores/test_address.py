@@ -56,7 +56,7 @@ def test_user_and_password_may_hold_any_character_and_are_never_shown() -> None:
         ("etcd://a:1,,b:2/x", "names no host"),
         ("redis://h:port", "no number from 1"),
         ("redis://h:99999", "no number from 1"),
-        ("redis://h/name", "where a number belongs"),
+        ("redis://h/name", "number of a database"),
         ("redis://h?namespace=x", "none of: ns"),
         ("etcd://h/ns?ns=x", "none of: quota"),
         ("redis+unix://run/redis.sock", "is not like redis"),
@@ -106,9 +106,17 @@ def test_a_scheme_without_slashes_is_no_file() -> None:
         open_store("redis:localhost")
 
 
+@pytest.mark.parametrize("url", ["localhost:6379", "redis.example:6379/0", "127.0.0.1:2379"])
+def test_a_server_without_a_scheme_is_no_file(url: str) -> None:
+    with pytest.raises(BadInput, match="looks like a server"):
+        open_store(url)
+
+
 def test_only_known_schemes_are_networks() -> None:
     assert is_network("redis://h")
     assert is_network("etcds://h")
+    assert is_network("REDIS://h")
+    assert parse("REDIS://h").engine == "redis"
     assert not is_network("redis")
     assert not is_network("/var/redis://x")
     assert file_of("redis://h") is None

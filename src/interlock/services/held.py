@@ -77,13 +77,7 @@ class Holding:
 
     def release(self) -> Op[core.ReleaseOutcome]:
         """Give it back and stop relying on it."""
-        for lease in self.leases:
-            if self._on_lost in lease.listeners:
-                lease.listeners.remove(self._on_lost)
-            if lease is not self.desk.session_lease:
-                self.desk.keeper.drop(lease)
-        self.desk.keeper.leave(self._stake)
-        self.released = True
+        self._let_go()
         owed = (self.desk.seat, self.grant.lock, self.grant.grant)
         calls = LockCalls(self.desk)
         try:
@@ -100,16 +94,34 @@ class Holding:
         if self.released:
             return False
         lost = self.lost()
+        if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
+            self._let_go()
+            self.desk.locks.owe(self.desk.seat, self.grant.lock, self.grant.grant)
+            self._later(trouble)
+            return lost
         try:
             outcome = yield from self.release()
-        except StoreTrouble as trouble:
-            import logging
-
-            logging.getLogger("interlock").warning(
-                "lock %r will be given back later: %s", self.grant.lock, trouble
-            )
+        except StoreTrouble as error:
+            self._later(str(error))
             return lost
         return lost or not isinstance(outcome, core.Released)
+
+    def _later(self, trouble: str) -> None:
+        import logging
+
+        logging.getLogger("interlock").warning(
+            "lock %r will be given back later: %s", self.grant.lock, trouble
+        )
+
+    def _let_go(self) -> None:
+        """Rely on it no more."""
+        for lease in self.leases:
+            if self._on_lost in lease.listeners:
+                lease.listeners.remove(self._on_lost)
+            if lease is not self.desk.session_lease:
+                self.desk.keeper.drop(lease)
+        self.desk.keeper.leave(self._stake)
+        self.released = True
 
     def _lose(self) -> None:
         """The store no longer has it."""
@@ -152,10 +164,29 @@ class HeldLock:
 
 
 def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
-    """Acquire for a ``with`` block, which cannot return a no: it raises."""
+    """Acquire for a ``with`` block, which cannot return a no: it raises.
+
+    A grant that was lost before the block could begin is none: it is given back, and we queue
+    again, as long as we have a session and patience.
+    """
     clock = desk.runner.clock
     ttl, max_hold = desk.terms(name, terms.ttl, terms.max_hold)
-    terms = replace(terms, ttl=ttl, max_hold=max_hold)
+    ends = clock.monotonic() + words.patience(terms.wait)
+    while True:
+        left = max(0.0, ends - clock.monotonic())
+        now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
+        holding = yield from _take_once(desk, name, on_lost, now)
+        if not holding.lost():
+            return holding
+        yield from holding.end()
+        if clock.monotonic() >= ends:
+            raise holding.over()
+
+
+def _take_once(
+    desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
+) -> Op[Holding]:
+    clock = desk.runner.clock
     sent = clock.monotonic()
     outcome = yield from LockCalls(desk).acquire(
         name,
@@ -178,13 +209,7 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
             if not isinstance(error, StoreTrouble | GeneratorExit):
                 yield from desk.locks.pay()
             raise
-    holding = Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
-    try:
-        holding.insist()  # it may have been lost before we began to listen
-    except Lost:
-        yield from holding.end()
-        raise
-    return holding
+    return Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
 
 
 def _leases(

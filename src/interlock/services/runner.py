@@ -65,7 +65,7 @@ EAGER_ATTEMPTS = 4
 """Conflicts before anybody steps back: whoever does is overtaken by who has the lock already."""
 LONGEST_PAUSE = 3
 SETTLE_ATTEMPTS = 8
-SETTLE_PATIENCE = 20.0
+SETTLE_PATIENCE = 10.0
 SETTLE_LATEST = 120.0
 """Seconds after sending within which every store still knows what became of it; we may have been
 suspended in between."""

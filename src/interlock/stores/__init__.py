@@ -53,7 +53,7 @@ async def open_store_async(url: str, *, create: bool = True) -> Store:
 
 def is_network(url: str) -> bool:
     """Whether a URL names an engine across a network."""
-    return url.partition("://")[0] in SCHEMES and "://" in url
+    return url.partition("://")[0].lower() in SCHEMES and "://" in url
 
 
 def _network(url: str) -> NetworkStore:
@@ -68,10 +68,12 @@ def _network(url: str) -> NetworkStore:
         from interlock.stores.etcd import EtcdStore
 
         return EtcdStore(address)
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError:
+        packages = {"redis": "hiredis", "etcd": "grpcio and protobuf"}[address.engine]
         raise StoreUnsuitable(
-            f"{address.engine} needs the package {error.name};"
-            f" install it with: pip install 'interlock[{address.engine}]'"
+            f"{address.engine} needs {packages};"
+            f" install with: pip install 'interlock[{address.engine}]', or '.[{address.engine}]'"
+            " in a clone"
         ) from None
 
 
@@ -82,6 +84,11 @@ def file_of(url: str) -> str | None:
     scheme, separator, rest = url.partition(":")
     if separator and scheme in SCHEMES:
         raise BadInput(f"a {scheme} URL is written like {scheme}://localhost")
+    if separator and "/" not in scheme and rest.partition("/")[0].isdigit():
+        raise BadInput(
+            f"{url[:_SHOWN]!r} looks like a server; write redis:// or etcd:// before it,"
+            " or ./ before the name of a file"
+        )
     if not separator or (scheme not in ("sqlite", "memory") and "://" not in url):
         return _file(url)
     match scheme:

@@ -56,6 +56,7 @@ class Address(Struct, frozen=True, kw_only=True):
 def parse(url: str) -> Address:
     """The parts of a URL; an error says what it should look like."""
     scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
     engine, tls = _SCHEMES[scheme]
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
@@ -94,8 +95,8 @@ def _options(engine: str, query: str, shown: str) -> dict[str, str]:
     unknown = sorted(set(options) - set(_OPTIONS[engine]))
     if unknown:
         known = ", ".join(_OPTIONS[engine])
-        named = f"{shown} has the option {unknown[0]!r}" if "@" not in query else "an option"
-        raise BadInput(f"{named}, which is none of: {known}; write ? in a password as %3F")
+        named = f"the option {unknown[0]!r}" if "@" not in query else "an option"
+        raise BadInput(f"{shown} has {named}, which is none of: {known}; ? in a password is %3F")
     return options
 
 
@@ -119,14 +120,14 @@ def _host(scheme: str, place: str) -> tuple[str, int]:
 
 def _number(text: str, shown: str) -> int:
     if text and not (text.isascii() and text.isdigit()):
-        raise BadInput(f"{shown} has {text!r} where a number belongs")
+        raise BadInput(f"{shown} has {text!r} where the number of a database belongs; see ?ns=")
     return int(text or "0")
 
 
 def _namespace(name: str, shown: str) -> str:
     if _NAMESPACE.fullmatch(name) is None or len(name) > _LONGEST_NAMESPACE:
         raise StoreUnsuitable(
-            f"{shown} has a namespace that cannot be kept apart from others; take up to"
-            f" {_LONGEST_NAMESPACE} ASCII letters, digits and ._:@- (and / between them)"
+            f"{shown} has a namespace that cannot be; take up to {_LONGEST_NAMESPACE} ASCII"
+            " letters, digits and ._:@- (and / between them)"
         )
     return name

@@ -162,9 +162,16 @@ def test_a_wrong_url_is_one_clear_line(bare: Shell, url: str) -> None:
     assert list(bare.folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("engine", "package"), [("redis", "hiredis"), ("etcd", "grpc")])
+@pytest.mark.parametrize(
+    ("engine", "package", "named"),
+    [
+        ("redis", "hiredis", "hiredis"),
+        ("etcd", "grpc", "grpcio and protobuf"),
+        ("etcd", "google.protobuf", "grpcio and protobuf"),
+    ],
+)
 def test_a_package_that_is_missing_is_named_with_its_remedy(
-    bare: Shell, engine: str, package: str
+    bare: Shell, engine: str, package: str, named: str
 ) -> None:
     words = ["lock", "list", "--store", f"{engine}://localhost"]
     script = (
@@ -179,8 +186,8 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
         check=False,
     )
     assert (done.returncode, done.stdout) == (4, "")
-    remedy = f"install it with: pip install 'interlock[{engine}]'"
-    assert done.stderr == f"interlock: {engine} needs the package {package}; {remedy}\n"
+    remedy = f"install with: pip install 'interlock[{engine}]', or '.[{engine}]' in a clone"
+    assert done.stderr == f"interlock: {engine} needs {named}; {remedy}\n"
 
 
 def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: Path) -> None:

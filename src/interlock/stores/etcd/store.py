@@ -8,6 +8,7 @@ use too they also move by what others do.
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from interlock.driving import Op
@@ -24,7 +25,7 @@ from interlock.stores.etcd.shape import NUL, Shape, wrapped
 from interlock.stores.etcd.trouble import Compacted
 from interlock.stores.etcd.watch import EtcdWatch, Feed
 from interlock.stores.etcd.wire import MEMBERS, RANGE, STATUS, TXN, EtcdWire, LogIn
-from interlock.stores.network import PATIENCE, Ask, NetworkStore, Unanswered, Unsent
+from interlock.stores.network import OPENING, PATIENCE, Ask, NetworkStore, Unanswered, Unsent
 
 FORMAT = 1
 LEAST = (3, 4)
@@ -90,7 +91,7 @@ class EtcdStore(NetworkStore):
 
     def _first_answer(self) -> Op[rpc.StatusResponse]:
         """Ask each endpoint once; if none answers, find out whether one ever could."""
-        request, met = (STATUS, rpc.StatusRequest()), ""
+        request, met, began = (STATUS, rpc.StatusRequest()), "", time.monotonic()
         for _ in self.wire.targets:
             try:
                 status: rpc.StatusResponse = yield Ask(request)
@@ -103,6 +104,8 @@ class EtcdStore(NetworkStore):
             yield Ask(Look(probe, number))
         if any(part in met for part in _ALIEN):  # it hung up on the probe
             raise StoreUnsuitable(f"{self.where} is not an etcd server; check host and port")
+        if time.monotonic() - began > OPENING:
+            raise self.gone(Unanswered(met))
         status = yield from self.asked(request)
         return status
 

@@ -56,6 +56,16 @@ def _speaks_plainly(place: tuple[str, int]) -> bool:
         return False
 
 
+def alert(sock: socket.socket, error: OSError) -> OSError:
+    """Why the other side hung up, if it said so before: that can still be read."""
+    if isinstance(error, ssl.SSLEOFError):
+        try:
+            sock.recv(1)
+        except OSError as told:
+            return told
+    return error
+
+
 def plain(where: str) -> StoreRefused:
     """The refusal of a server without TLS."""
     return StoreRefused(f"{where} does not speak TLS; write the URL with redis://")

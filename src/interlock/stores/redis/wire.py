@@ -217,7 +217,7 @@ class Wire:
             connection.send(b"".join([pack(command) for command in commands]))
             replies = [self._first(connection), *(connection.receive() for _ in commands[1:])]
         except Unanswered as error:
-            self._refused(error)
+            self._refused(connection, error)
             raise Unsent(str(error)) from error
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
@@ -252,11 +252,11 @@ class Wire:
                     f"{self.where} speaks TLS; write the URL with rediss://"
                 ) from error
 
-    def _refused(self, error: Unanswered) -> None:
+    def _refused(self, connection: Connection, error: Unanswered) -> None:
         """A certificate that the server misses is told when it is first read from."""
         if self._address.tls and isinstance(error.__cause__, OSError):
-            from interlock.stores.redis.tls import refusal
+            from interlock.stores.redis.tls import alert, refusal
 
-            refused = refusal(error.__cause__, self.where)
+            refused = refusal(alert(connection.sock, error.__cause__), self.where)
             if refused is not None:
                 raise refused from error
