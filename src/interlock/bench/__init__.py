@@ -41,9 +41,9 @@ NETWORK: Rows[NetworkEngine] = {
     "acquire": locks.one_at_a_time,
     "acquire-async": locks.one_at_a_time_async,
     "read-first": locks.read_first,
-    "in-flight": peers.in_flight,
     "handoff": pairs.handoffs,
     "publish": pairs.publish,
+    "in-flight": peers.in_flight,  # leaves an engine with much to clear away: last but one
     "idle": idle.measure,
 }
 SLOW = frozenset(("idle",))
