@@ -36,7 +36,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -228,7 +228,8 @@ class Shell:
 
     def __exit__(self, *_: object) -> None:
         os.killpg(self._bash.pid, signal.SIGKILL)
-        self._pipe(self._bash.stdin).close()
+        with suppress(BrokenPipeError):  # what it did not read yet
+            self._pipe(self._bash.stdin).close()
         self._pipe(self._bash.stdout).close()
         self._bash.wait()
 

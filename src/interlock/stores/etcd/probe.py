@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from interlock.stores.network import CONNECT
 
 _QUOTA = re.compile(rb"^etcd_server_quota_backend_bytes ([0-9.e+]+)\r?$", re.MULTILINE)
 _ENOUGH = 1 << 24
+_COMPLAINT = 0.3
 
 
 class Look:
@@ -74,7 +76,16 @@ def get(address: Address, number: int, path: str) -> bytes:
         if not address.tls:
             return _ask(plain, request)
         with _context(address).wrap_socket(plain, server_hostname=host) as secure:
+            _hear(secure)
             return _ask(secure, request)
+
+
+def _hear(secure: ssl.SSLSocket) -> None:
+    """Let the server say that it wants a certificate: what is sent to it would drown that."""
+    secure.settimeout(_COMPLAINT)
+    with suppress(TimeoutError):
+        secure.recv(1)
+    secure.settimeout(CONNECT)
 
 
 def _ask(connected: socket.socket, request: bytes) -> bytes:

@@ -11,6 +11,7 @@ from interlock.stores.address import Address
 from interlock.stores.network import CONNECT
 
 _HANDSHAKE, _ALERT = b"\x16", b"\x15"
+_COMPLAINT = 0.3
 
 
 def secured(sock: socket.socket, address: Address, host: str, port: int) -> ssl.SSLSocket:
@@ -56,14 +57,19 @@ def _speaks_plainly(place: tuple[str, int]) -> bool:
         return False
 
 
-def alert(sock: socket.socket, error: OSError) -> OSError:
-    """Why the other side hung up, if it said so before: that can still be read."""
-    if isinstance(error, ssl.SSLEOFError):
-        try:
-            sock.recv(1)
-        except OSError as told:
-            return told
-    return error
+def complaint(address: Address, place: tuple[str, int]) -> StoreRefused | None:
+    """Whether the server hangs up because it wants a certificate.
+
+    It says so right after the handshake, and what is sent to it then would drown that.
+    """
+    try:
+        sock = socket.create_connection(place, CONNECT)
+        with secured(sock, address, *place) as secure:
+            secure.settimeout(_COMPLAINT)
+            secure.recv(1)
+    except OSError as error:
+        return refusal(error, address.shown)
+    return None
 
 
 def plain(where: str) -> StoreRefused:

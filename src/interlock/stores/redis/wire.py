@@ -255,8 +255,10 @@ class Wire:
     def _refused(self, connection: Connection, error: Unanswered) -> None:
         """A certificate that the server misses is told when it is first read from."""
         if self._address.tls and isinstance(error.__cause__, OSError):
-            from interlock.stores.redis.tls import alert, refusal
+            from interlock.stores.redis.tls import complaint, refusal
 
-            refused = refusal(alert(connection.sock, error.__cause__), self.where)
+            refused = refusal(error.__cause__, self.where)
+            if refused is None and connection.place is not None and not self.closed:
+                refused = complaint(self._address, connection.place)
             if refused is not None:
                 raise refused from error
