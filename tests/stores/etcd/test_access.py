@@ -24,6 +24,7 @@ from interlock.store import Change, Check, Put
 from interlock.stores.address import parse
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.examine import _compaction
 from interlock.stores.etcd.shape import wrapped
 from interlock.testing.conformance.place import gather, txn, write
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -188,7 +189,9 @@ def test_info_and_doctor_tell_what_there_is(server: EtcdServer, url: str) -> Non
     assert info["items"] == 3
     assert info["revision"] == store.read().revision
     found = {finding.name: finding.verdict for finding in store.examine()}
-    assert found == dict.fromkeys(("etcd", "endpoint", "leader", "alarms", "room"), "ok")
+    assert found == dict.fromkeys(
+        ("etcd", "endpoint", "leader", "alarms", "room", "compaction"), "ok"
+    )
     assert store.sweep() == 0
     store.close()
 
@@ -204,3 +207,16 @@ def _refused(url: str, kind: type[InterlockError]) -> str:
 
 async def _revision(store: EtcdStore) -> int:
     return (await store.read_async()).revision
+
+
+def test_doctor_tells_a_history_that_nobody_compacts(server: EtcdServer, url: str) -> None:
+    store = opened(url)
+    for _ in range(3):
+        write(store, Put("a", b""))
+    (before,) = (each for each in store.examine() if each.name == "compaction")
+    assert before.verdict == "ok"
+    assert int(before.fact.split()[0]) >= 3
+    warned = _compaction(2_000_000, 500_000)
+    assert (warned.verdict, warned.fact) == ("warn", "1500000 revisions kept")
+    assert "--auto-compaction-retention" in warned.remedy
+    store.close()

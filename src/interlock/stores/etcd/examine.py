@@ -9,7 +9,7 @@ from interlock.driving import Op
 from interlock.errors import StoreTrouble
 from interlock.store import Finding
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.probe import Look, get
+from interlock.stores.etcd.probe import Look, get, history
 from interlock.stores.etcd.room import MOST, WARN, filled
 from interlock.stores.etcd.wire import ALARM, STATUS
 from interlock.stores.network import Ask
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from interlock.stores.etcd.store import EtcdStore
 
 _SLOW = 0.25
+_LONG = 1_000_000
 _MAKE_ROOM = "compact and defragment it, or raise --quota-backend-bytes"
 
 
@@ -31,6 +32,7 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     found.append((yield from _alarms(store)))
     most = yield from store.room.quota(store.wire.number)
     found.append(_size(status, most))
+    found.append(_compaction(*(yield from store.asked(Look(history, store.wire.number)))))
     return found
 
 
@@ -80,3 +82,13 @@ def _size(status: rpc.StatusResponse, most: int) -> Finding:
     if status.db_size >= WARN * most:
         return Finding(verdict="warn", name="room", fact=fact, remedy=_MAKE_ROOM)
     return Finding(verdict="ok", name="room", fact=fact)
+
+
+def _compaction(current: int, compacted: int) -> Finding:
+    if not current:
+        return Finding(verdict="ok", name="compaction", fact="this server does not tell")
+    fact = f"{current - compacted} revisions kept"
+    if current - compacted < _LONG:
+        return Finding(verdict="ok", name="compaction", fact=fact)
+    remedy = "start etcd with --auto-compaction-retention; Interlock never compacts"
+    return Finding(verdict="warn", name="compaction", fact=fact, remedy=remedy)

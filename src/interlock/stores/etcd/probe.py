@@ -20,7 +20,9 @@ from interlock.errors import StoreRefused, StoreTrouble, StoreUnsuitable
 from interlock.stores.address import Address
 from interlock.stores.network import CONNECT
 
-_QUOTA = re.compile(rb"^etcd_server_quota_backend_bytes ([0-9.e+]+)\r?$", re.MULTILINE)
+_QUOTA = "etcd_server_quota_backend_bytes"
+_CURRENT = "etcd_debugging_mvcc_current_revision"
+_COMPACTED = "etcd_debugging_mvcc_compact_revision"
 _ENOUGH = 1 << 24
 _COMPLAINT = 0.3
 
@@ -59,12 +61,23 @@ def probe(address: Address, number: int) -> None:
 
 def quota(address: Address, number: int) -> int:
     """How large the server lets its database become; 0 if it does not say."""
+    return _gauges(address, number, _QUOTA)[0]
+
+
+def history(address: Address, number: int) -> tuple[int, int]:
+    """The revision at which the server is, and up to which it was compacted; 0 if unknown."""
+    current, compacted = _gauges(address, number, _CURRENT, _COMPACTED)
+    return current, compacted
+
+
+def _gauges(address: Address, number: int, *names: str) -> list[int]:
+    """What the server tells to monitors under these names; 0 for what it does not."""
     try:
-        answer = get(address, number, "/metrics")
+        answer = get(address, number, "/metrics").decode(errors="replace")
     except OSError:
-        return 0
-    found = _QUOTA.search(answer)
-    return 0 if found is None else int(float(found[1]))
+        return [0] * len(names)
+    found = [re.search(rf"^{name} (-?[0-9.e+]+)\r?$", answer, re.MULTILINE) for name in names]
+    return [0 if each is None else max(0, int(float(each[1]))) for each in found]
 
 
 def get(address: Address, number: int, path: str) -> bytes:
