@@ -224,10 +224,9 @@ class Fleet(_Noun[FleetCalls]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(InterlockError):
-            if self.trouble:  # it will lapse by itself: whoever ends need not wait for that
-                pass
-            elif self.calls.desk.session_lease is not None:
-                await self.agents.leave()
+            if self.calls.desk.session_lease is not None:
+                if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+                    await self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 await drive_async(self.calls.desk.locks.pay(), self.calls.desk.store)
         await self.calls.desk.store.close_async()

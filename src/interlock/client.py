@@ -243,10 +243,9 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge.set()
         _open.discard(self)
         with suppress(InterlockError):
-            if self.trouble:  # it will lapse by itself: whoever ends need not wait for that
-                pass
-            elif self.calls.desk.session_lease is not None:
-                self.agents.leave()
+            if self.calls.desk.session_lease is not None:
+                if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+                    self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 drive(self.calls.desk.locks.pay(), self.calls.desk.store)
         for thread in self._threads:
