@@ -19,10 +19,14 @@ class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
 
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Something that watchers care about, in words that stay the same for ever."""
+    """Something that watchers care about, in words that stay the same for ever.
+
+    ``thing`` is left out where it is the thing of the whole entry.
+    """
 
     name: str
     agent: str
+    thing: str = ""
 
 
 class Write(Struct, frozen=True, gc=False):

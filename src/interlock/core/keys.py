@@ -8,6 +8,9 @@
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
+    segments/{revision}   sealed entries of the record, up to this revision
+    meta/sealed           how far the record was sealed
+    meta/checkpoint       how far the digest over the record was rolled
     meta/base             what is added to a revision to make a token
 """
 
@@ -17,6 +20,9 @@ LOCKS = "locks/"
 SESSIONS = "sessions/"
 LIVE = "live/"
 WAKE = "wake/"
+SEGMENTS = "segments/"
+SEALED = "meta/sealed"
+CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 
 
@@ -58,3 +64,8 @@ def refused(grant: str) -> str:
 def wake(grant: str) -> str:
     """The signal that tells a waiter to look again."""
     return WAKE + grant
+
+
+def segment(last: int) -> str:
+    """The sealed entries up to this revision; the keys sort as the revisions do."""
+    return f"{SEGMENTS}{last:016d}"

@@ -11,9 +11,20 @@ Two chains run through the entries, and no writer ever waits for another:
           was absent
   put     for each key it wrote, the digest of the payload
 
+``on`` is the revision that the decision was made on, as far as it read: an entry stands above it,
+and on a local engine right above it.
+
 The hash of an entry is the SHA-256 of its stored bytes.  The items that it wrote carry its id and
 hash beside their payload, so nothing is circular.  Liveness keys and signals stay out: they are
 not state.  Entries hold digests, not values, and stay small.
+
+Links leave out what nobody looked at again.  So one digest is rolled over all entries in their
+order, from the first one on; a checkpoint inside of the log, a segment of sealed entries and an
+anchor outside of the store each keep it as it was after some entry, which proves every entry and
+the order of all up to there.
+
+Sealed entries have left the log for a segment, ``segments/{last}``; ``meta/sealed`` says how far
+that goes, and ``meta/checkpoint`` how far the digest was rolled when somebody last did it.
 """
 
 from __future__ import annotations
@@ -21,6 +32,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from interlock.core import codec
 from interlock.core.decision import Event
 
 
@@ -44,6 +56,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     thing: str = ""
     trace: str = ""
     cost: float | None = None
+    on: int = 0
     after: tuple[str, ...] = ()
     saw: dict[str, str | None] = {}
     put: dict[str, str] = {}
@@ -60,3 +73,36 @@ class Line(Entry, frozen=True, kw_only=True, omit_defaults=True):
 
     revision: int
     hash: str
+
+
+class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the digest was rolled: after so many entries, the last one at this revision."""
+
+    revision: int = 0
+    entries: int = 0
+    digest: str = ""
+
+
+class Sealed(Mark, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the log was sealed, and up to where retention dropped the sealed segments."""
+
+    dropped: Mark | None = None
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """Entries that left the log: ``packed`` is base64 of zlib of one line for each.
+
+    A line is the revision, the id and the stored bytes of the entry, with a blank between them;
+    stored bytes are JSON without a line feed.  ``begins`` is where the digest stood before.
+    """
+
+    begins: Mark
+    ends: Mark
+    since: float
+    until: float
+    packed: str
+
+
+def roll(digest: str, revision: int, hash_: str) -> str:
+    """The digest over all entries, after one more."""
+    return codec.digest(f"{digest}{revision}:{hash_}".encode("ascii"))

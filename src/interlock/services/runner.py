@@ -105,6 +105,7 @@ class Attempt(Struct, frozen=True, gc=False):
 
     decision: Decision[Any]
     seen: Mapping[str, Item | None]
+    on: int
     hoped: tuple[str, ...] = ()
 
 
@@ -237,7 +238,7 @@ class Runner:
                 self._learn(draft.txn, answer.revision)
                 return Done(attempt.decision.outcome, answer.revision)
             known, guessed = {} if answer is None else dict(answer.items), False
-            hopeful = all(known.get(key) is not None for key in attempt.hoped)
+            hopeful = all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
                 break
             if number >= EAGER_ATTEMPTS:
@@ -348,6 +349,7 @@ class Runner:
                 outcome=_word(decision.outcome),
                 thing=decision.thing,
                 trace=who.trace,
+                on=attempt.on,
                 after=after,
                 saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
                 put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
@@ -422,15 +424,17 @@ class Inside:
 def _decide_with(deciding: Deciding[T], view: View) -> Attempt:
     """Decide inside a transaction: everything can be read, and nothing changes meanwhile."""
     seen: dict[str, Item | None] = {}
+    on = 0
     try:
         refs = next(deciding)
         while True:
             snapshot = view.read(*refs)
+            on = snapshot.revision
             if type(refs) is not Glance:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
-        return Attempt(done.value, seen)
+        return Attempt(done.value, seen, on)
 
 
 def _decide(
@@ -440,6 +444,7 @@ def _decide(
     found = cast("dict[Ref, Item | None]", dict(known))
     hoped: set[str] = set()
     seen: dict[str, Item | None] = {}
+    on = 0
     try:
         refs = next(deciding)
         while True:
@@ -448,13 +453,14 @@ def _decide(
                 missing = tuple(ref for ref in refs if ref not in found)
                 read: Snapshot = yield Read(*missing, times=_only_liveness(missing))
                 found.update(read.items)
+                on = max(on, read.revision)
                 items = {ref: found[ref] for ref in refs if isinstance(ref, str)}
                 snapshot = Snapshot(read.revision, items, read.ranges)
             if type(refs) is not Glance:
                 seen.update(snapshot.items)
             refs = deciding.send(snapshot)
     except StopIteration as done:
-        return Attempt(done.value, seen, tuple(hoped & seen.keys()))
+        return Attempt(done.value, seen, on, tuple(hoped))
 
 
 def _at_hand(
