@@ -6,18 +6,20 @@ from typing import assert_never, assert_type
 
 import interlock
 from interlock import aio
+from interlock.core.decision import Outcome
 from interlock.core.lock import (
     Acquired,
     AlreadyFree,
     Busy,
+    Deadlock,
     Extended,
     Fenced,
     NotOwner,
-    Proof,
     Reclaimed,
     Released,
 )
 from interlock.core.log import Line
+from interlock.core.pool import Proof
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
@@ -26,7 +28,7 @@ from interlock.services.why import Why
 
 def blocking(fleet: interlock.Fleet) -> str:
     outcome = fleet.locks.acquire("merge", ttl="30s", wait=5, metadata={"step": 1})
-    assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Fenced)
+    assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
     assert_type(fleet.locks.release("merge", token=3), Released | AlreadyFree | NotOwner | Fenced)
     assert_type(fleet.locks.heartbeat("merge"), Extended | NotOwner | Fenced)
     assert_type(fleet.locks.list(), tuple[Shown, ...])
@@ -44,6 +46,8 @@ def blocking(fleet: interlock.Fleet) -> str:
             return f"{outcome.token}"
         case Busy():
             return outcome.holder
+        case Deadlock():
+            return " -> ".join(outcome.cycle)
         case Fenced():
             return outcome.lock
         case _:
@@ -72,12 +76,12 @@ def mistakes(fleet: interlock.Fleet) -> None:
 async def awaited() -> None:
     async with await aio.connect(agent="ada") as fleet:
         outcome = await fleet.locks.acquire("merge", ttl="30s", wait=5)
-        assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Fenced)
+        assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
         assert_type(await fleet.locks.show("merge"), Shown)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
         assert_type(await fleet.maintain(), Maintained)
         async with fleet.lock("merge") as held:
             assert_type(held.token, int)
             assert_type(await held.check(), Proof)
-            assert_type(await held.release(), Released | AlreadyFree | NotOwner | Fenced)
+            assert_type(await held.release(), Outcome)
         await fleet.locks.acquire("merge", tll=1)  # type: ignore[call-arg]

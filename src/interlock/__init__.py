@@ -12,19 +12,13 @@ from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.client import Fleet, Held, connect
-    from interlock.core.lock import (
-        Acquired,
-        AlreadyFree,
-        Busy,
-        Extended,
-        Fenced,
-        NotOwner,
-        Proof,
-        Reclaimed,
-        Released,
-    )
+    from interlock.core.answers import Acquired, Busy, Deadlock, Fenced, NotOwner, Released
+    from interlock.core.lock import AlreadyFree, Extended, Reclaimed
+    from interlock.core.pool import Proof
+    from interlock.core.semaphore import AlreadyHeld, Full, Increased, NotHolder
     from interlock.errors import (
         BadInput,
+        Deadlocked,
         InterlockError,
         Lapsed,
         Lost,
@@ -35,28 +29,35 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
-    "interlock.core.lock": (
-        "Acquired", "AlreadyFree", "Busy", "Extended", "Fenced", "NotOwner", "Proof", "Reclaimed",
-        "Released",
-    ),
+    "interlock.core.answers": ("Acquired", "Busy", "Deadlock", "Fenced", "NotOwner", "Released"),
+    "interlock.core.lock": ("AlreadyFree", "Extended", "Reclaimed"),
+    "interlock.core.pool": ("Proof",),
+    "interlock.core.semaphore": ("AlreadyHeld", "Full", "Increased", "NotHolder"),
     "interlock.errors": (
-        "BadInput", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble", "Unavailable",
+        "BadInput", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble",
+        "Unavailable",
     ),
 }  # fmt: skip
 
 __all__ = [
     "Acquired",
     "AlreadyFree",
+    "AlreadyHeld",
     "BadInput",
     "Busy",
+    "Deadlock",
+    "Deadlocked",
     "Extended",
     "Fenced",
     "Fleet",
+    "Full",
     "Held",
+    "Increased",
     "InterlockError",
     "Lapsed",
     "Lost",
     "NotAllowed",
+    "NotHolder",
     "NotOwner",
     "Proof",
     "Reclaimed",

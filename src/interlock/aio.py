@@ -16,15 +16,18 @@ from functools import update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
-from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.decision import Outcome
 from interlock.core.log import Line
+from interlock.core.pool import Proof
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
-from interlock.services.held import HeldLock, Terms, take
+from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
 from interlock.services.record import Following
 from interlock.store import Resync, Store
@@ -58,6 +61,24 @@ class Locks(_Noun[LockCalls]):
     heartbeat = awaited(LockCalls.heartbeat)
     list = awaited(LockCalls.list)
     show = awaited(LockCalls.show)
+
+
+class Semaphores(_Noun[SemaphoreCalls]):
+    """Semaphores, by name."""
+
+    acquire = awaited(SemaphoreCalls.acquire)
+    release = awaited(SemaphoreCalls.release)
+    heartbeat = awaited(SemaphoreCalls.heartbeat)
+    resize = awaited(SemaphoreCalls.resize)
+    list = awaited(SemaphoreCalls.list)
+    show = awaited(SemaphoreCalls.show)
+
+
+class Several(_Noun[SeveralCalls]):
+    """Several locks and slots at once."""
+
+    acquire = awaited(SeveralCalls.acquire)
+    release = awaited(SeveralCalls.release)
 
 
 class Agents(_Noun[AgentCalls]):
@@ -112,8 +133,8 @@ class Follower:
         await self.close()
 
 
-class Held(HeldLock):
-    """A lock in our hands."""
+class Held(InHand):
+    """A lock, slots, or several things in our hands."""
 
     def check(self) -> Awaitable[Proof]:
         """Ask the store whether we still hold; raises Lost if not.
@@ -123,7 +144,7 @@ class Held(HeldLock):
         """
         return drive_async(self._holding.check(), self._holding.desk.store)
 
-    def release(self) -> Awaitable[ReleaseOutcome]:
+    def release(self) -> Awaitable[Outcome]:
         """Give it back before the block ends."""
         return drive_async(self._holding.release(), self._holding.desk.store)
 
@@ -132,12 +153,12 @@ class Held(HeldLock):
         return drive_async(self._holding.end(), self._holding.desk.store)
 
 
-class LockBlock:
-    """``async with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
+class Block:
+    """``async with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, name: str, terms: Terms) -> None:
+    def __init__(self, fleet: Fleet, aim: Aim, terms: Terms) -> None:
         self._fleet = fleet
-        self._name = name
+        self._aim = aim
         self._terms = terms
         self._held: Held | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -146,7 +167,7 @@ class LockBlock:
     async def __aenter__(self) -> Held:
         desk = self._fleet.calls.desk
         self._task = asyncio.current_task()
-        holding = await drive_async(take(desk, self._name, self._cancel, self._terms), desk.store)
+        holding = await drive_async(take(desk, self._aim, self._cancel, self._terms), desk.store)
         self._held = Held(holding)
         self._fleet.keep()
         return self._held
@@ -172,11 +193,13 @@ class Fleet(_Noun[FleetCalls]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(FleetCalls(desk))
         self.locks = Locks(LockCalls(desk))
+        self.semaphores = Semaphores(SemaphoreCalls(desk))
+        self.several = Several(SeveralCalls(desk))
         self.agents = Agents(AgentCalls(desk))
         self.record = Record(RecordCalls(desk))
         self._closed = False
         self._nudge = asyncio.Event()
-        desk.locks.on_owed = self._nudge.set
+        desk.queues.on_owed = self._nudge.set
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)
@@ -206,14 +229,46 @@ class Fleet(_Noun[FleetCalls]):
         max_hold: float | str | None = None,
         metadata: object = None,
         given: Sequence[Proof] = (),
-    ) -> LockBlock:
+    ) -> Block:
         """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
 
         If we cannot renew in time, the block is cancelled before anybody else may start, and
         raises Lost.
         """
         terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return LockBlock(self, name, terms)
+        return Block(self, LockAim(name), terms)
+
+    def slots(
+        self,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        wait: float | str = FOREVER,
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Sequence[Proof] = (),
+    ) -> Block:
+        """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SlotsAim(name, weight, capacity), terms)
+
+    def together(
+        self,
+        *things: str,
+        wait: float | str = FOREVER,
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Sequence[Proof] = (),
+    ) -> Block:
+        """Hold several locks and slots for an ``async with`` block: all of them, or none.
+
+        A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
+        """
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SeveralAim(things), terms)
 
     async def close(self) -> None:
         """Leave, giving back whatever lives by our session, and let go of the store."""
@@ -228,7 +283,7 @@ class Fleet(_Noun[FleetCalls]):
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     await self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
-                await drive_async(self.calls.desk.locks.pay(), self.calls.desk.store)
+                await drive_async(self.calls.desk.queues.pay(), self.calls.desk.store)
         await self.calls.desk.store.close_async()
 
     async def __aenter__(self) -> Self:
@@ -273,6 +328,7 @@ async def connect(
     trace: str = "",
     join: bool = True,
     grant_ttl: float | None = None,
+    caller: str = "",
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -281,10 +337,11 @@ async def connect(
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
+    ``caller`` is who waits when we do, if that is more than one task or thread of ours.
     """
     store = await opened_async(url) if store is None else store
     try:
-        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, clock=clock)
+        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
         await drive_async(desk.begin(session, ttl if join else None), store)
     except BaseException:
         await store.close_async()

@@ -19,15 +19,18 @@ from functools import update_wrapper
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
-from interlock.core.lock import Proof, ReleaseOutcome
+from interlock.core.decision import Outcome
 from interlock.core.log import Line
+from interlock.core.pool import Proof
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.opening import desk_at, opened
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCalls, RecordCalls
-from interlock.services.held import HeldLock, Terms, take
+from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
 from interlock.services.record import Following
 from interlock.store import Resync, Store
@@ -61,6 +64,24 @@ class Locks(_Noun[LockCalls]):
     heartbeat = blocking(LockCalls.heartbeat)
     list = blocking(LockCalls.list)
     show = blocking(LockCalls.show)
+
+
+class Semaphores(_Noun[SemaphoreCalls]):
+    """Semaphores, by name."""
+
+    acquire = blocking(SemaphoreCalls.acquire)
+    release = blocking(SemaphoreCalls.release)
+    heartbeat = blocking(SemaphoreCalls.heartbeat)
+    resize = blocking(SemaphoreCalls.resize)
+    list = blocking(SemaphoreCalls.list)
+    show = blocking(SemaphoreCalls.show)
+
+
+class Several(_Noun[SeveralCalls]):
+    """Several locks and slots at once."""
+
+    acquire = blocking(SeveralCalls.acquire)
+    release = blocking(SeveralCalls.release)
 
 
 class Agents(_Noun[AgentCalls]):
@@ -114,8 +135,8 @@ class Follower:
         self.close()
 
 
-class Held(HeldLock):
-    """A lock in our hands."""
+class Held(InHand):
+    """A lock, slots, or several things in our hands."""
 
     def check(self) -> Proof:
         """Ask the store whether we still hold; raises Lost if not.
@@ -125,9 +146,10 @@ class Held(HeldLock):
         """
         return self._drive(self._holding.check())
 
-    def release(self) -> ReleaseOutcome:
+    def release(self) -> Outcome:
         """Give it back before the block ends."""
-        return self._drive(self._holding.release())
+        outcome: Outcome = self._drive(self._holding.release())
+        return outcome
 
     def end(self) -> bool:
         """The end of the block: give it back; whether it had been lost."""
@@ -137,12 +159,12 @@ class Held(HeldLock):
         return drive(op, self._holding.desk.store)
 
 
-class LockBlock:
-    """``with fleet.lock(...)``: holds the lock inside, gives it back at the end."""
+class Block:
+    """``with fleet.lock(...)``: holds it inside, gives it back at the end."""
 
-    def __init__(self, fleet: Fleet, name: str, terms: Terms, *, interrupt: bool) -> None:
+    def __init__(self, fleet: Fleet, aim: Aim, terms: Terms, *, interrupt: bool) -> None:
         self._fleet = fleet
-        self._name = name
+        self._aim = aim
         self._interrupt = interrupt
         self._terms = terms
         self._held: Held | None = None
@@ -153,7 +175,7 @@ class LockBlock:
         desk = self._fleet.calls.desk
         self._thread = threading.get_ident()
         on_lost = self._raise_in_thread if self._interrupt else None
-        holding = drive(take(desk, self._name, on_lost, self._terms), desk.store)
+        holding = drive(take(desk, self._aim, on_lost, self._terms), desk.store)
         try:
             self._held = Held(holding)
             self._fleet.keep(watch=self._interrupt)
@@ -189,11 +211,13 @@ class Fleet(_Noun[FleetCalls]):
     def __init__(self, desk: Desk) -> None:
         super().__init__(FleetCalls(desk))
         self.locks = Locks(LockCalls(desk))
+        self.semaphores = Semaphores(SemaphoreCalls(desk))
+        self.several = Several(SeveralCalls(desk))
         self.agents = Agents(AgentCalls(desk))
         self.record = Record(RecordCalls(desk))
         self._stopped = threading.Event()
         self._nudge = threading.Event()
-        desk.locks.on_owed = self._nudge.set
+        desk.queues.on_owed = self._nudge.set
         self._threads: list[threading.Thread] = []
         _open.add(self)
 
@@ -225,7 +249,7 @@ class Fleet(_Noun[FleetCalls]):
         metadata: object = None,
         given: Sequence[Proof] = (),
         interrupt: bool = False,
-    ) -> LockBlock:
+    ) -> Block:
         """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
 
         If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
@@ -233,7 +257,41 @@ class Fleet(_Noun[FleetCalls]):
         (not inside of a call that sleeps or waits in the system).
         """
         terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
-        return LockBlock(self, name, terms, interrupt=interrupt)
+        return Block(self, LockAim(name), terms, interrupt=interrupt)
+
+    def slots(
+        self,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        wait: float | str = FOREVER,
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Sequence[Proof] = (),
+        interrupt: bool = False,
+    ) -> Block:
+        """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SlotsAim(name, weight, capacity), terms, interrupt=interrupt)
+
+    def together(
+        self,
+        *things: str,
+        wait: float | str = FOREVER,
+        ttl: float | str | None = None,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Sequence[Proof] = (),
+        interrupt: bool = False,
+    ) -> Block:
+        """Hold several locks and slots for a ``with`` block: all of them, or none.
+
+        A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``; otherwise as ``lock``.
+        """
+        terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
+        return Block(self, SeveralAim(things), terms, interrupt=interrupt)
 
     def close(self) -> None:
         """Leave, giving back whatever lives by our session, and let go of the store."""
@@ -247,7 +305,7 @@ class Fleet(_Noun[FleetCalls]):
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
-                drive(self.calls.desk.locks.pay(), self.calls.desk.store)
+                drive(self.calls.desk.queues.pay(), self.calls.desk.store)
         for thread in self._threads:
             thread.join(timeout=1.0)
         self.calls.desk.store.close()
@@ -307,6 +365,7 @@ def connect(
     trace: str = "",
     join: bool = True,
     grant_ttl: float | None = None,
+    caller: str = "",
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -315,10 +374,11 @@ def connect(
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
+    ``caller`` is who waits when we do, if that is more than one task or thread of ours.
     """
     store = opened(url) if store is None else store
     try:
-        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, clock=clock)
+        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
         drive(desk.begin(session, ttl if join else None), store)
     except BaseException:
         store.close()
@@ -329,4 +389,14 @@ def connect(
     return fleet
 
 
-__all__ = ["Agents", "Fleet", "Held", "LockBlock", "Locks", "Record", "connect"]
+__all__ = [
+    "Agents",
+    "Block",
+    "Fleet",
+    "Held",
+    "Locks",
+    "Record",
+    "Semaphores",
+    "Several",
+    "connect",
+]

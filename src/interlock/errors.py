@@ -2,7 +2,8 @@
 
     InterlockError
     ├── No                    1  an ordinary no, raised only where no value can be returned
-    │   ├── Unavailable          a `with` block could not get its lock
+    │   ├── Unavailable          a `with` block could not get what it wants
+    │   │   └── Deadlocked       ... and never would: it waits for itself in the end
     │   ├── Lost                 the grant is no longer ours; somebody else may hold it
     │   └── Lapsed               the session stopped beating and is over
     ├── BadInput              2  the request itself is wrong
@@ -57,6 +58,12 @@ class Unavailable(No):
     def __init__(self, message: str, outcome: object = None) -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class Deadlocked(Unavailable):
+    """Waiting would never end; `outcome.cycle` names who waits for each other."""
+
+    code = "deadlock"
 
 
 class Lost(No):

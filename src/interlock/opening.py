@@ -23,7 +23,13 @@ async def opened_async(url: str | None) -> Store:
 
 
 def desk_at(
-    store: Store, agent: str | None, *, trace: str, grant_ttl: float | None, clock: Clock | None
+    store: Store,
+    agent: str | None,
+    *,
+    trace: str,
+    grant_ttl: float | None,
+    caller: str,
+    clock: Clock | None,
 ) -> Desk:
     """A client at a store.
 
@@ -32,4 +38,6 @@ def desk_at(
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.local)
     runner = Runner(store, clock=clock)
-    return Desk(store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl)
+    return Desk(
+        store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl, caller=caller
+    )

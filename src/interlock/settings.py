@@ -9,9 +9,12 @@
     ttl = "30s"
     max_hold = "10m"
 
+    [semaphore.builds]
+    capacity = 3
+
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
-INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above
-those of all, ``"*"``, which is no legal name and so never a lock.
+INTERLOCK_LOCK_MAX_HOLD, and the same for SEMAPHORE), and that above the file; the settings of one
+lock or semaphore stand above those of all, ``"*"``, which is no legal name and so never one.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -23,11 +26,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from interlock.core import words
+from interlock.core.pool import CAPACITY
 from interlock.errors import BadDuration, BadInput
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
-_KNOWN = ("lock", "store")
+_KINDS = {"lock": _TERMS, "semaphore": (*_TERMS, "capacity")}
+_KNOWN = (*_KINDS, "store")
+_LIST = "store, " + " and ".join(_KINDS)
 _ALL = "*"
 _NO_PATH = ("sqlite:", "memory:", "~")
 
@@ -38,7 +44,7 @@ class Settings:
     def __init__(self, folder: str | None = None) -> None:
         self._path = None if folder is None else os.path.join(folder, FILE)
         self._table: dict[str, Any] | None = None
-        self._locks: dict[str, dict[str, float]] | None = None
+        self._named: dict[str, dict[str, dict[str, float]]] = {}
 
     @property
     def store(self) -> str | None:
@@ -57,35 +63,47 @@ class Settings:
 
         ``least`` is the shortest that the store can measure.
         """
-        if self._locks is None:
-            self._locks = self._all_locks(least)
-        return self._locks.get(name) or self._locks[_ALL]
+        return self._of("lock", name, least)
 
-    def _all_locks(self, least: float) -> dict[str, dict[str, float]]:
-        """Every lock that has settings of its own, and what all others have."""
+    def semaphore(self, name: str, least: float = 0.0) -> Mapping[str, float]:
+        """The same for a semaphore, and its ``capacity``."""
+        return self._of("semaphore", name, least)
+
+    def _of(self, kind: str, name: str, least: float) -> Mapping[str, float]:
+        if kind not in self._named:
+            self._named[kind] = self._all(kind, least)
+        return self._named[kind].get(name) or self._named[kind][_ALL]
+
+    def _all(self, kind: str, least: float) -> dict[str, dict[str, float]]:
+        """Everything of a kind that has settings of its own, and what all others have."""
         environment: dict[str, float] = {}
         for term in _TERMS:
-            if text := os.environ.get(f"INTERLOCK_LOCK_{term.upper()}"):
-                environment[term] = words.lease(text, least, f"INTERLOCK_LOCK_{term.upper()}")
-        tables = {_ALL: {}, **self._read().get("lock", {})}
+            variable = f"INTERLOCK_{kind.upper()}_{term.upper()}"
+            if text := os.environ.get(variable):
+                environment[term] = words.lease(text, least, variable)
+        tables = {_ALL: {}, **self._read().get(kind, {})}
         if "default" in tables:
-            raise BadInput(f'{self._path}: [lock.default] is not clear; write [lock."*"] for all')
-        terms = {name: self._terms(name, table, least) for name, table in tables.items()}
+            raise BadInput(
+                f'{self._path}: [{kind}.default] is not clear; write [{kind}."*"] for all'
+            )
+        terms = {name: self._terms(kind, name, table, least) for name, table in tables.items()}
         return {name: {**terms[_ALL], **own, **environment} for name, own in terms.items()}
 
-    def _terms(self, name: str, table: object, least: float) -> dict[str, float]:
-        where = f'{self._path}: [lock."{name}"]'
+    def _terms(self, kind: str, name: str, table: object, least: float) -> dict[str, float]:
+        where = f'{self._path}: [{kind}."{name}"]'
         if not isinstance(table, dict):
             raise BadInput(f"{where} must be a table, such as ttl = '30s'")
         for key in table:
-            if key not in _TERMS:
-                raise BadInput(f"{where} does not know {key!r}; it takes ttl and max_hold")
+            if key not in _KINDS[kind]:
+                raise BadInput(
+                    f"{where} does not know {key!r}; it takes {' and '.join(_KINDS[kind])}"
+                )
             if isinstance(table[key], bool) or not isinstance(table[key], str | int | float):
                 raise BadInput(f"{where} {key} must be a duration, such as '30s'")
         try:
-            return {term: words.lease(table[term], least, term) for term in table}
-        except BadDuration as error:
-            raise BadDuration(f"{where}: {error}") from None
+            return {term: _term(term, table[term], least) for term in table}
+        except (BadDuration, BadInput) as error:
+            raise type(error)(f"{where}: {error}") from None
 
     def _read(self) -> dict[str, Any]:
         if self._table is None:
@@ -104,7 +122,14 @@ class Settings:
             raise BadInput(f"{self._path} cannot be read ({error}); mend or remove it") from None
         for key in table:
             if key not in _KNOWN:
-                raise BadInput(f"{self._path} does not know {key!r}; it takes store and lock")
-        if not isinstance(table.get("lock", {}), dict):
-            raise BadInput(f"{self._path}: lock must be a table, such as [lock.merge]")
+                raise BadInput(f"{self._path} does not know {key!r}; it takes {_LIST}")
+        for kind in _KINDS:
+            if not isinstance(table.get(kind, {}), dict):
+                raise BadInput(f"{self._path}: {kind} must be a table, such as [{kind}.merge]")
         return table
+
+
+def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it stands in a file
+    if term == "capacity":
+        return words.count(value, term, CAPACITY)
+    return words.lease(value, least, term)

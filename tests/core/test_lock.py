@@ -1,39 +1,81 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from interlock.core import keys, lock
+from interlock.core import keys, lock, queue
 from interlock.core.decision import Decision, Write
+from interlock.core.pool import WAITERS, Grant, Pool, Proof, proves, seen
+from interlock.core.turn import CLAIM_WINDOW, Facts, complete
 from interlock.errors import NotAllowed
 
 NOW = 100.0
 ADA, BOB, CLEO = (keys.live(f"ses_{name}") for name in ("ada", "bob", "cleo"))
 
 
-def acquire(agent: str, state: lock.Lock | None = None, *live: str, **terms: object) -> Decision:  # type: ignore[type-arg]
+KEY = keys.lock("merge")
+
+
+def facts(state: Pool | None, live: Iterable[str]) -> Facts:
+    return complete({KEY: state}, set(live))
+
+
+def acquire(agent: str, state: Pool | None = None, *live: str, **terms: object) -> Decision[Any]:
+    return queue.acquire(ask(agent, **terms), facts(state, live), NOW)
+
+
+def ask(agent: str, **terms: object) -> lock.Acquire:
     command = lock.Acquire(
         lock="merge", grant=f"grt_{agent}", agent=agent, session=f"ses_{agent}", session_ttl=30.0
     )
-    return lock.acquire(state, replace(command, **terms), set(live), NOW)
+    return replace(command, **terms)
+
+
+def look(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:
+    return queue.look(ask(agent), facts(state, live), NOW)
+
+
+def withdraw(state: Pool | None, agent: str, live: set[str]) -> Decision[Any]:
+    return queue.withdraw(ask(agent), facts(state, live), NOW)
+
+
+def release(state: Pool | None, who: lock.Caller, live: set[str]) -> Decision[Any]:
+    return queue.release(who, facts(state, live), NOW)
+
+
+def beat(state: Pool | None, who: lock.Caller, live: set[str], ttl: float) -> Decision[Any]:
+    return queue.beat(who, facts(state, live), ttl)
+
+
+def reclaim(state: Pool, live: set[str]) -> Decision[Any]:
+    return queue.reclaim(KEY, facts(state, live), NOW)
 
 
 def caller(agent: str, token: int | None = None) -> lock.Caller:
     return lock.Caller(lock="merge", agent=agent, session=f"ses_{agent}", token=token)
 
 
-def state(decision: Decision, token: int | None = None) -> lock.Lock:  # type: ignore[type-arg]
+def state(decision: Decision[Any], token: int | None = None) -> Pool:
     """The lock that a decision writes, as the next reader sees it."""
-    (found,) = (put.value for put in decision.puts if put.key == keys.lock("merge"))
-    assert isinstance(found, lock.Lock)
-    return found if token is None else lock.seen(found, token)
+    (found,) = (put.value for put in decision.puts if put.key == KEY)
+    assert isinstance(found, Pool)
+    return found if token is None else seen(found, token)
 
 
-def held(token: int = 5, **terms: object) -> lock.Lock:
+def grant(found: Pool) -> Grant:
+    """The one grant of a lock."""
+    (one,) = found.grants
+    return one
+
+
+def held(token: int = 5, **terms: object) -> Pool:
     return state(acquire("ada", **terms), token)  # type: ignore[arg-type]
 
 
-def queue(*agents: str) -> lock.Lock:
+def queued(*agents: str) -> Pool:
     """Ada holds, these wait."""
     found = held()
     for agent in agents:
@@ -46,7 +88,7 @@ def test_a_free_lock_is_taken() -> None:
     assert decision.outcome == lock.Acquired(
         lock="merge", holder="ada", expires_in=30.0, grant="grt_ada"
     )
-    assert state(decision).grant.live == (ADA,)
+    assert grant(state(decision)).live == (ADA,)
     assert decision.verb == "lock.acquire"
 
 
@@ -58,8 +100,8 @@ def test_a_held_lock_is_busy_and_names_its_holder() -> None:
 
 def test_a_grant_lives_by_its_session_or_by_a_ttl_of_its_own() -> None:
     own = acquire("ada", ttl=9.0, max_hold=60.0)
-    tag = {"agent": "ada", "lock": "merge"}
-    assert state(own).grant.live == ("live/grt_ada", "live/grt_ada.limit")
+    tag = {"agent": "ada", "for": "lock/merge"}
+    assert grant(state(own)).live == ("live/grt_ada", "live/grt_ada.limit")
     assert Write("live/grt_ada", tag, 9.0) in own.puts
     assert Write("live/grt_ada.limit", tag, 60.0) in own.puts
     assert [put.key for put in acquire("ada").puts] == [keys.lock("merge")]
@@ -68,7 +110,7 @@ def test_a_grant_lives_by_its_session_or_by_a_ttl_of_its_own() -> None:
 @pytest.mark.parametrize("gone", ["live/grt_ada", "live/grt_ada.limit"])
 def test_a_grant_is_stale_when_any_of_its_liveness_keys_is_gone(gone: str) -> None:
     found = held(ttl=9.0, max_hold=60.0)
-    live = set(found.grant.live) - {gone}
+    live = set(grant(found).live) - {gone}
     assert isinstance(acquire("bob", found, *live).outcome, lock.Reclaimed)
     assert isinstance(acquire("bob", found, *live, gone).outcome, lock.Busy)
 
@@ -86,17 +128,17 @@ def test_whoever_meets_a_stale_grant_gets_it_and_is_told_from_whom() -> None:
 
 
 def test_a_stale_grant_goes_to_the_first_live_waiter_before_whoever_meets_it() -> None:
-    found = queue("dead", "bob")
+    found = queued("dead", "bob")
     decision = acquire("cleo", found, BOB)
     assert isinstance(decision.outcome, lock.Busy)
     assert decision.outcome.holder == "bob"
-    assert state(decision).grant.id == "grt_bob"
+    assert grant(state(decision)).id == "grt_bob"
     assert state(decision).waiters == ()
     assert decision.signals == (keys.wake("grt_bob"),)
 
 
 def test_whoever_meets_a_stale_grant_and_waits_queues_behind_the_heir() -> None:
-    decision = acquire("cleo", queue("bob"), BOB, wait=True)
+    decision = acquire("cleo", queued("bob"), BOB, wait=True)
     assert decision.outcome == lock.Waiting(lock="merge", holder="bob", before=0)
     assert [waiter.id for waiter in state(decision).waiters] == ["grt_cleo"]
     assert decision.signals == (keys.wake("grt_bob"),)
@@ -105,7 +147,7 @@ def test_whoever_meets_a_stale_grant_and_waits_queues_behind_the_heir() -> None:
 def test_a_lapsed_holder_may_only_come_again() -> None:
     found = held()
     assert isinstance(acquire("ada", found, token=5).outcome, lock.Reclaimed)
-    assert lock.beat(found, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(
+    assert beat(found, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(
         lock="merge", holder="ada"
     )
 
@@ -134,166 +176,164 @@ def test_a_token_counts_only_under_its_holders_name(agent: str, token: int) -> N
 
 def test_extending_with_other_metadata_records_them() -> None:
     decision = acquire("ada", held(), ADA, token=5, metadata={"step": 2})
-    assert state(decision).grant.metadata == {"step": 2}
+    assert grant(state(decision)).metadata == {"step": 2}
     assert (decision.verb, decision.quiet) == ("lock.extend", False)
 
 
 def test_the_next_writer_of_the_item_fills_in_the_token() -> None:
-    assert state(acquire("ada")).grant.token is None
-    assert state(acquire("bob", held(token=5), ADA, wait=True)).grant.token == 5
+    assert grant(state(acquire("ada"))).token is None
+    assert grant(state(acquire("bob", held(token=5), ADA, wait=True))).token == 5
 
 
 def test_a_token_once_filled_in_stays() -> None:
-    assert lock.seen(held(token=5), 99).grant.token == 5
+    assert grant(seen(held(token=5), 99)).token == 5
 
 
 def test_waiters_queue_in_the_order_of_their_coming() -> None:
-    found = queue("bob", "cleo")
+    found = queued("bob", "cleo")
     assert [waiter.id for waiter in found.waiters] == ["grt_bob", "grt_cleo"]
     decision = acquire("dora", found, ADA, wait=True)
     assert decision.outcome == lock.Waiting(lock="merge", holder="ada", before=2)
 
 
 def test_a_queue_has_a_limit() -> None:
-    found = queue("bob")
-    full = lock.Lock(found.grant, found.waiters * lock.WAITERS)
+    found = queued("bob")
+    full = Pool(found.grants, found.waiters * WAITERS)
     with pytest.raises(NotAllowed, match="already wait"):
         acquire("cleo", full, ADA, wait=True)
     assert isinstance(acquire("cleo", full, ADA).outcome, lock.Busy)
 
 
 def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> None:
-    decision = lock.release(queue("dead", "bob", "cleo"), caller("ada", 5), {BOB, CLEO}, NOW)
+    decision = release(queued("dead", "bob", "cleo"), caller("ada", 5), {BOB, CLEO})
     assert decision.outcome == lock.Released(lock="merge", next="bob")
     found = state(decision)
-    assert found.grant.id == "grt_bob"
-    assert found.grant.token is None
+    assert grant(found).id == "grt_bob"
+    assert grant(found).token is None
     assert [waiter.id for waiter in found.waiters] == ["grt_cleo"]
     assert decision.signals == (keys.wake("grt_bob"),)
 
 
 def test_release_without_waiters_frees_the_lock_and_its_keys() -> None:
-    decision = lock.release(held(ttl=9.0, max_hold=60.0), caller("ada", 5), set(), NOW)
+    decision = release(held(ttl=9.0, max_hold=60.0), caller("ada", 5), set())
     assert decision.outcome == lock.Released(lock="merge")
     assert set(decision.deletes) == {"locks/merge", "live/grt_ada", "live/grt_ada.limit"}
 
 
 def test_release_never_ends_the_session_that_a_grant_lives_by() -> None:
-    assert lock.release(held(), caller("ada"), set(), NOW).deletes == ("locks/merge",)
+    assert release(held(), caller("ada"), set()).deletes == ("locks/merge",)
 
 
 def test_a_free_lock_is_already_free() -> None:
-    decision = lock.release(None, caller("ada", 5), set(), NOW)
+    decision = release(None, caller("ada", 5), set())
     assert decision.outcome == lock.AlreadyFree(lock="merge")
     assert not decision.changes
 
 
 def test_a_session_speaks_for_its_grant_without_a_token() -> None:
-    assert isinstance(lock.release(held(), caller("ada"), set(), NOW).outcome, lock.Released)
+    assert isinstance(release(held(), caller("ada"), set()).outcome, lock.Released)
 
 
 def test_an_older_token_is_fenced() -> None:
     for decision in (
-        lock.release(held(), caller("ada", 4), {ADA}, NOW),
-        lock.beat(held(), caller("ada", 4), {ADA}, 30.0),
+        release(held(), caller("ada", 4), {ADA}),
+        beat(held(), caller("ada", 4), {ADA}, 30.0),
     ):
         assert decision.outcome == lock.Fenced(lock="merge", holder="ada", token=5)
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 5), caller("ada", 6)])
 def test_who_never_held_it_is_no_owner(who: lock.Caller) -> None:
-    assert lock.release(held(), who, {ADA}, NOW).outcome == lock.NotOwner(
-        lock="merge", holder="ada"
-    )
+    assert release(held(), who, {ADA}).outcome == lock.NotOwner(lock="merge", holder="ada")
 
 
 def test_a_refusal_changes_nothing_but_is_recorded_once_in_a_while() -> None:
     mark = keys.refused("grt_ada")
-    first = lock.release(held(), caller("bob"), {ADA}, NOW)
-    assert [(put.key, put.ttl) for put in first.puts] == [(mark, lock.REFUSAL_WINDOW)]
+    first = release(held(), caller("bob"), {ADA})
+    assert [(put.key, put.ttl) for put in first.puts] == [(mark, queue.REFUSAL_WINDOW)]
     assert (first.verb, first.deletes) == ("lock.release", ())
-    assert not lock.release(held(), caller("bob"), {ADA, mark}, NOW).changes
+    assert not release(held(), caller("bob"), {ADA, mark}).changes
 
 
 def test_a_beat_renews_what_the_grant_lives_by_and_never_its_limit() -> None:
     found = held(ttl=9.0, max_hold=60.0)
-    decision = lock.beat(found, caller("ada", 5), set(found.grant.live), 30.0)
+    decision = beat(found, caller("ada", 5), set(grant(found).live), 30.0)
     assert isinstance(decision.outcome, lock.Extended)
     assert [(put.key, put.ttl) for put in decision.puts] == [("live/grt_ada", 9.0)]
     assert decision.quiet
 
 
 def test_a_beat_on_a_free_lock_is_fenced() -> None:
-    assert lock.beat(None, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(lock="merge")
+    assert beat(None, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(lock="merge")
 
 
 def test_a_promoted_waiter_starts_with_a_short_ttl() -> None:
     found = state(acquire("bob", held(), ADA, wait=True, ttl=900.0, max_hold=900.0))
-    decision = lock.release(found, caller("ada", 5), {BOB}, NOW)
+    decision = release(found, caller("ada", 5), {BOB})
     times = {put.key: put.ttl for put in decision.puts}
-    assert times["live/grt_bob"] == lock.CLAIM_WINDOW
+    assert times["live/grt_bob"] == CLAIM_WINDOW
     assert times["live/grt_bob.limit"] == 900.0
-    assert state(decision).grant.ttl == 900.0
+    assert grant(state(decision)).ttl == 900.0
 
 
 def test_a_look_takes_what_was_handed_over() -> None:
-    found = lock.seen(state(lock.release(queue("bob"), caller("ada", 5), {BOB}, NOW)), 9)
-    decision = lock.look(found, "merge", "grt_bob", {BOB}, NOW)
+    found = seen(state(release(queued("bob"), caller("ada", 5), {BOB})), 9)
+    decision = look(found, "bob", {BOB})
     assert decision.outcome == lock.Acquired(lock="merge", holder="bob", token=9, grant="grt_bob")
     assert not decision.changes
 
 
 def test_a_look_passes_a_stale_grant_on_in_order() -> None:
-    found = queue("bob", "cleo")
-    decision = lock.look(found, "merge", "grt_cleo", {BOB, CLEO}, NOW)
+    found = queued("bob", "cleo")
+    decision = look(found, "cleo", {BOB, CLEO})
     assert decision.outcome == lock.Waiting(lock="merge", holder="bob", before=0)
-    assert state(decision).grant.id == "grt_bob"
-    decision = lock.look(found, "merge", "grt_cleo", {CLEO}, NOW)
+    assert grant(state(decision)).id == "grt_bob"
+    decision = look(found, "cleo", {CLEO})
     assert isinstance(decision.outcome, lock.Reclaimed)
-    assert state(decision).grant.id == "grt_cleo"
+    assert grant(state(decision)).id == "grt_cleo"
 
 
 def test_a_look_changes_nothing_while_the_holder_lives() -> None:
-    decision = lock.look(queue("bob"), "merge", "grt_bob", {ADA, BOB}, NOW)
+    decision = look(queued("bob"), "bob", {ADA, BOB})
     assert decision.outcome == lock.Waiting(lock="merge", holder="ada", before=0)
     assert not decision.changes
 
 
 def test_who_is_not_in_the_queue_any_more_is_told() -> None:
     gone = lock.Gone(lock="merge")
-    assert lock.look(None, "merge", "grt_bob", set(), NOW).outcome == gone
-    assert lock.look(held(), "merge", "grt_bob", {ADA}, NOW).outcome == gone
-    assert lock.withdraw(held(), "merge", "grt_bob", {ADA}, NOW).outcome == gone
+    assert look(None, "bob", set()).outcome == gone
+    assert look(held(), "bob", {ADA}).outcome == gone
+    assert withdraw(held(), "bob", {ADA}).outcome == gone
 
 
 def test_withdraw_leaves_the_queue_to_the_others() -> None:
-    decision = lock.withdraw(queue("bob", "cleo"), "merge", "grt_bob", {ADA, BOB, CLEO}, NOW)
+    decision = withdraw(queued("bob", "cleo"), "bob", {ADA, BOB, CLEO})
     assert decision.outcome == lock.Busy(lock="merge", holder="ada", since=NOW, waiters=1)
     assert [waiter.id for waiter in state(decision).waiters] == ["grt_cleo"]
 
 
 def test_withdraw_keeps_a_lock_that_came_at_the_last_moment() -> None:
-    decision = lock.withdraw(queue("bob"), "merge", "grt_bob", {BOB}, NOW)
+    decision = withdraw(queued("bob"), "bob", {BOB})
     assert isinstance(decision.outcome, lock.Reclaimed)
 
 
 def test_withdraw_passes_a_stale_grant_on_before_it_leaves() -> None:
-    decision = lock.withdraw(queue("bob", "cleo"), "merge", "grt_cleo", {BOB, CLEO}, NOW)
+    decision = withdraw(queued("bob", "cleo"), "cleo", {BOB, CLEO})
     found = state(decision)
-    assert (found.grant.id, found.waiters) == ("grt_bob", ())
+    assert (grant(found).id, found.waiters) == ("grt_bob", ())
     assert decision.signals == (keys.wake("grt_bob"),)
 
 
 def test_maintenance_reclaims_only_what_is_stale() -> None:
-    found = queue("dead", "bob")
-    assert not lock.reclaim(found, "merge", {ADA}, NOW).changes
-    assert state(lock.reclaim(found, "merge", {BOB}, NOW)).grant.id == "grt_bob"
-    assert lock.reclaim(found, "merge", set(), NOW).deletes == ("locks/merge",)
+    found = queued("dead", "bob")
+    assert not reclaim(found, {ADA}).changes
+    assert grant(state(reclaim(found, {BOB}))).id == "grt_bob"
+    assert reclaim(found, set()).deletes == ("locks/merge",)
 
 
 def test_a_proof_holds_while_its_grant_does() -> None:
-    proof = lock.Proof(lock="merge", grant="grt_ada", token=5)
-    assert lock.proves(held(), proof, {ADA})
-    assert not lock.proves(held(), proof, set())
-    assert not lock.proves(None, proof, {ADA})
-    assert not lock.proves(held(), replace(proof, grant="grt_bob"), {ADA})
+    proof = Proof(thing="lock/merge", grant="grt_ada", token=5)
+    assert proves(held(), proof, {ADA})
+    assert not proves(held(), proof, set())
+    assert not proves(None, proof, {ADA})
+    assert not proves(held(), replace(proof, grant="grt_bob"), {ADA})

@@ -30,17 +30,20 @@ from hypothesis.stateful import (
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys
+from interlock.core import codec, keys, queue
 from interlock.core import lock as core
 from interlock.core.decision import Decision
 from interlock.core.log import decode
+from interlock.core.pool import Pool
 from interlock.core.session import Session
 from interlock.core.session import join as join_session
+from interlock.core.turn import Facts, complete
 from interlock.errors import Lapsed
 from interlock.services import states
 from interlock.services.keeper import margin
-from interlock.services.lock import Locks, Seat
+from interlock.services.lock import Locks
 from interlock.services.maintain import Maintenance
+from interlock.services.queue import Queues, Seat
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.store import VOID, Item, Log, Store
@@ -269,7 +272,7 @@ class CoreWorld:
     def leave(self, session: str, agent: str) -> None:
         self.live.pop(keys.live(session), None)
         lock = self.lock()
-        if lock is not None and keys.live(session) in lock.grant.live:
+        if lock is not None and lock.grants and keys.live(session) in lock.grants[0].live:
             self.release(session, agent, None)
 
     def acquire(self, terms: Terms) -> CoreCall:
@@ -279,17 +282,17 @@ class CoreWorld:
 
     def release(self, session: str, agent: str, token: int | None) -> str:
         caller = core.Caller(lock=NAME, agent=agent, session=session, token=token)
-        return word(self.carry_out(core.release(self.lock(), caller, self.alive(), 0.0)))
+        return word(self.carry_out(queue.release(caller, self.facts(), 0.0)))
 
     def beat(self, session: str, agent: str, token: int | None) -> str:
         caller = core.Caller(lock=NAME, agent=agent, session=session, token=token)
         lock = self.lock()
-        ttl = 0.0 if lock is None else self.ttls[lock.grant.session]
-        return word(self.carry_out(core.beat(lock, caller, self.alive(), ttl)))
+        ttl = 0.0 if lock is None else self.ttls[lock.grants[0].session]
+        return word(self.carry_out(queue.beat(caller, self.facts(), ttl)))
 
     def maintain(self) -> None:
-        if (lock := self.lock()) is not None:
-            self.carry_out(core.reclaim(lock, NAME, self.alive(), 0.0))
+        if self.lock() is not None:
+            self.carry_out(queue.reclaim(KEY, self.facts(), 0.0))
 
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -300,8 +303,11 @@ class CoreWorld:
     def entries(self) -> Counter[str] | None:
         return None
 
-    def lock(self) -> core.Lock | None:
-        return states.lock(self.item, 0)
+    def lock(self) -> Pool | None:
+        return states.pool(self.item, 0)
+
+    def facts(self) -> Facts:
+        return complete({KEY: self.lock()}, self.alive(), self.revision)
 
     def alive(self) -> set[str]:
         return {key for key, ends in self.live.items() if ends > self.clock.monotonic()}
@@ -327,20 +333,19 @@ class CoreCall:
         self.terms = terms
         self.ended: str | None = None
         self._world = world
-        self._grant = ""
+        self._ask: core.Acquire | None = None
 
     def start(self) -> None:
         world, terms = self._world, self.terms
         if keys.live(terms.session) not in world.alive():
             self.ended = "lapsed"
             return
-        self._grant = f"grt_{terms.number}_{world.revision}"
         lock = world.lock()
         carries = lock is not None and terms.token is not None
-        renewed = lock.grant.session if lock is not None and carries else terms.session
-        command = core.Acquire(
+        renewed = lock.grants[0].session if lock is not None and carries else terms.session
+        self._ask = core.Acquire(
             lock=NAME,
-            grant=self._grant,
+            grant=f"grt_{terms.number}_{world.revision}",
             agent=terms.agent,
             session=terms.session,
             ttl=terms.ttl,
@@ -351,15 +356,15 @@ class CoreCall:
             session_ttl=world.ttls[renewed],
             wait=terms.wait,
         )
-        decision = core.acquire(lock, command, world.alive(), 0.0)
+        decision = queue.acquire(self._ask, world.facts(), 0.0)
         ended = word(world.carry_out(decision))
         self.ended = None if ended == "waiting" else ended
 
     def look(self) -> str | None:
         world = self._world
         if self.ended is None:
-            look = core.look(world.lock(), NAME, self._grant, world.alive(), 0.0)
-            ended = word(world.carry_out(look))
+            assert self._ask is not None
+            ended = word(world.carry_out(queue.look(self._ask, world.facts(), 0.0)))
             if ended == "gone":
                 self.start()
                 return self.look()
@@ -370,10 +375,8 @@ class CoreCall:
         return self.ended
 
     def cancel(self) -> None:
-        world = self._world
-        withdraw = core.withdraw(world.lock(), NAME, self._grant, world.alive(), 0.0)
-        if isinstance(world.carry_out(withdraw), core.Granted):
-            world.release(self.terms.session, self.terms.agent, None)
+        assert self._ask is not None
+        self._world.carry_out(queue.abandon(self._ask, self._world.facts(), 0.0))
 
 
 class ServiceWorld:
@@ -384,7 +387,7 @@ class ServiceWorld:
         self.store = store
         self._memory = memory
         self._runner = Runner(store, clock=clock, randomness=Random(1).randbytes)
-        self._locks = Locks(self._runner)
+        self._locks = Locks(self._runner, Queues(self._runner))
         self._sessions = Sessions(self._runner)
         self._ttls: dict[str, float] = {}
 
@@ -404,6 +407,7 @@ class ServiceWorld:
             session_ttl=self._ttls[terms.session],
             joined=True,
             whole_session=terms.whole,
+            caller=f"task{terms.number}",
         )
         op = self._locks.acquire(
             seat,
@@ -433,7 +437,7 @@ class ServiceWorld:
         self.clock.advance(seconds)
 
     def seen(self) -> Seen | None:
-        return _seen(states.lock(self._memory.read(KEY)[KEY], 0))
+        return _seen(states.pool(self._memory.read(KEY)[KEY], 0))
 
     def entries(self) -> Counter[str]:
         assert audit(self._memory) == []
@@ -467,12 +471,12 @@ class ServiceCall:
         self._hand.interrupt(asyncio.CancelledError())
 
 
-def _seen(lock: core.Lock | None) -> Seen | None:
+def _seen(lock: Pool | None) -> Seen | None:
     if lock is None:
         return None
-    assert lock.grant.token is not None
-    queue = tuple(waiter.metadata for waiter in lock.waiters)
-    return Seen(lock.grant.metadata, lock.grant.token, queue)
+    (grant,) = lock.grants
+    assert grant.token is not None
+    return Seen(grant.metadata, grant.token, tuple(waiter.metadata for waiter in lock.waiters))
 
 
 class LockMachine(RuleBasedStateMachine):

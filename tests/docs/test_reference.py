@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 from interlock import errors
-from interlock.core import lock, session, words
+from interlock.core import pool, session, turn, words
 from interlock.faces import operations
 from interlock.services.calls import GRANT_TTL
 from interlock.stores import SCHEMES, address, network
@@ -48,13 +48,13 @@ def test_every_error_is_explained() -> None:
     [
         ("a name", f"{words.NAME_LIMIT} characters"),
         ("metadata", f"{words.METADATA_LIMIT // 1024} KiB"),
-        ("waiters for one lock", f"{lock.WAITERS:,}"),
+        ("waiters for one lock", f"{pool.WAITERS:,}"),
         ("longest duration", f"{words.LONGEST / 86400:.0f} days"),
         ("shortest ttl", f"{MemoryStore().capabilities.min_ttl * 1000:.0f} ms"),
         ("ttl of a session", f"{session.TTL:.0f} s"),
         ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
-        ("claim window", f"{lock.CLAIM_WINDOW:.0f} s"),
+        ("claim window", f"{turn.CLAIM_WINDOW:.0f} s"),
         ("entries of the log", f"{LOG_BOUND:,}"),
         ("a server that is away", f"{network.PATIENCE:.0f} s"),
     ],

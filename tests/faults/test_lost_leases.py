@@ -8,7 +8,8 @@ import pytest
 from tests.faults.scene import Client, Scene, Way, settle
 
 from interlock.errors import Lapsed, Lost
-from interlock.services.held import Terms, take
+from interlock.services.aims import LockAim, Terms
+from interlock.services.held import take
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 
@@ -55,7 +56,7 @@ def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
     def lapsing() -> None:
-        taking = take(desk, "merge", None, terms)
+        taking = take(desk, LockAim("merge"), None, terms)
         answer: Any = None
         while True:
             answer = taking.send(answer).perform(desk.store)

@@ -119,7 +119,8 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 
 def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
     from interlock.driving import drive
-    from interlock.services.calls import Desk, LockCalls
+    from interlock.services.calls import Desk
+    from interlock.services.grants import LockCalls
 
     desk = Desk(stage.store, None, "", None)
     with pytest.raises(BadInput, match="who are you"):
@@ -168,11 +169,11 @@ def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Stage, ada: Client) ->
 
 
 def test_a_grant_can_depend_on_another_one(stage: Stage, ada: Client) -> None:
-    from interlock.core.lock import Proof
+    from interlock.core.pool import Proof
 
     first = ada.run(ada.locks.acquire("first"))
     assert isinstance(first, Acquired)
-    proof = Proof(lock="first", grant=first.grant, token=first.token or 0)
+    proof = Proof(thing="lock/first", grant=first.grant, token=first.token or 0)
     assert isinstance(ada.run(ada.locks.acquire("second", given=[proof])), Acquired)
     ada.run(ada.locks.release("first"))
     assert ada.run(ada.locks.acquire("third", given=[proof])) == Fenced(lock="first")

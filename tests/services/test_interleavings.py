@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from interlock.core.lock import ReleaseOutcome
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
-from interlock.services.held import Holding, Terms, take
+from interlock.services.aims import LockAim, Terms
+from interlock.services.held import Holding, take
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash
 from interlock.testing.hand import Hand
@@ -125,7 +126,7 @@ class Worker:
 
     def _take(self) -> None:
         if self._taking is None:
-            taking = take(self.client.desk, "merge", None, self._terms)
+            taking = take(self.client.desk, LockAim("merge"), None, self._terms)
             self._taking = Hand(taking, self.client.store, self._stage.clock)
         self._taking.go()
         if self._taking.done:

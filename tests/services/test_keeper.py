@@ -6,7 +6,8 @@ from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.core.lock import Busy, Reclaimed
 from interlock.errors import StoreAway
-from interlock.services.held import Holding, Terms, take
+from interlock.services.aims import LockAim, Terms
+from interlock.services.held import Holding, take
 from interlock.services.keeper import IDLE, margin
 from interlock.services.steps import Read
 from interlock.testing.hand import Hand
@@ -21,7 +22,7 @@ def hold(client: Client, **terms: float) -> Holding:
         metadata=None,
         given=(),
     )
-    return client.run(take(client.desk, "merge", None, wanted))
+    return client.run(take(client.desk, LockAim("merge"), None, wanted))
 
 
 @pytest.mark.parametrize("ttl", [0.5, 3.0, 30.0, 900.0])
@@ -75,8 +76,8 @@ def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: S
     ada, bob = stage.client("ada"), stage.client("bob")
     told: list[str] = []
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
-    held = ada.run(take(ada.desk, "merge", lambda: told.append("lost"), terms))
-    kept = ada.run(take(ada.desk, "other", None, terms))
+    held = ada.run(take(ada.desk, LockAim("merge"), lambda: told.append("lost"), terms))
+    kept = ada.run(take(ada.desk, LockAim("other"), None, terms))
     ada.run(ada.desk.keeper.beat())
     assert not held.lost()
     # As a restored copy would: the lock is gone, the session is there.
@@ -174,7 +175,7 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
     wanted = Terms(
         wait=3600, ttl=terms.get("ttl"), max_hold=terms.get("max_hold"), metadata=None, given=()
     )
-    taking = bob.start(take(bob.desk, "merge", None, wanted))
+    taking = bob.start(take(bob.desk, LockAim("merge"), None, wanted))
     stage.clock.advance(60.0)
     ada.run(first.release())
     stage.clock.advance(20.0)  # bob is slow to wake
@@ -192,7 +193,7 @@ def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Stage)
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
     wanted = Terms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
-    taking = Hand(take(bob.desk, "merge", None, wanted), bob.store, stage.clock).run()
+    taking = Hand(take(bob.desk, LockAim("merge"), None, wanted), bob.store, stage.clock).run()
     stage.clock.advance(60.0)
     ada.run(first.release())
     slept = len(taking.steps)

@@ -15,9 +15,11 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.core.lock import Acquired, Proof
+from interlock.core.lock import Acquired
+from interlock.core.pool import Proof
 from interlock.driving import Op, Step
 from interlock.errors import InterlockError, StoreBusy
+from interlock.services.aims import LockAim
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage
@@ -99,7 +101,7 @@ def test_a_proof_that_ended_while_we_waited_gives_the_lock_back() -> None:
     ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
     first = ada.run(ada.locks.acquire("A", max_hold=5))
     assert isinstance(first, Acquired)
-    proof = Proof(lock="A", grant=first.grant, token=first.token or 0)
+    proof = Proof(thing="lock/A", grant=first.grant, token=first.token or 0)
     bob.run(bob.locks.acquire("B"))
     waiting = ada.start(ada.locks.acquire("B", wait=60, given=[proof]))
     stage.clock.advance(6)
@@ -144,7 +146,7 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.calls.desk.locks.owe(shell.calls.desk.seat, "merge", grant.grant)
+        shell.calls.desk.queues.owe(shell.calls.desk.seat, LockAim("merge").ask(grant.grant))
         shell.close()
         assert ada.locks.show("merge").state == "free"
 
@@ -154,9 +156,9 @@ def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     ada = stage.client("ada")
     seat = ada.desk.seat
     for name in ("a", "b", "c"):
-        ada.desk.locks.owe(seat, name, "grt_0")
-    paying = ada.desk.locks.pay()
+        ada.desk.queues.owe(seat, LockAim(name).ask("grt_0"))
+    paying = ada.desk.queues.pay()
     next(paying)
     with pytest.raises(StopIteration):
         paying.throw(StoreBusy("held up"))
-    assert [debt[1] for debt in ada.desk.locks.owed] == ["b", "c", "a"]
+    assert [debt[1].thing for debt in ada.desk.queues.owed] == ["lock/b", "lock/c", "lock/a"]

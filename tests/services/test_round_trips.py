@@ -11,7 +11,8 @@ from interlock.core.lock import Acquired, Busy, Reclaimed, Released
 from interlock.core.session import Left
 from interlock.driving import Op, Step
 from interlock.errors import StoreBusy, TooLarge
-from interlock.services.held import Terms, take
+from interlock.services.aims import LockAim, Terms
+from interlock.services.held import take
 from interlock.services.runner import PATIENCE, Who
 from interlock.services.steps import Commit, Open, Read, Take
 from interlock.store import Txn
@@ -65,14 +66,14 @@ def test_an_idle_session_is_renewed_by_one_commit(stage: Stage) -> None:
 def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Stage) -> None:
     ada = remote(stage, "ada")
     for name in ("a", "b"):
-        ada.run(take(ada.desk, name, None, replace(TERMS, ttl=20.0)))
+        ada.run(take(ada.desk, LockAim(name), None, replace(TERMS, ttl=20.0)))
     stage.clock.advance(8.0)
     assert steps(ada, ada.desk.keeper.beat()) == [Commit, Read]
 
 
 def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
     ada = remote(stage, "ada")
-    held = ada.run(take(ada.desk, "a", None, replace(TERMS, ttl=10.0)))
+    held = ada.run(take(ada.desk, LockAim("a"), None, replace(TERMS, ttl=10.0)))
     stage.clock.advance(8.9)
     hand = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
@@ -95,7 +96,7 @@ def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
 def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stage) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.desk, "merge", None, TERMS))
+    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
@@ -110,7 +111,7 @@ def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Stage)
     """A wrong guess costs a whole commit on some engines, a look costs less on all of them."""
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.desk, "merge", None, TERMS))
+    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
     ada.run(ada.locks.release("merge"))
     held = waiting.run().result()
     assert steps(bob, held.release()) == [Read, Commit]
@@ -173,7 +174,8 @@ def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stag
 def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) -> None:
     ada = remote(stage, "ada")
     held = [
-        ada.run(take(ada.desk, f"n{number}", None, replace(TERMS, ttl=20.0))) for number in range(9)
+        ada.run(take(ada.desk, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
+        for number in range(9)
     ]
     small(ada, 4)
     stage.clock.advance(15.0)

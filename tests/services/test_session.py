@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.lock import Acquired, Busy, Reclaimed
@@ -79,7 +80,8 @@ def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Stage, ada: Client)
 
 def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
-    wait = ada.start(ada.locks.acquire("merge", wait=600))
+    another_task = replace(ada.desk.seat, caller="another")
+    wait = ada.start(ada.desk.locks.acquire(another_task, "merge", wait=600))
     assert not wait.done
     ada.run(ada.agents.leave())
     assert ada.run(ada.locks.show("merge")).state == "free"

@@ -3,6 +3,8 @@
 ``/`` separates the parts of a key, so inside a part it is percent-encoded.
 
     locks/{name}          the lock: its grant and its waiters, one item
+    semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
+    waits/{caller}/{id}   what a caller waits for while it may hold something else
     sessions/{session}    who this incarnation of an agent is
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{grant}.limit    put once for the maximum hold and never renewed
@@ -17,6 +19,9 @@
 from __future__ import annotations
 
 LOCKS = "locks/"
+SEMAPHORES = "semaphores/"
+POOLS = (LOCKS, SEMAPHORES)
+WAITS = "waits/"
 SESSIONS = "sessions/"
 LIVE = "live/"
 WAKE = "wake/"
@@ -39,6 +44,29 @@ def name(part: str) -> str:
 def lock(lock: str) -> str:
     """The item that is this lock."""
     return LOCKS + lock.replace("/", "%2F")
+
+
+def semaphore(semaphore: str) -> str:
+    """The item that is this semaphore."""
+    return SEMAPHORES + semaphore.replace("/", "%2F")
+
+
+def thing(key: str) -> str:
+    """A lock or a semaphore as people name it: ``lock/merge``, ``sem/builds``."""
+    if key.startswith(LOCKS):
+        return "lock/" + key[len(LOCKS) :].replace("%2F", "/")
+    return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
+
+
+def pool(thing: str) -> str:
+    """The item that a thing is: the opposite of ``thing``."""
+    kind, _, name = thing.partition("/")
+    return semaphore(name) if kind == "sem" else lock(name)
+
+
+def waits(caller: str, id_: str = "") -> str:
+    """What a caller waits for, under the id of the wait; without one, all that it waits for."""
+    return f"{WAITS}{part(caller)}/{id_}"
 
 
 def session(session: str) -> str:

@@ -15,6 +15,7 @@ A lapsed session is over for good: its grants may be reclaimed by anybody, at on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
@@ -22,9 +23,12 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.turn import Facts, Turn
 
 TTL = 30.0
 SHELL_TTL = 900.0
+_FOR_A_POOL = 16
+"""Operations that passing on one pool may take."""
 
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,6 +55,12 @@ class Left(Outcome, frozen=True, kw_only=True, tag="left"):
     """The session is over, and what it held was passed on."""
 
     session: str
+    released: tuple[str, ...] = ()
+
+
+class Leaving(Outcome, frozen=True, kw_only=True, tag="leaving"):
+    """Some of what a session held was passed on; more is to come."""
+
     released: tuple[str, ...] = ()
 
 
@@ -104,6 +114,54 @@ def beat(session: Session | None, id_: str, live: AbstractSet[str]) -> Decision[
         return Decision(outcome=Lapsed(session=id_))
     outcome = Renewed(session=id_, expires_in=session.ttl)
     return Decision(outcome=outcome, puts=(alive(session),), quiet=True)
+
+
+def leave(
+    session: Session, wanted: Iterable[str], known: Facts, now: float
+) -> Decision[Left | Leaving]:
+    """Pass on all that lives by the session in these pools, then end it.
+
+    What does not fit into one commit is left for the next, the session last: each pool is passed
+    on whole, so being interrupted between two of them harms nobody.
+    """
+    turn = Turn(known, now)
+    released: list[str] = []
+    all_ = True
+    for key in wanted:
+        if released and turn.size() + _FOR_A_POOL > known.room:
+            all_ = False
+            break
+        if _leave_pool(turn, key, session.id):
+            released.append(keys.thing(key).removeprefix("lock/"))
+    thing = f"agent/{session.agent}"
+    part = turn.decision(None, "agent.leave", thing)
+    own = (keys.session(session.id), keys.live(session.id)) if all_ else ()
+    said = (Event("agent:left", session.agent),) if all_ else ()
+    names = tuple(released)
+    return Decision(
+        outcome=Left(session=session.id, released=names) if all_ else Leaving(released=names),
+        verb="agent.leave",
+        thing=thing,
+        puts=part.puts,
+        deletes=(*own, *part.deletes),
+        signals=part.signals,
+        events=(*said, *part.events),
+    )
+
+
+def _leave_pool(turn: Turn, key: str, session: str) -> bool:
+    """End what a session has here; its own waiters end with it.  Whether it held anything."""
+    pool = turn.pool(key)
+    if pool is None:
+        return False
+    for waiter in pool.waiters:
+        if waiter.session == session:
+            turn.leave(waiter.together or (key,), waiter.id)
+    own = [grant for grant in pool.grants if keys.live(session) in grant.live]
+    for grant in own:
+        turn.end(key, grant)
+    turn.serve((key,))
+    return bool(own)
 
 
 def clear(session: Session) -> Decision[str]:

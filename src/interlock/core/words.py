@@ -69,6 +69,15 @@ def token(value: int | None) -> int | None:
     return value
 
 
+def count(value: int, what: str, most: int) -> int:
+    """Return the value if it counts something: a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"the {what} is a whole number, not {value!r:.40}")
+    if not 1 <= value <= most:
+        raise BadInput(f"the {what} {value} is out of bounds; give 1 to {most}")
+    return value
+
+
 def patience(text: str | float) -> float:
     """How long to wait: a duration, or for ever."""
     return FOREVER if text in (FOREVER, "forever") else duration(text, "wait")

@@ -102,8 +102,17 @@ def _reclaimed(outcome: locks.Reclaimed, paint: Paint) -> str:
 def _busy(outcome: locks.Busy, paint: Paint) -> str:
     queue = f", {outcome.waiters} waiting" if outcome.waiters else ""
     lives = f", expires in {lasting(outcome.expires_in)}" if outcome.expires_in else ""
-    held = f"held by {outcome.holder} for {lasting(max(time.time() - outcome.since, 0.0))}"
+    since = lasting(max(time.time() - outcome.since, 0.0))
+    held = f"held by {outcome.holder} for {since}" if outcome.holder else "kept for who waits first"
     return f"{paint('yellow', 'busy')} {outcome.lock}: {held}{lives}{queue}"
+
+
+def _deadlock(outcome: locks.Deadlock, paint: Paint) -> str:
+    circle = " -> ".join((*outcome.cycle, outcome.cycle[0]))
+    return (
+        f"{paint('red', 'deadlock')}: waiting would never end, {circle};"
+        " give back what you hold, then try again"
+    )
 
 
 def _fenced(outcome: locks.Fenced, paint: Paint) -> str:
@@ -298,6 +307,7 @@ RENDERERS: dict[str, Callable[[Any, Paint], str]] = {
     "lock.Extended": _granted,
     "lock.Reclaimed": _reclaimed,
     "lock.Busy": _busy,
+    "lock.Deadlock": _deadlock,
     "lock.Fenced": _fenced,
     "lock.Released": _released,
     "lock.AlreadyFree": _already_free,

@@ -5,21 +5,23 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from interlock.core import keys, words
-from interlock.core import lock as locks
 from interlock.core import session as sessions
 from interlock.core.decision import Write
 from interlock.core.log import Line
 from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
-from interlock.services.lock import Locks, Seat, Shown
+from interlock.services.lock import Locks
 from interlock.services.maintain import Maintained, Maintenance
+from interlock.services.queue import Queues, Seat
 from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
+from interlock.services.semaphore import Semaphores
 from interlock.services.session import Sessions
+from interlock.services.several import Several
 from interlock.services.steps import Upkeep
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
@@ -40,16 +42,21 @@ class Desk:
         *,
         settings: Settings | None = None,
         grant_ttl: float | None = None,
+        caller: str = "",
     ) -> None:
         self.store = store
-        self._settings = settings or Settings()
+        self.settings = settings or Settings()
+        self._caller = caller
         self._grant_ttl = grant_ttl
         self.runner = runner or Runner(store)
-        self.locks = Locks(self.runner)
+        self.queues = Queues(self.runner)
+        self.locks = Locks(self.runner, self.queues)
+        self.semaphores = Semaphores(self.runner, self.queues)
+        self.several = Several(self.queues)
         self.sessions = Sessions(self.runner)
         self.record = Record()
         self.keeper = Keeper(
-            self.sessions, self.locks, self.runner.clock, lambda: self.store.trouble
+            self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
@@ -69,7 +76,7 @@ class Desk:
         ttl = words.lease(ttl, self.runner.capabilities.min_ttl)
         sent = self.runner.clock.monotonic()
         yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
-        self.seat = Seat(who=who, session_ttl=ttl, joined=True)
+        self.seat = Seat(who=who, session_ttl=ttl, joined=True, caller=self._caller)
         write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
         self.session_lease = self.keeper.keep(write, sent)
 
@@ -90,17 +97,25 @@ class Desk:
             )
         self._agent = found.agent
         who = Who(found.agent, session, self.trace)
-        self.seat = Seat(who=who, session_ttl=found.ttl, joined=True, whole_session=True)
+        self.seat = Seat(
+            who=who,
+            session_ttl=found.ttl,
+            joined=True,
+            whole_session=True,
+            caller=self._caller,
+        )
 
     def terms(
-        self, name: str, ttl: float | str | None, max_hold: float | str | None
+        self,
+        settings: Mapping[str, float],
+        ttl: float | str | None,
+        max_hold: float | str | None,
     ) -> tuple[float | None, float | None]:
-        """What a grant on this lock lives by: as the call says, else the settings, else ourselves.
+        """What a grant lives by: as the call says, else the settings, else ourselves.
 
         No ttl means by our session; one that ends with this command has a ``grant_ttl`` instead.
         """
         least = self.runner.capabilities.min_ttl
-        settings = self._settings.lock(name, least)
         ttl = settings.get("ttl") if ttl is None else ttl
         max_hold = settings.get("max_hold") if max_hold is None else max_hold
         if ttl is None:
@@ -110,6 +125,15 @@ class Desk:
             None if max_hold is None else words.lease(max_hold, least, "maximum hold"),
         )
 
+    def asking(self, wait: float | str) -> float:
+        """See that we may ask for something, and how long we would wait for it."""
+        seat, lease = self.me(), self.session_lease
+        if lease is not None and not lease.alive():  # whatever the store still says
+            raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
+        if not seat.joined and words.patience(wait):
+            raise BadInput("a place in the queue needs a session; connect with join=True to wait")
+        return words.patience(wait)
+
     def me(self) -> Seat:
         """Who we are; an error that says how to say it, if nobody did."""
         if self._agent is None:
@@ -117,7 +141,7 @@ class Desk:
         return self.seat
 
     def _seat(self, session: str) -> Seat:
-        return Seat(who=Who(self._agent or "", session, self.trace))
+        return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
 
 
 class Calls:
@@ -125,74 +149,6 @@ class Calls:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-
-
-class LockCalls(Calls):
-    """Locks, by name."""
-
-    def acquire(
-        self,
-        name: str,
-        *,
-        ttl: float | str | None = None,
-        wait: float | str = 0,
-        max_hold: float | str | None = None,
-        metadata: object = None,
-        token: int | None = None,
-        given: Sequence[locks.Proof] = (),
-    ) -> Op[locks.AcquireOutcome]:
-        """Take a lock, or say who has it.
-
-        With ``wait`` it queues, first come first served, and is woken when its turn comes.
-        With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
-        lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
-        that must still hold in the same commit.
-        """
-        seat = self.desk.me()
-        words.name(name, "lock name")
-        lives, ends = self.desk.terms(name, ttl, max_hold)
-        lease = self.desk.session_lease
-        if lease is not None and not lease.alive():  # whatever the store still says
-            raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
-        if not seat.joined and words.patience(wait):
-            raise BadInput("a place in the queue needs a session; connect with join=True to wait")
-        return self.desk.locks.acquire(
-            seat,
-            name,
-            ttl=lives,
-            max_hold=ends,
-            metadata=words.metadata(metadata),
-            token=words.token(token),
-            wait=words.patience(wait),
-            given=tuple(given),
-        )
-
-    def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
-        """Give a lock back; whoever waits first has it with the same commit."""
-        who = self.desk.me().who
-        return self.desk.locks.release(who, words.name(name, "lock name"), token=words.token(token))
-
-    def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
-        """Renew a grant; one that lapsed is not revived."""
-        seat = self.desk.me()
-        return self.desk.locks.heartbeat(
-            seat.who,
-            words.name(name, "lock name"),
-            token=words.token(token),
-            session_ttl=seat.session_ttl,
-        )
-
-    def list(self) -> Op[tuple[Shown, ...]]:
-        """All locks that are held."""
-        return self.desk.locks.list()
-
-    def show(self, name: str) -> Op[Shown]:
-        """One lock: its holder, its token, its queue."""
-        return self.desk.locks.show(words.name(name, "lock name"))
-
-    def check(self, proof: locks.Proof) -> Op[bool]:
-        """Whether the grant of a proof still holds."""
-        return self.desk.locks.check(proof)
 
 
 class AgentCalls(Calls):
@@ -267,6 +223,10 @@ class FleetCalls(Calls):
         return done
 
     def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when; today a lock: ``lock/NAME``."""
-        name = words.name(thing.removeprefix("lock/"), "thing")
-        return Explain(self.desk.locks, self.desk.sessions).lock(name)
+        """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
+        desk = self.desk
+        explain = Explain(desk.locks, desk.semaphores, desk.sessions)
+        kind, _, name = thing.partition("/")
+        if kind == "sem" and name:
+            return explain.semaphore(words.name(name, "semaphore name"))
+        return explain.lock(words.name(thing.removeprefix("lock/"), "thing"))

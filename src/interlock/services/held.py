@@ -1,35 +1,48 @@
 """What a holder relies on while it works: the leases behind a grant, and the proof of it.
 
-Shared by the blocking and the async ``with`` blocks, which differ only in how they wait.
+Shared by the blocking and the async ``with`` blocks, which differ only in how they wait, and by
+blocks for a lock, for slots and for several things at once, which differ in their aim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys, words
-from interlock.core import lock as core
+from interlock.core import keys, lock, semaphore, several, words
 from interlock.core.decision import Write
+from interlock.core.pool import Proof
 from interlock.driving import Op
-from interlock.errors import Lost, StoreTrouble, Unavailable
-from interlock.services.calls import Desk, LockCalls
+from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
+from interlock.services.aims import Aim, Terms
+from interlock.services.calls import Desk
 from interlock.services.keeper import Lease, Stake
+from interlock.services.queue import GRANTED, RELEASED
 
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
 
 
-class Terms(Struct, frozen=True, kw_only=True):
-    """On what terms a block wants its lock."""
+class Granted(Protocol):
+    """What is the same for every grant."""
 
-    wait: float | str
-    ttl: float | str | None
-    max_hold: float | str | None
-    metadata: object
-    given: Sequence[core.Proof]
+    @property
+    def holder(self) -> str:
+        """In whose name."""
+
+    @property
+    def token(self) -> int | None:
+        """The fencing token."""
+
+    @property
+    def expires_in(self) -> float | None:
+        """How long it lives at least."""
+
+    @property
+    def grant(self) -> str:
+        """Its id."""
 
 
 class Holding:
@@ -38,27 +51,32 @@ class Holding:
     def __init__(
         self,
         desk: Desk,
-        grant: core.Granted,
+        aim: Aim,
+        grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
     ) -> None:
         self.desk = desk
+        self.aim = aim
         self.grant = grant
         self.leases = leases
         self.released = False
         self._gone = False
         self._on_lost = on_lost
-        self._stake = Stake(grant.lock, grant.grant, self._lose)
+        self._stake = Stake(tuple(map(keys.pool, aim.things)), grant.grant, self._lose)
         desk.keeper.rely(self._stake)
         for lease in leases:
             if on_lost is not None:
                 lease.listeners.append(on_lost)
 
     @property
-    def proof(self) -> core.Proof:
-        """Ownership as a value that another commit can carry."""
+    def proof(self) -> Proof:
+        """Ownership as a value that another commit can carry.
+
+        What was got at once is given back at once, so one of several stands for all.
+        """
         grant = self.grant
-        return core.Proof(lock=grant.lock, grant=grant.grant, token=grant.token or 0)
+        return Proof(thing=self.aim.things[0], grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
@@ -69,24 +87,23 @@ class Holding:
         if self.lost():
             raise self.over()
 
-    def check(self) -> Op[core.Proof]:
+    def check(self) -> Op[Proof]:
         """The proof, if the store agrees that we still hold."""
-        if self.lost() or not (yield from self.desk.locks.check(self.proof)):
+        if self.lost() or not (yield from self.desk.queues.check(self.proof)):
             raise self.over()
         return self.proof
 
-    def release(self) -> Op[core.ReleaseOutcome]:
+    def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
         self._let_go()
-        owed = (self.desk.seat, self.grant.lock, self.grant.grant)
-        calls = LockCalls(self.desk)
+        owed = (self.desk.seat, self.aim.ask(self.grant.grant))
         try:
-            return (yield from calls.release(self.grant.lock, token=self.grant.token))
+            return (yield from self.aim.release(self.desk, self.grant.grant, self.grant.token))
         except (StoreTrouble, GeneratorExit):
-            self.desk.locks.owe(*owed)  # the keeper gives it back as soon as it can
+            self.desk.queues.owe(*owed)  # the keeper gives it back as soon as it can
             raise
         except BaseException:
-            yield from self.desk.locks.give_up(*owed)
+            yield from self.desk.queues.give_up(*owed)
             raise
 
     def end(self) -> Op[bool]:
@@ -96,7 +113,7 @@ class Holding:
         lost = self.lost()
         if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
             self._let_go()
-            self.desk.locks.owe(self.desk.seat, self.grant.lock, self.grant.grant)
+            self.desk.queues.owe(self.desk.seat, self.aim.ask(self.grant.grant))
             self._later(trouble)
             return lost
         try:
@@ -104,13 +121,13 @@ class Holding:
         except StoreTrouble as error:
             self._later(str(error))
             return lost
-        return lost or not isinstance(outcome, core.Released)
+        return lost or not isinstance(outcome, RELEASED)
 
     def _later(self, trouble: str) -> None:
         import logging
 
         logging.getLogger("interlock").warning(
-            "lock %r will be given back later: %s", self.grant.lock, trouble
+            "%s will be given back later: %s", " and ".join(self.aim.things), trouble
         )
 
     def _let_go(self) -> None:
@@ -131,25 +148,26 @@ class Holding:
 
     def over(self) -> Lost:
         """The error that says so."""
+        what = " and ".join(self.aim.things)
         return Lost(
-            f"lock {self.grant.lock!r} (token {self.grant.token}) is no longer ours;"
+            f"{what} (token {self.grant.token}) is no longer ours;"
             " stop what relied on it and acquire again"
         )
 
 
-class HeldLock:
-    """A lock in our hands, as far as it can be looked at without asking the store."""
+class InHand:
+    """What we hold, as far as it can be looked at without asking the store."""
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
 
     @property
     def token(self) -> int:
-        """The fencing token: pass it on to whatever the lock protects."""
+        """The fencing token: pass it on to whatever this protects."""
         return self._holding.grant.token or 0
 
     @property
-    def outcome(self) -> core.Granted:
+    def outcome(self) -> Granted:
         """How we got it: Acquired or Reclaimed."""
         return self._holding.grant
 
@@ -163,19 +181,19 @@ class HeldLock:
         return self._holding.over()
 
 
-def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
+def take(desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
     """Acquire for a ``with`` block, which cannot return a no: it raises.
 
     A grant that was lost before the block could begin is none: it is given back, and we queue
     again, as long as we have a session and patience.
     """
     clock = desk.runner.clock
-    ttl, max_hold = desk.terms(name, terms.ttl, terms.max_hold)
+    ttl, max_hold = desk.terms(aim.settings(desk), terms.ttl, terms.max_hold)
     ends = clock.monotonic() + words.patience(terms.wait)
     while True:
         left = max(0.0, ends - clock.monotonic())
         now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
-        holding = yield from _take_once(desk, name, on_lost, now)
+        holding = yield from _take_once(desk, aim, on_lost, now)
         if not holding.lost():
             return holding
         yield from holding.end()
@@ -184,41 +202,40 @@ def take(desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
 
 
 def _take_once(
-    desk: Desk, name: str, on_lost: Callable[[], None] | None, terms: Terms
+    desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
 ) -> Op[Holding]:
     clock = desk.runner.clock
     sent = clock.monotonic()
-    outcome = yield from LockCalls(desk).acquire(
-        name,
-        ttl=terms.ttl,
-        wait=terms.wait,
-        max_hold=terms.max_hold,
-        metadata=terms.metadata,
-        given=terms.given,
-    )
-    if not isinstance(outcome, core.Granted):
-        raise Unavailable(_no(outcome), outcome)
+    outcome = yield from aim.acquire(desk, terms)
+    if not isinstance(outcome, GRANTED):
+        raise _no(outcome)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > WAITED
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from desk.locks.lifetimes(name, outcome.grant)
+            times = yield from desk.queues.lifetimes(keys.pool(aim.things[0]), outcome.grant)
         except BaseException as error:
-            desk.locks.owe(desk.seat, name, outcome.grant)
+            desk.queues.owe(desk.seat, aim.ask(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):
-                yield from desk.locks.pay()
+                yield from desk.queues.pay()
             raise
-    return Holding(desk, outcome, list(_leases(desk, outcome, terms, sent, times)), on_lost)
+    leases = list(_leases(desk, (aim, outcome), terms, sent, times))
+    return Holding(desk, aim, outcome, leases, on_lost)
 
 
 def _leases(
-    desk: Desk, grant: core.Granted, terms: Terms, sent: float, times: Mapping[str, float] | None
+    desk: Desk,
+    got: tuple[Aim, Granted],
+    terms: Terms,
+    sent: float,
+    times: Mapping[str, float] | None,
 ) -> Iterator[Lease]:
     """What the holder relies on: its session or a lease of its own, and the maximum hold."""
+    aim, grant = got
     if terms.ttl is None and desk.session_lease is not None:
         yield desk.session_lease
-    tag = {"agent": grant.holder, "lock": grant.lock}
+    tag = {"agent": grant.holder, "for": "+".join(aim.things)}
     for key, term, renewable in (
         (keys.live(grant.grant), terms.ttl, True),
         (keys.limit(grant.grant), terms.max_hold, False),
@@ -230,7 +247,36 @@ def _leases(
             yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
-def _no(outcome: core.Busy | core.Fenced) -> str:
-    if isinstance(outcome, core.Fenced):
-        return f"lock {outcome.lock!r}, which this relies on, is no longer ours; acquire it again"
-    return f"lock {outcome.lock!r} is held by {outcome.holder}; wait longer or try later"
+def _no(outcome: object) -> Unavailable:
+    """Why a block cannot begin."""
+    match outcome:
+        case lock.Deadlock() | semaphore.Deadlock() | several.Deadlock():
+            circle = " -> ".join((*outcome.cycle, outcome.cycle[0]))
+            return Deadlocked(
+                f"waiting would never end: {circle}; give back what you hold, then try again",
+                outcome,
+            )
+        case lock.Busy(lock=name, holder=holder):
+            who = f"held by {holder}" if holder else "kept for who waits first"
+            return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
+        case semaphore.Full(semaphore=name):
+            free = f"{outcome.available} of {outcome.capacity} slots are free"
+            return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)
+        case several.Busy():
+            return Unavailable(_blocked(outcome), outcome)
+        case lock.Fenced(lock=name):
+            what = f"lock {name!r}"
+        case semaphore.Fenced(semaphore=name):
+            what = f"semaphore {name!r}"
+        case _:
+            what = " and ".join(getattr(outcome, "things", ()))
+    return Unavailable(
+        f"{what}, which this relies on, is no longer ours; acquire it again", outcome
+    )
+
+
+def _blocked(outcome: several.Busy) -> str:
+    """The first thing that cannot be had."""
+    first = outcome.blocked[0] if outcome.blocked else None
+    reason = "" if first is None else str(_no(first))
+    return f"not all of {', '.join(outcome.things)} can be had; {reason}".rstrip("; ")

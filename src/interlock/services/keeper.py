@@ -8,7 +8,7 @@ try, and 500 idle agents with 30 s each cost their engine 42 requests a second.
 
 A live session does not prove that a grant is still there: an engine that lost its last commits, a
 restored copy, or whoever released with our token may have taken it.  So each beat also looks at
-the locks that we hold.
+the locks and slots that we hold.
 
 It does no I/O of its own: ``beat`` is an operation, and a thread (blocking) or a task (async)
 drives it.
@@ -24,7 +24,7 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core.decision import Write
 from interlock.driving import Op
-from interlock.services.lock import Locks
+from interlock.services.queue import Queues
 from interlock.services.session import Sessions
 from interlock.services.steps import Read
 
@@ -81,7 +81,7 @@ class Lease:
 class Stake(Struct, frozen=True, eq=False):
     """A grant that we rely on, and who must know if the store no longer has it."""
 
-    lock: str
+    keys: tuple[str, ...]
     grant: str
     lose: Callable[[], None]
 
@@ -90,12 +90,12 @@ class Keeper:
     """All leases of one client, and the grants that it holds."""
 
     def __init__(
-        self, sessions: Sessions, locks: Locks, clock: Clock, trouble: Callable[[], str]
+        self, sessions: Sessions, queues: Queues, clock: Clock, trouble: Callable[[], str]
     ) -> None:
         self._clock = clock
         self._trouble = trouble
         self._sessions = sessions
-        self._locks = locks
+        self._queues = queues
         self._tried = float("-inf")
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
@@ -126,7 +126,7 @@ class Keeper:
     def wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._locks.owed and not self._trouble():
+        if not self._queues.owed and not self._trouble():
             return due
         return min(due, max(0.0, self._tried + SOON - self._clock.monotonic()))
 
@@ -141,7 +141,7 @@ class Keeper:
         self._tried = self._clock.monotonic()
         if self._trouble():
             yield Read()  # is it back?  There may be nothing left to renew
-        yield from self._locks.pay()
+        yield from self._queues.pay()
 
     def _renew(self) -> Op[None]:
         """What the store no longer knows is lost."""
@@ -159,9 +159,11 @@ class Keeper:
     def _look(self) -> Op[None]:
         """A grant that the store no longer has is lost."""
         stakes = self._stakes
-        standing = yield from self._locks.standing(stake.lock for stake in stakes)
+        wanted = [key for stake in stakes for key in stake.keys]
+        standing = yield from self._queues.standing(wanted)
         for stake in stakes:
-            if stake.grant not in standing and any(kept is stake for kept in self._stakes):
+            there = all((key, stake.grant) in standing for key in stake.keys)
+            if not there and any(kept is stake for kept in self._stakes):
                 stake.lose()
 
     def expire(self) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from interlock.core import keys
-from interlock.core import lock as locks
+from interlock.core import keys, queue
 from interlock.core import session as sessions
 from interlock.core.decision import Decision
+from interlock.core.pool import Pool
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services import states
-from interlock.services.lock import every, liveness, looked_up
+from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.store import Item
 
@@ -34,7 +35,7 @@ class Maintenance:
         self._runner = runner
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
-        """Reclaim stale locks and lapsed sessions, at most ``bound`` of them."""
+        """Reclaim stale locks and slots, lapsed sessions and waits that nobody waits any more."""
         base = yield from self._runner.base()
         reclaimed = left = 0
         for item in (yield from self._stale(base)):
@@ -46,30 +47,44 @@ class Maintenance:
         return Maintained(reclaimed=reclaimed, left=left)
 
     def _stale(self, base: int) -> Op[list[Item]]:
-        """Locks whose grant and sessions whose liveness is gone."""
-        lives: list[tuple[Item, tuple[str, ...]]] = []
-        for item in (yield from every(keys.LOCKS)):
-            lock = states.readable_lock(item, base)
-            lives.append((item, lock.grant.live if lock else ()))
+        """Pools with a grant or a first waiter, and sessions, whose liveness is gone."""
+        pools = yield from every(*keys.POOLS)
+        lives = [(item, _relies_on(states.readable_pool(item, base))) for item in pools]
         lives += [
             (item, (keys.live(item.key.removeprefix(keys.SESSIONS)),))
             for item in (yield from every(keys.SESSIONS))
         ]
         live = yield from looked_up(key for _, wanted in lives for key in wanted)
-        return [item for item, wanted in lives if any(live[key] is None for key in wanted)]
+        stale = [item for item, wanted in lives if any(live[key] is None for key in wanted)]
+        return [*stale, *(yield from self._orphans(base))]
+
+    def _orphans(self, base: int) -> Op[list[Item]]:
+        """Waits that are listed, but in no queue."""
+        waits = yield from every(keys.WAITS)
+        wanted = {item.key: _first_of(item) for item in waits}
+        found = yield from looked_up(filter(None, wanted.values()))
+        pools = {key: states.readable_pool(i, base) for key, i in found.items() if i is not None}
+        return [item for item in waits if not _waits(item.key, pools.get(wanted[item.key]))]
 
     def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
-        if item.key.startswith(keys.LOCKS):
-            return lambda: self._lock(item.key, base)
+        if item.key.startswith(keys.POOLS):
+            return lambda: self._pool(item.key, base)
+        if item.key.startswith(keys.WAITS):
+            return lambda: self._wait(item.key, _first_of(item), base)
         return lambda: self._session(item.key)
 
-    def _lock(self, key: str, base: int) -> Deciding[str]:
-        lock = states.lock((yield (key,))[key], base)
-        if lock is None:
+    def _pool(self, key: str, base: int) -> Deciding[str]:
+        gathering = Gathering(self._runner, base)
+        gathering.learn((yield (key,)).items)
+        now = self._runner.clock.wall()
+        return (yield from gathering.decide(lambda known: queue.reclaim(key, known, now)))
+
+    def _wait(self, key: str, pool: str, base: int) -> Deciding[str]:
+        snapshot = yield ((key, pool) if pool else (key,))
+        waited = states.pool(snapshot[pool], base) if pool else None
+        if snapshot[key] is None or _waits(key, waited):
             return Decision(outcome="gone")
-        live = yield from liveness(lock)
-        name = keys.name(key.removeprefix(keys.LOCKS))
-        return locks.reclaim(lock, name, live.keys(), self._runner.clock.wall())
+        return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
     def _session(self, key: str) -> Deciding[str]:
         live = keys.live(key.removeprefix(keys.SESSIONS))
@@ -78,3 +93,24 @@ class Maintenance:
         if session is None or snapshot[live] is not None:
             return Decision(outcome="gone")
         return sessions.clear(session)
+
+
+def _relies_on(pool: Pool | None) -> tuple[str, ...]:
+    """The liveness of all who hold, and of the first who waits while there is room."""
+    if pool is None:
+        return ()
+    held = [key for grant in pool.grants for key in grant.live]
+    first = pool.waiters[:1] if pool.room > 0 else ()
+    return (*held, *(waiter.live for waiter in first))
+
+
+def _first_of(item: Item) -> str:
+    """One of the pools that a listed wait is for; none if it cannot be read."""
+    try:
+        return next(iter(states.waited_for(item)), "")
+    except StoreDamaged:
+        return ""
+
+
+def _waits(key: str, pool: Pool | None) -> bool:
+    return pool is not None and pool.place(key.rpartition("/")[2]) is not None

@@ -8,24 +8,15 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core import lock as locks
 from interlock.core import session as core
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import Decision, Write
+from interlock.core.pool import Pool
 from interlock.driving import Op
 from interlock.services import states
-from interlock.services.lock import every, heirs, looked_up
+from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
-
-_OWN_OPERATIONS = 4
-_CHECKS_OF_A_RELEASE = 2
-
-
-class _Part(Outcome, frozen=True, kw_only=True, tag="leaving"):
-    """Some of what a session held was passed on; more is to come."""
-
-    released: tuple[str, ...]
 
 
 class Sessions:
@@ -67,13 +58,12 @@ class Sessions:
     def leave(self, who: Who) -> Op[core.Left | core.Lapsed]:
         """End a session and pass on everything that lives by it.
 
-        In one commit, if the store takes that much at once; else in several, the session last:
-        each lock is passed on whole, so being interrupted between two of them harms nobody.
+        In one commit, if the store takes that much at once; else in several, the session last.
         """
         base = yield from self._runner.base()
         released: tuple[str, ...] = ()
         while True:
-            done: Done[core.Left | core.Lapsed | _Part] = yield from self._runner.change(
+            done: Done[core.Left | core.Lapsed | core.Leaving] = yield from self._runner.change(
                 lambda: self._leaving(who, base), who
             )
             if isinstance(done.outcome, core.Lapsed):
@@ -82,26 +72,15 @@ class Sessions:
             if isinstance(done.outcome, core.Left):
                 return replace(done.outcome, released=released)
 
-    def _leaving(self, who: Who, base: int) -> Deciding[core.Left | core.Lapsed | _Part]:
+    def _leaving(self, who: Who, base: int) -> Deciding[core.Left | core.Lapsed | core.Leaving]:
         own = (keys.session(who.session), keys.live(who.session))
         session = states.session((yield own)[own[0]])
         if session is None:
             return Decision(outcome=core.Lapsed(session=who.session))
-        bound = self._runner.capabilities.max_operations - _OWN_OPERATIONS
-        parts, all_ = yield from _releases(who, base, self._runner.clock.wall(), bound)
-        released = tuple(part.thing.removeprefix("lock/") for part in parts)
-        left = (Event("agent:left", session.agent),) if all_ else ()
-        return Decision(
-            outcome=core.Left(session=who.session, released=released)
-            if all_
-            else _Part(released=released),
-            verb="agent.leave",
-            thing=f"agent/{session.agent}",
-            puts=tuple(put for part in parts for put in part.puts),
-            deletes=(*(own if all_ else ()), *(key for part in parts for key in part.deletes)),
-            signals=tuple(key for part in parts for key in part.signals),
-            events=(*left, *(event for part in parts for event in part.events)),
-        )
+        wanted = yield from _pools_of(who.session)
+        gathering = Gathering(self._runner, base)
+        now = self._runner.clock.wall()
+        return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now)))
 
     def beat(self, session: str) -> Op[core.Renewed | core.Lapsed]:
         """Renew a session that another process began."""
@@ -141,11 +120,11 @@ class Sessions:
         """All sessions, by name, with what they hold."""
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
-        for item in (yield from every(keys.LOCKS)):
-            lock = states.readable_lock(item, base)
-            if lock is not None:
-                name = keys.name(item.key.removeprefix(keys.LOCKS))
-                holds.setdefault(lock.grant.session, []).append(name)
+        for item in (yield from every(*keys.POOLS)):
+            pool = states.readable_pool(item, base)
+            name = keys.thing(item.key).removeprefix("lock/")
+            for grant in () if pool is None else pool.grants:
+                holds.setdefault(grant.session, []).append(name)
         items = yield from every(keys.SESSIONS)
         found = [session for item in items if (session := states.session(item)) is not None]
         live = yield from looked_up((keys.live(each.id) for each in found), times=True)
@@ -153,39 +132,26 @@ class Sessions:
         return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
 
 
-def _releases(
-    who: Who, base: int, now: float, bound: int
-) -> Reading[tuple[list[Decision[locks.ReleaseOutcome]], bool]]:
-    """What releasing the locks of this session takes, up to a bound; and whether that is all."""
-    found: list[Decision[locks.ReleaseOutcome]] = []
-    after = ""
-    while True:
-        page = Range(keys.LOCKS, after)
-        items = (yield (page,)).ranges[page]
-        for item in items:
-            # A range is not checked by the commit, so each lock of interest is read by itself.
-            if not _lives_by(states.readable_lock(item, base), who.session):
-                continue
-            lock = states.lock((yield (item.key,))[item.key], base)
-            if lock is None or not _lives_by(lock, who.session):
-                continue
-            name = keys.name(item.key.removeprefix(keys.LOCKS))
-            caller = locks.Caller(lock=name, agent=who.agent, session=who.session)
-            waiters = tuple(each for each in lock.waiters if each.session != who.session)
-            lock = replace(lock, waiters=waiters)  # ours end with us
-            live = yield from heirs(lock, caller)
-            part = locks.release(lock, caller, live.keys(), now)
-            bound -= _CHECKS_OF_A_RELEASE + sum(map(len, (part.puts, part.deletes, part.signals)))
-            if bound < 0 and found:
-                return found, False
-            found.append(part)
-        if len(items) < page.limit:
-            return found, True
-        after = items[-1].key
+def _pools_of(session: str) -> Reading[list[str]]:
+    """The pools where a session has something; each is read again by whoever relies on it."""
+    found: list[str] = []
+    for prefix in keys.POOLS:
+        after = ""
+        while True:
+            page = Range(prefix, after)
+            items = (yield (page,)).ranges[page]
+            pools = [(item.key, states.readable_pool(item, 0)) for item in items]
+            found.extend(key for key, pool in pools if pool and _is_in(pool, session))
+            if len(items) < page.limit:
+                break
+            after = items[-1].key
+    return found
 
 
-def _lives_by(lock: locks.Lock | None, session: str) -> bool:
-    return lock is not None and keys.live(session) in lock.grant.live
+def _is_in(pool: Pool, session: str) -> bool:
+    """Whether something here lives by this session."""
+    held = any(keys.live(session) in grant.live for grant in pool.grants)
+    return held or any(waiter.session == session for waiter in pool.waiters)
 
 
 def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:

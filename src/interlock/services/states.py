@@ -6,29 +6,29 @@ from typing import TypeVar
 
 import msgspec
 
-from interlock.core.lock import Lock
-from interlock.core.lock import seen as lock_seen
+from interlock.core.pool import Pool, seen
 from interlock.core.session import Session
 from interlock.errors import StoreDamaged
 from interlock.store import Item
 
 T = TypeVar("T")
 
-_LOCK = msgspec.json.Decoder(Lock)
+_POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
+_KEYS = msgspec.json.Decoder(tuple[str, ...])
 
 
-def lock(item: Item | None, base: int) -> Lock | None:
-    """The lock that an item is, with the token of its grant."""
+def pool(item: Item | None, base: int) -> Pool | None:
+    """The lock or semaphore that an item is, with the tokens of its grants."""
     if item is None:
         return None
-    return lock_seen(_decode(_LOCK, item), base + item.revision)
+    return seen(_decode(_POOL, item), base + item.revision)
 
 
-def readable_lock(item: Item, base: int) -> Lock | None:
+def readable_pool(item: Item, base: int) -> Pool | None:
     """The same, for a pass over many: one that cannot be read is nobody else's trouble."""
     try:
-        return lock(item, base)
+        return pool(item, base)
     except StoreDamaged:
         return None
 
@@ -36,6 +36,11 @@ def readable_lock(item: Item, base: int) -> Lock | None:
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
     return None if item is None else _decode(_SESSION, item)
+
+
+def waited_for(item: Item) -> tuple[str, ...]:
+    """The pools that a wait is for."""
+    return _decode(_KEYS, item)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], item: Item) -> T:

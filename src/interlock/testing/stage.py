@@ -16,7 +16,8 @@ from random import Random
 from typing import TypeVar
 
 from interlock.driving import Op
-from interlock.services.calls import AgentCalls, Desk, FleetCalls, LockCalls, RecordCalls
+from interlock.services.calls import AgentCalls, Desk, FleetCalls, RecordCalls
+from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.runner import Runner
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
@@ -36,6 +37,8 @@ class Client:
         self.runner = Runner(store, clock=stage.clock, randomness=stage.random.randbytes)
         self.desk = Desk(store, agent, "", self.runner)
         self.locks = LockCalls(self.desk)
+        self.semaphores = SemaphoreCalls(self.desk)
+        self.several = SeveralCalls(self.desk)
         self.agents = AgentCalls(self.desk)
         self.record = RecordCalls(self.desk)
         self.fleet = FleetCalls(self.desk)

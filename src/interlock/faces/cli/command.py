@@ -29,6 +29,7 @@ _SPECIAL = {
     "lock run": "run:lock_run",
     "record log": "record:log",
     "run": "run:run",
+    "sem run": "run:sem_run",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -3,6 +3,9 @@
 With INTERLOCK_SESSION (or ``--session``) it speaks for that session, and renews it.  Without, it
 is a session of its own: one that need not be known to anybody, unless it has to stand in a queue.
 Its grants live by their ttl, since they outlive the command.
+
+Commands of a shell follow one another, so they are one caller: that of the outermost ``run`` that
+they are inside of (INTERLOCK_CALLER), else their session, else whoever has the agent's name.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interlock import places
 from interlock.core import words
+from interlock.core.pool import AGENT, OTHER, SESSION
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
 from interlock.faces.cli.common import Common
@@ -35,6 +39,8 @@ class Identity:
         self.session = None if anew else _either(common.session, "INTERLOCK_SESSION")
         # A session knows its agent: a name in the environment may be that of an outer one.
         self.agent = common.agent if self.session else _either(common.agent, "INTERLOCK_AGENT")
+        inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
+        self.caller = OTHER + words.name(inside, "INTERLOCK_CALLER") if inside else ""
         self.store = common.store
         if common.store == "":
             raise BadInput("--store is empty; give a path, or leave it out")
@@ -128,17 +134,22 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool) -> Fleet:
         raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
     if identity.session:
         try:
-            fleet = opened(agent=identity.agent, session=identity.session, **common)
+            fleet = opened(
+                agent=identity.agent,
+                session=identity.session,
+                caller=identity.caller or SESSION,
+                **common,
+            )
         except Lapsed:
             if operation.needs != "store":
                 raise
         else:
             return _kept(fleet) if joins else fleet
     if not joins:
-        return opened(agent=identity.agent, join=False, **common)
+        return opened(agent=identity.agent, join=False, caller=AGENT, **common)
     from interlock.services.calls import GRANT_TTL
 
-    return opened(agent=identity.agent, grant_ttl=GRANT_TTL, **common)
+    return opened(agent=identity.agent, grant_ttl=GRANT_TTL, caller=AGENT, **common)
 
 
 def _kept(fleet: Fleet) -> Fleet:

@@ -101,7 +101,7 @@ def _integrity(fleet: Fleet) -> Findings:
     if len(unreadable) > MOST_SHOWN:
         yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
     if not unreadable:
-        yield _ok("integrity", "all locks and sessions can be read")
+        yield _ok("integrity", "all locks, semaphores and sessions can be read")
 
 
 def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
@@ -109,12 +109,12 @@ def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
     from interlock.core import keys
     from interlock.driving import drive
     from interlock.services import states
-    from interlock.services.lock import every
+    from interlock.services.gather import every
 
-    for prefix in (keys.LOCKS, keys.SESSIONS):
+    for prefix in (*keys.POOLS, keys.SESSIONS):
         for item in drive(every(prefix), fleet.store):
             try:
-                states.lock(item, 0) if prefix == keys.LOCKS else states.session(item)
+                states.pool(item, 0) if prefix in keys.POOLS else states.session(item)
             except StoreDamaged as error:
                 yield error
 

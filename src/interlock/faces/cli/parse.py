@@ -134,8 +134,10 @@ class _Words:
     def _place(self, word: str) -> None:
         if not self._places:
             raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
-        field = self._places.pop(0)
-        self._found[field.name] = value(field, word)
+        field = self._places[0]
+        if field.kind != "things":  # which take all that follow
+            self._places.pop(0)
+        self._set(field, word)
 
     def _option(self, word: str, left: list[str]) -> None:
         if word[:2] == "-v" and set(word[1:]) == {"v"}:
@@ -155,7 +157,13 @@ class _Words:
             if not left or left[0].startswith("--"):
                 raise BadInput(f"{key} needs a value, such as {key} {EXAMPLES[field.kind]}")
             text = left.pop(0)
-        self._found[field.name] = value(field, text)
+        self._set(field, text)
+
+    def _set(self, field: Field, text: str) -> None:
+        found = value(field, text)
+        if field.kind == "things":
+            found = (*self._found.get(field.name, ()), found)
+        self._found[field.name] = found
 
     def _meant(self, key: str) -> str:
         from difflib import get_close_matches
@@ -164,7 +172,14 @@ class _Words:
         return f"; did you mean {close[0]}?" if close else f"; {usage(self._name)}"
 
 
-EXAMPLES = {"name": "ada", "text": "TEXT", "int": "12", "duration": "30s", "json": "'{\"a\": 1}'"}
+EXAMPLES = {
+    "name": "ada",
+    "text": "TEXT",
+    "int": "12",
+    "duration": "30s",
+    "json": "'{\"a\": 1}'",
+    "things": "lock/merge",
+}
 
 
 def value(field: Field, text: str) -> object:

@@ -1,4 +1,4 @@
-"""``run`` and ``lock run``: a program inside a session, or while holding a lock.
+"""``run``, ``lock run`` and ``sem run``: a program inside a session, or while holding something.
 
 We beat for the program, pass signals on to it, and end it in time when we cannot renew: SIGTERM
 early enough that, after its grace, the SIGKILL comes before anybody else may start.
@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import words
+from interlock.core.pool import OTHER, SESSION
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer, note
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
+    from interlock.services.aims import Aim
     from interlock.services.held import Holding
     from interlock.services.keeper import Lease
 
@@ -37,17 +39,45 @@ _PART_FOR_GRACE = 3
 
 
 def run(parsed: Parsed) -> int:
-    """Run a program inside a session of its own."""
+    """Run a program inside a session of its own, holding whatever is named."""
+    from interlock.faces.operations.fleet import Run
+    from interlock.services.aims import SeveralAim
+
+    request: Run = parsed.request
+    if request.hold:
+        aim = SeveralAim(request.hold)
+        return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
     return _Guard(parsed).run(lambda fleet: (fleet.calls.desk.session_lease,), {})
 
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
-    from interlock.driving import drive
     from interlock.faces.operations.lock import Run
-    from interlock.services.held import Terms, take
+    from interlock.services.aims import LockAim
 
     request: Run = parsed.request
+    words.name(request.lock, "lock name")
+    return _holding(parsed, LockAim(request.lock), {"INTERLOCK_LOCK": request.lock})
+
+
+def sem_run(parsed: Parsed) -> int:
+    """Run a program while holding slots of a semaphore."""
+    from interlock.faces.operations.sem import Run
+    from interlock.services.aims import SlotsAim
+
+    request: Run = parsed.request
+    words.name(request.semaphore, "semaphore name")
+    aim = SlotsAim(request.semaphore, request.weight, request.capacity)
+    return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": request.semaphore})
+
+
+def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
+    """Run a program while holding something."""
+    from interlock.driving import drive
+    from interlock.services.aims import Terms
+    from interlock.services.held import take
+
+    request: Any = parsed.request
     terms = Terms(
         wait=request.wait,
         ttl=None,
@@ -55,16 +85,13 @@ def lock_run(parsed: Parsed) -> int:
         metadata=request.metadata,
         given=(),
     )
-    words.name(request.lock, "lock name")
-    guard = _Guard(parsed)
-    environment: dict[str, str] = {}
+    guard = _Guard(parsed, " and ".join(aim.things))
     holding: list[Holding] = []
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
-        held = drive(take(fleet.calls.desk, request.lock, guard.wake, terms), fleet.store)
+        held = drive(take(fleet.calls.desk, aim, guard.wake, terms), fleet.store)
         fleet.keep()
         holding.append(held)
-        environment["INTERLOCK_LOCK"] = request.lock
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)
         return (fleet.calls.desk.session_lease, *held.leases)
 
@@ -81,8 +108,9 @@ def lock_run(parsed: Parsed) -> int:
 class _Guard:
     """Watches over one program."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: Parsed, held: str = "") -> None:
         request: Any = parsed.request
+        self._held = held
         if not request.command:
             raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
         self._parsed = parsed
@@ -147,8 +175,7 @@ class _Guard:
     def _lost(self, status: int, *, locked: bool) -> int:
         error: Lost | Lapsed = Lapsed("the session could not be kept alive; the program was ended")
         if locked:
-            name = self._parsed.request.lock
-            error = Lost(f"lock {name!r} could not be kept any longer; the program was ended")
+            error = Lost(f"{self._held} could not be kept any longer; the program was ended")
         note(str(error))
         return status or error.exit_status
 
@@ -169,7 +196,13 @@ class _Guard:
             outer.close()
         if not identity.agent:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
-        fleet = opened(identity.store, agent=identity.agent, ttl=self._ttl, trace=identity.trace)
+        fleet = opened(
+            identity.store,
+            agent=identity.agent,
+            ttl=self._ttl,
+            trace=identity.trace,
+            caller=identity.caller or SESSION,
+        )
         tell(self._parsed, fleet)
         speak_up()
         return fleet
@@ -178,6 +211,7 @@ class _Guard:
         who = fleet.calls.desk.me().who
         return {
             "INTERLOCK_AGENT": who.agent,
+            "INTERLOCK_CALLER": self._identity.caller.removeprefix(OTHER) or who.session,
             "INTERLOCK_SESSION": who.session,
             "INTERLOCK_STORE": url_of(fleet.store, self._identity.store),
             "INTERLOCK_TRACE": who.trace,

@@ -6,7 +6,7 @@ only then, so that a command pays for nothing else.
 
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
-lock.py    agent.py    record.py    store.py
+lock.py    sem.py    agent.py    record.py    store.py
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from importlib import import_module
 from interlock.faces.operations.shape import Operation
 
 INDEX: dict[str, tuple[str, ...]] = {
-    "": ("init", "demo", "run", "why", "doctor", "maintain", "bench"),
+    "": ("init", "demo", "run", "acquire", "release", "why", "doctor", "maintain", "bench"),
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
+    "sem": ("acquire", "release", "beat", "run", "resize", "list", "show"),
     "record": ("log",),
     "store": ("info",),
 }
@@ -26,6 +27,7 @@ INDEX: dict[str, tuple[str, ...]] = {
 NOUNS = {
     "agent": "sessions of agents: who is here",
     "lock": "one holder at a time, and a token that fences the past",
+    "sem": "so many slots, taken by weight, first come first served",
     "record": "what happened",
     "store": "where it is kept",
 }

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
+from interlock.core import several, words
 from interlock.core.decision import Outcome
 from interlock.errors import BadInput
+from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.maintain import Maintained
 from interlock.services.why import Why
@@ -32,6 +34,13 @@ class Run(Request, frozen=True, kw_only=True):
     ttl: Annotated[
         Duration, option("duration", "the session lives so long after its last beat")
     ] = 30.0
+    hold: Annotated[
+        tuple[str, ...],
+        option("things", "hold this meanwhile: lock/merge, sem/builds=2; give it for each thing"),
+    ] = ()
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
     grace: Annotated[
         Duration, option("duration", "time between SIGTERM and SIGKILL when the session is lost")
     ] = 5.0
@@ -40,10 +49,39 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
+class Acquire(Request, frozen=True, kw_only=True):
+    """Take several locks and slots at once."""
+
+    things: Annotated[
+        tuple[str, ...],
+        option("things", "what you want: lock/merge, sem/builds, sem/builds=2", positional=True),
+    ]
+    ttl: Annotated[
+        Duration | None,
+        option(
+            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
+        ),
+    ] = None
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give several locks and slots back at once."""
+
+    things: Annotated[
+        tuple[str, ...], option("things", "what you have: lock/merge, sem/builds", positional=True)
+    ]
+    token: Token = None
+
+
 class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
-    thing: Annotated[str, option("name", "a lock: lock/merge, or just merge", positional=True)]
+    thing: Annotated[
+        str, option("name", "a lock (lock/merge, or just merge) or sem/builds", positional=True)
+    ]
 
 
 class Doctor(Request, frozen=True, kw_only=True):
@@ -84,11 +122,30 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
+def waits(request: Acquire) -> bool:
+    """Whether a request may have to queue, and so must show that it lives."""
+    return words.patience(request.wait) > 0
+
+
+def _acquire(fleet: "Fleet", request: Acquire) -> several.AcquireOutcome:
+    return fleet.several.acquire(
+        *request.things,
+        ttl=request.ttl,
+        wait=request.wait,
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> several.ReleaseOutcome:
+    return fleet.several.release(*request.things, token=request.token)
+
+
 def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"only locks can be explained today; see 'interlock agent show {name or kind}',"
+            f"'why' knows locks and semaphores; see 'interlock agent show {name or kind}',"
             f" or write lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
@@ -122,9 +179,31 @@ OPERATIONS = (
         name="run",
         help="run a program inside a session that is kept alive for it",
         request=Run,
-        outcomes=(),
+        outcomes=(several.Busy, several.Deadlock),
         needs="agent",
-        examples=("interlock run --agent ada -- python worker.py",),
+        examples=(
+            "interlock run --agent ada -- python worker.py",
+            "interlock run --agent ada --hold lock/merge --hold sem/builds=2 -- make",
+        ),
+    ),
+    Operation(
+        name="acquire",
+        help="take several locks and slots at once: all of them, or none",
+        request=Acquire,
+        outcomes=(several.Acquired, several.Busy, several.Deadlock, several.Fenced),
+        needs="agent",
+        act=_acquire,
+        joins=waits,
+        examples=("interlock acquire lock/merge sem/builds=2 --agent ada --wait 1m",),
+    ),
+    Operation(
+        name="release",
+        help="give several locks and slots back at once",
+        request=Release,
+        outcomes=(several.Released, several.NotOwner, several.Fenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock release lock/merge sem/builds --agent ada --token 12",),
     ),
     Operation(
         name="why",

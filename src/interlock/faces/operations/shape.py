@@ -6,8 +6,9 @@ line, a JSON schema and a reference page all come from the same lines:
     class Show(Request):
         lock: Annotated[str, option("name", "the lock", positional=True)]
 
-Kinds: name, text, int, duration (``30s`` or seconds), json, flag, count, and command (the words of
-a program to run, to the end of the line).
+Kinds: name, text, int, duration (``30s`` or seconds), json, flag, count, things (``lock/merge``,
+``sem/builds=2``; may be given several times), and command (the words of a program to run, to the
+end of the line).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from msgspec.structs import fields as struct_fields
 if TYPE_CHECKING:
     from interlock.client import Fleet
 
-Kind: TypeAlias = Literal["name", "text", "int", "duration", "json", "flag", "count", "command"]
+Kind: TypeAlias = Literal[
+    "name", "text", "int", "duration", "json", "flag", "count", "things", "command"
+]
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What must be there: each one includes those before it, but for ``session`` an agent is known."""
 

@@ -1,0 +1,170 @@
+"""What locks and semaphores are underneath: room, grants, and waiters in their order.
+
+The state is one item for each thing, its *pool*: a capacity (1 for a lock), the grants that take
+some of it, and the waiters behind them.
+
+    room ──acquire──> granted ──release──> room again, given to the first live waiters that fit,
+                         │                 in one commit
+                         └─ a liveness key of the grant is gone: stale
+                            whoever meets it ends it and serves the waiters, then asks for itself
+
+The order of service is strict: nobody is served before an earlier waiter of the same pool, not
+even if it would fit and the earlier one does not; so a big request is never starved.
+A dead waiter is no waiter, and whoever meets one drops it.
+
+One request may be for several things.  It queues in all of their pools with one commit, and gets
+all of them with one commit, or nothing.  Because it enters all queues at the same moment, any two
+requests stand in the same order wherever they meet, and so never wait for each other.  A pool may
+then have room and waiters: its first waiter waits for something else as well, and keeps its place.
+
+A grant lives as long as *all* of its liveness keys: that of its session, or one of its own when
+it has a ttl, and one more that is never renewed when it has a maximum hold.  A grant never
+disappears by itself, and a lapsed one is never revived: its holder may only come again.
+
+The identity of a caller is the grant it carries, not its name.  Two tasks of one session are two
+callers; so a grant is extended only by a call that carries it (its token) or that speaks for its
+whole session (a shell).
+
+The token of a grant is the base of the store plus the revision that wrote the grant.  Nobody
+knows that revision before the commit, so a fresh grant is stored without its token and has that
+of its item; the next writer of the item fills it in (``seen``).  The place of a waiter in the
+order of the whole store is known in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+CAPACITY = 1_000_000
+"""The largest that a semaphore may be."""
+GRANTS = 1000
+WAITERS = 1000
+
+SESSION = "*"
+AGENT = "@"
+OTHER = "="
+"""How a caller is named: its session as a whole, its agent's name, or another one that follows;
+anything else is a task or thread of its session."""
+
+
+class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Who holds, how much, since when, and what keeps it alive.
+
+    ``together`` are all pools of its request, if there are several.
+    """
+
+    id: str
+    agent: str
+    session: str
+    live: tuple[str, ...]
+    since: float
+    ttl: float | None = None
+    max_hold: float | None = None
+    metadata: Any = None
+    token: int | None = None
+    reclaimed_from: str = ""
+    weight: int = 1
+    caller: str = ""
+    together: tuple[str, ...] = ()
+
+
+class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Who is next, and on what terms; ``id`` becomes the id of its grant.
+
+    ``into`` is the grant that is to become larger, if it waits for that; ``indexed`` says that
+    others find the wait by its caller.
+    """
+
+    id: str
+    agent: str
+    session: str
+    live: str
+    since: float
+    ttl: float | None = None
+    max_hold: float | None = None
+    metadata: Any = None
+    order: int | None = None
+    weight: int = 1
+    caller: str = ""
+    together: tuple[str, ...] = ()
+    into: str = ""
+    indexed: bool = False
+
+
+class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
+    """A lock or a semaphore as it is stored."""
+
+    grants: tuple[Grant, ...] = ()
+    waiters: tuple[Waiter, ...] = ()
+    capacity: int = 1
+
+    @property
+    def room(self) -> int:
+        """How much is not taken; less than nothing after the capacity was lowered."""
+        return self.capacity - sum([grant.weight for grant in self.grants])
+
+    def grant(self, id_: str) -> Grant | None:
+        """The grant of this id."""
+        return next((grant for grant in self.grants if grant.id == id_), None)
+
+    def place(self, id_: str) -> int | None:
+        """How many wait before the waiter of this id."""
+        return next((i for i, waiter in enumerate(self.waiters) if waiter.id == id_), None)
+
+    def with_grant(self, grant: Grant) -> Pool:
+        """The same with this grant in the place of the one with its id."""
+        grants = tuple([grant if each.id == grant.id else each for each in self.grants])
+        return Pool(grants, self.waiters, self.capacity)
+
+
+class Proof(Struct, frozen=True, kw_only=True):
+    """Ownership as a value: a commit that carries it happens only while the grant lives."""
+
+    thing: str
+    grant: str
+    token: int
+
+
+def seen(pool: Pool, token: int) -> Pool:
+    """The pool as a reader knows it: what the last write brought has the token of the item."""
+    grants, waiters = pool.grants, pool.waiters
+    if any(grant.token is None for grant in grants):
+        grants = tuple([g if g.token is not None else replace(g, token=token) for g in grants])
+    if waiters and any(waiter.order is None for waiter in waiters):
+        waiters = tuple([w if w.order is not None else replace(w, order=token) for w in waiters])
+    return Pool(grants, waiters, pool.capacity)
+
+
+def caller(agent: str, session: str, name: str) -> str:
+    """Who has to act before a grant is given back, or who waits; empty if nobody can tell."""
+    match name:
+        case "":
+            return ""
+        case "*":
+            return session
+        case "@":
+            return f"agent:{agent}"
+        case other if other[0] == OTHER:
+            return other[1:]
+        case task:
+            return f"{session}.{task}"
+
+
+def caller_of(party: Grant | Waiter) -> str:
+    """The same for a holder or a waiter."""
+    return caller(party.agent, party.session, party.caller)
+
+
+def alive(grant: Grant, live: AbstractSet[str]) -> bool:
+    """Whether all that keeps the grant alive still is."""
+    return all(key in live for key in grant.live)
+
+
+def proves(pool: Pool | None, proof: Proof, live: AbstractSet[str]) -> bool:
+    """Whether the grant that a proof speaks of is still there, and lives."""
+    grant = None if pool is None else pool.grant(proof.grant)
+    return grant is not None and alive(grant, live)

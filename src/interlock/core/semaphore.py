@@ -1,0 +1,235 @@
+"""Semaphores: so many slots, taken by weight, first come first served.
+
+A semaphore is a pool with a capacity (``core/pool.py``).  It is made by the first request that
+names a capacity and stays until it is removed, so that everybody means the same number: a request
+that names another one is refused, and changing it is an act of its own (``resize``).
+
+A lower capacity takes nothing from anybody: who holds keeps, and nobody is served until there is
+room again.  Whoever waits for more than there will ever be is sent away by the same commit.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias, cast
+
+from interlock.core import answers, keys
+from interlock.core.decision import Decision, Outcome, Write
+from interlock.core.pool import Grant, Pool
+from interlock.core.queue import Ask, Standing, Want
+from interlock.core.queue import Caller as AnyCaller
+from interlock.core.turn import Facts, Turn
+
+
+class Granted(Outcome, frozen=True, kw_only=True):
+    """What every grant says; ``available`` is what is left for others."""
+
+    semaphore: str
+    holder: str
+    weight: int
+    capacity: int
+    available: int
+    token: int | None = None
+    expires_in: float | None = None
+    grant: str = ""
+
+
+class Acquired(Granted, answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
+    """The slots are yours."""
+
+
+class AlreadyHeld(Granted, frozen=True, kw_only=True, tag="already_held"):
+    """You had as many, or more, and keep them."""
+
+
+class Increased(Granted, frozen=True, kw_only=True, tag="increased"):
+    """Your grant now has as many as you asked for."""
+
+
+class Full(answers.Busy, frozen=True, kw_only=True, tag="full"):
+    """Not enough is available, or somebody who waits came before."""
+
+    semaphore: str
+    capacity: int
+    available: int
+    waiters: int = 0
+    holders: tuple[str, ...] = ()
+
+
+class Waiting(Outcome, frozen=True, kw_only=True, tag="waiting"):
+    """In the queue, with so many before you."""
+
+    exit_status = 1
+    semaphore: str
+    before: int
+
+
+class Gone(Outcome, frozen=True, kw_only=True, tag="gone"):
+    """Not in the queue any more: our liveness lapsed, or what we want can never be had."""
+
+    exit_status = 1
+    semaphore: str
+
+
+class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+    """Waiting would never end: these wait for each other, in a circle, beginning with you."""
+
+    semaphore: str
+    cycle: tuple[str, ...]
+
+
+class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+    """They were yours and are not any more; ``next`` have some now, if anybody waited."""
+
+    semaphore: str
+    next: tuple[str, ...] = ()
+
+
+class NotHolder(answers.NotOwner, frozen=True, kw_only=True, tag="not_holder"):
+    """You hold none of it, and never did."""
+
+    semaphore: str
+
+
+class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+    """Your grant is over."""
+
+    semaphore: str
+    token: int | None = None
+
+
+class Resized(Outcome, frozen=True, kw_only=True, tag="resized"):
+    """The capacity is another one now; ``next`` have some now, if anybody waited."""
+
+    semaphore: str
+    capacity: int
+    before: int
+    next: tuple[str, ...] = ()
+
+
+class NoSemaphore(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """There is no semaphore of this name."""
+
+    exit_status = 1
+    semaphore: str
+
+
+_GRANTED = {"granted": Acquired, "extended": AlreadyHeld, "increased": Increased}
+
+AcquireOutcome: TypeAlias = Acquired | AlreadyHeld | Increased | Full | Deadlock | Fenced
+ReleaseOutcome: TypeAlias = Released | NotHolder | Fenced
+BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | Fenced
+
+
+class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
+    """Take slots, extend or increase the grant that is carried, or (``wait``) queue for them."""
+
+    noun: ClassVar[str] = "sem"
+
+    semaphore: str
+    weight: int = 1
+    capacity: int | None = None
+
+    @property
+    def wants(self) -> tuple[Want, ...]:
+        """So many slots."""
+        return (Want(keys.semaphore(self.semaphore), self.weight, self.capacity),)
+
+    def answer(self, standing: Standing) -> Outcome:
+        """How it stands, in the words of semaphores."""
+        match standing.kind:
+            case "granted" | "extended" | "increased":
+                return self._granted(_GRANTED[standing.kind], standing)
+            case "queued":
+                return Waiting(semaphore=self.semaphore, before=standing.before)
+            case "refused":
+                return full(self.semaphore, standing.pools[0])
+            case "deadlock":
+                return Deadlock(semaphore=self.semaphore, cycle=standing.cycle)
+            case "gone":
+                return Gone(semaphore=self.semaphore)
+
+    def _granted(self, kind: type[Granted], standing: Standing) -> Granted:
+        grant = cast("Grant", standing.grant)
+        return _granted(kind, self.semaphore, standing.pools[0], grant, standing.expires_in)
+
+
+class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
+    """Who speaks about slots."""
+
+    noun: ClassVar[str] = "sem"
+
+    semaphore: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The one pool."""
+        return (keys.semaphore(self.semaphore),)
+
+    def refused(self, pool: Pool | None, newest: int) -> Outcome:
+        """A token from before the last change, of no grant that is left, is fenced."""
+        current = () if pool is None else [grant.token for grant in pool.grants]
+        if self.token is not None and self.token not in current and self.token < newest:
+            return Fenced(semaphore=self.semaphore, token=newest)
+        return NotHolder(semaphore=self.semaphore)
+
+    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
+        """Whoever waited and fits has them."""
+        del things
+        return Released(semaphore=self.semaphore, next=served)
+
+    def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
+        """It lives on."""
+        return _granted(AlreadyHeld, self.semaphore, pool, grant, expires_in)
+
+    def lapsed(self, grant: Grant | None) -> Outcome:
+        """It is over, if there ever was one."""
+        if grant is None and self.token is None:
+            return NotHolder(semaphore=self.semaphore)
+        return Fenced(semaphore=self.semaphore, token=grant.token if grant else None)
+
+
+def full(name: str, pool: Pool) -> Full:
+    """The answer that says how much there is."""
+    return Full(
+        semaphore=name,
+        capacity=pool.capacity,
+        available=max(pool.room, 0),
+        waiters=len(pool.waiters),
+        holders=tuple(dict.fromkeys([grant.agent for grant in pool.grants])),
+    )
+
+
+def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resized]:
+    """Set the capacity; serve who fits now, and send away who never will."""
+    key = keys.semaphore(name)
+    turn = Turn(known, now)
+    before = turn.pool(key)
+    if before is None:
+        outcome = Resized(semaphore=name, capacity=capacity, before=0)
+        made = Write(key, Pool(capacity=capacity))
+        return Decision(outcome=outcome, verb="sem.resize", thing=f"sem/{name}", puts=(made,))
+    for waiter in before.waiters:
+        if waiter.weight > capacity:
+            turn.leave(waiter.together or (key,), waiter.id)
+            turn.wake(waiter.id)
+    pool = turn.pool(key) or before
+    turn.change(key, Pool(pool.grants, pool.waiters, capacity))
+    turn.serve((key,))
+    served = tuple([waiter.agent for waiter in turn.served.values()])
+    outcome = Resized(semaphore=name, capacity=capacity, before=before.capacity, next=served)
+    return turn.decision(outcome, "sem.resize", f"sem/{name}")
+
+
+def _granted(
+    kind: type[Granted], name: str, pool: Pool, grant: Grant, expires_in: float | None
+) -> Granted:
+    return kind(
+        semaphore=name,
+        holder=grant.agent,
+        weight=grant.weight,
+        capacity=pool.capacity,
+        available=max(pool.room, 0),
+        token=grant.token,
+        expires_in=expires_in,
+        grant=grant.id,
+    )

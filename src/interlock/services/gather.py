@@ -1,0 +1,107 @@
+"""Reading for decisions: what a decision asks for as it goes, and many keys at once.
+
+What was read of pools is checked by the commit.  Liveness is only glanced at, but for the waiters
+that a decision promotes: see Facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from interlock.core.decision import Decision
+from interlock.core.pool import Pool
+from interlock.core.turn import Facts, Missing
+from interlock.driving import Op
+from interlock.services import states
+from interlock.services.runner import Deciding, Glance, Reading, Runner
+from interlock.services.steps import Read
+from interlock.store import LIVE, Item, Range, Snapshot
+
+T = TypeVar("T")
+
+KEYS_AT_ONCE = 100
+_OWN_OPERATIONS = 8
+
+
+class Gathering:
+    """The facts for one attempt at a decision, read as it asks for them."""
+
+    def __init__(self, runner: Runner, base: int) -> None:
+        self._base = base
+        self._local = runner.capabilities.local
+        self._pools: dict[str, Pool | None] = {}
+        self._live: dict[str, bool] = {}
+        self._newest: dict[str, int] = {}
+        self.times: dict[str, Item] = {}
+        room = runner.capabilities.max_operations - _OWN_OPERATIONS
+        self.facts = Facts(self._pools, self._live, self._newest, room)
+
+    def learn(self, items: Mapping[str, Item | None]) -> None:
+        """Know what was read."""
+        for key, item in items.items():
+            if key.startswith(LIVE):
+                self._live[key] = item is not None
+                if item is not None:
+                    self.times[key] = item
+            else:
+                self._pools[key] = states.pool(item, self._base)
+                self._newest[key] = 0 if item is None else self._base + item.revision
+
+    def decide(self, decide: Callable[[Facts], Decision[T]]) -> Deciding[T]:
+        """Decide on what is known, and on whatever else that takes."""
+        while True:
+            self.facts.relied.clear()
+            try:
+                decision = decide(self.facts)
+            except Missing as missing:
+                yield from self._find(missing.refs)
+                continue
+            if self._local or not self.facts.relied:
+                return decision
+            relied = (yield tuple(self.facts.relied)).items
+            if None not in relied.values():
+                return decision
+            self.learn(relied)
+
+    def _find(self, refs: tuple[str, ...]) -> Reading[None]:
+        for start in range(0, len(refs), KEYS_AT_ONCE):
+            some = refs[start : start + KEYS_AT_ONCE]
+            liveness = some[0].startswith(LIVE)
+            self.learn((yield Glance(some) if liveness else some).items)
+
+
+def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
+    """Many keys, in portions: one round trip for each."""
+    keys_ = list(dict.fromkeys(wanted))
+    found: dict[str, Item | None] = {}
+    for start in range(0, len(keys_), KEYS_AT_ONCE):
+        snapshot: Snapshot = yield Read(*keys_[start : start + KEYS_AT_ONCE], times=times)
+        found.update(snapshot.items)
+    return found
+
+
+def every(*prefixes: str) -> Op[list[Item]]:
+    """All items under these prefixes, in pages."""
+    found: list[Item] = []
+    for prefix in prefixes:
+        after = ""
+        while True:
+            page = Range(prefix, after)
+            items = (yield Read(page)).ranges[page]
+            found.extend(items)
+            if len(items) < page.limit:
+                break
+            after = items[-1].key
+    return found
+
+
+def outside(reading: Reading[T]) -> Op[T]:
+    """What a decision would read, read for its own sake: nothing is hoped for."""
+    try:
+        refs = next(reading)
+        while True:
+            snapshot: Snapshot = yield Read(*refs)
+            refs = reading.send(snapshot)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]

@@ -1,0 +1,230 @@
+"""What a client can ask for of locks, semaphores, and several of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from interlock.core import lock as locks
+from interlock.core import semaphore as semaphores
+from interlock.core import several, words
+from interlock.core.pool import CAPACITY, Proof
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.services.calls import Calls
+from interlock.services.lock import Shown as LockShown
+from interlock.services.semaphore import Shown as SemaphoreShown
+
+
+class LockCalls(Calls):
+    """Locks, by name."""
+
+    def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        given: Sequence[Proof] = (),
+    ) -> Op[locks.AcquireOutcome]:
+        """Take a lock, or say who has it.
+
+        With ``wait`` it queues, first come first served, and is woken when its turn comes; a wait
+        that could never end is answered with ``Deadlock`` at once.
+        With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
+        lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
+        that must still hold in the same commit.
+        """
+        patience = self.desk.asking(wait)
+        settings = self.desk.settings.lock(
+            words.name(name, "lock name"), self.desk.runner.capabilities.min_ttl
+        )
+        lives, ends = self.desk.terms(settings, ttl, max_hold)
+        return self.desk.locks.acquire(
+            self.desk.me(),
+            name,
+            ttl=lives,
+            max_hold=ends,
+            metadata=words.metadata(metadata),
+            token=words.token(token),
+            wait=patience,
+            given=tuple(given),
+        )
+
+    def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
+        """Give a lock back; whoever waits first has it with the same commit."""
+        who = self.desk.me().who
+        return self.desk.locks.release(who, words.name(name, "lock name"), token=words.token(token))
+
+    def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
+        """Renew a grant; one that lapsed is not revived."""
+        seat = self.desk.me()
+        return self.desk.locks.heartbeat(
+            seat.who,
+            words.name(name, "lock name"),
+            token=words.token(token),
+            session_ttl=seat.session_ttl,
+        )
+
+    def list(self) -> Op[tuple[LockShown, ...]]:
+        """All locks that are held or waited for."""
+        return self.desk.locks.list()
+
+    def show(self, name: str) -> Op[LockShown]:
+        """One lock: its holder, its token, its queue."""
+        return self.desk.locks.show(words.name(name, "lock name"))
+
+
+class SemaphoreCalls(Calls):
+    """Semaphores, by name."""
+
+    def acquire(
+        self,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        given: Sequence[Proof] = (),
+    ) -> Op[semaphores.AcquireOutcome]:
+        """Take slots of a semaphore, or say how many there are.
+
+        The first who names a ``capacity`` makes the semaphore; whoever names another one later is
+        refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
+        (``Increased``).  Nobody overtakes who waits, so a large ``weight`` is never starved.
+        ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
+        """
+        patience = self.desk.asking(wait)
+        settings = self.desk.settings.semaphore(
+            words.name(name, "semaphore name"), self.desk.runner.capabilities.min_ttl
+        )
+        lives, ends = self.desk.terms(settings, ttl, max_hold)
+        if capacity is None and "capacity" in settings:
+            capacity = int(settings["capacity"])
+        return self.desk.semaphores.acquire(
+            self.desk.me(),
+            name,
+            weight=words.count(weight, "weight", CAPACITY),
+            capacity=None if capacity is None else _capacity(capacity),
+            ttl=lives,
+            max_hold=ends,
+            metadata=words.metadata(metadata),
+            token=words.token(token),
+            wait=patience,
+            given=tuple(given),
+        )
+
+    def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
+        """Give slots back; whoever waits first and fits has them with the same commit."""
+        who = self.desk.me().who
+        name = words.name(name, "semaphore name")
+        return self.desk.semaphores.release(who, name, token=words.token(token))
+
+    def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
+        """Renew a grant; one that lapsed is not revived."""
+        seat = self.desk.me()
+        return self.desk.semaphores.heartbeat(
+            seat.who,
+            words.name(name, "semaphore name"),
+            token=words.token(token),
+            session_ttl=seat.session_ttl,
+        )
+
+    def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
+        """Set the capacity, for everybody; who holds keeps what it has."""
+        who = self.desk.me().who
+        name = words.name(name, "semaphore name")
+        return self.desk.semaphores.resize(who, name, _capacity(capacity))
+
+    def list(self) -> Op[tuple[SemaphoreShown, ...]]:
+        """All semaphores."""
+        return self.desk.semaphores.list()
+
+    def show(self, name: str) -> Op[SemaphoreShown | semaphores.NoSemaphore]:
+        """One semaphore: its holders, their tokens, its queue."""
+        return self.desk.semaphores.show(words.name(name, "semaphore name"))
+
+
+class SeveralCalls(Calls):
+    """Several locks and slots at once."""
+
+    def acquire(
+        self,
+        *things: str,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Sequence[Proof] = (),
+    ) -> Op[several.AcquireOutcome]:
+        """Take all of these with one commit, or none.
+
+        A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``.
+        With ``wait`` it queues for all of them at once, and gets all of them at once.
+        A semaphore must be there already, or have its capacity in the settings.
+        """
+        patience = self.desk.asking(wait)
+        parts = parsed(things)
+        lives, ends = self.desk.terms({}, ttl, max_hold)
+        return self.desk.several.acquire(
+            self.desk.me(),
+            tuple(self._with_capacity(part) for part in parts),
+            ttl=lives,
+            max_hold=ends,
+            metadata=words.metadata(metadata),
+            wait=patience,
+            given=tuple(given),
+        )
+
+    def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
+        """Give all of these back with one commit."""
+        who = self.desk.me().who
+        names = tuple(part.thing for part in parsed(things))
+        return self.desk.several.release(who, names, token=words.token(token))
+
+    def _with_capacity(self, part: several.Part) -> several.Part:
+        kind, _, name = part.thing.partition("/")
+        if kind != "sem":
+            return part
+        least = self.desk.runner.capabilities.min_ttl
+        capacity = self.desk.settings.semaphore(name, least).get("capacity")
+        return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
+
+
+def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
+    """Things as people write them; each at most once, and not too many."""
+    parts = tuple(_part(thing) for thing in things)
+    if not parts:
+        raise BadInput("which things? name some, such as lock/merge and sem/builds=2")
+    if len(parts) > several.AT_ONCE:
+        raise BadInput(f"{len(parts)} things at once; {several.AT_ONCE} are allowed")
+    names = [part.thing for part in parts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise BadInput(f"{twice} is named twice; name it once, with all that you want of it")
+    return parts
+
+
+def _part(text: str) -> several.Part:
+    if not isinstance(text, str):
+        raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
+    thing, equals, weight = text.partition("=")
+    kind, _, name = thing.partition("/")
+    if kind not in ("lock", "sem") or not name or (equals and kind == "lock"):
+        raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
+    words.name(name, "lock name" if kind == "lock" else "semaphore name")
+    if not equals:
+        return several.Part(thing)
+    if not weight.isascii() or not weight.isdigit():
+        raise BadInput(f"the weight in {text!r:.60} is no whole number; write {thing}=2")
+    return several.Part(thing, words.count(int(weight), "weight", CAPACITY))
+
+
+def _capacity(value: int) -> int:
+    return words.count(value, "capacity", CAPACITY)

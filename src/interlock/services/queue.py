@@ -1,0 +1,508 @@
+"""Acquiring, waiting and giving back on a store: what locks, slots and several at once share.
+
+Waiting: the wait is committed first (so that it survives nothing but is seen by everybody), then
+the waiter sleeps on a signal of its own.  Whoever gives back serves the next ones in the same
+commit and signals just them.  A lapse is no signal, so each waiter also sets a timer for the
+moment when somebody before it may lapse, a little later for each place in the queue.
+
+Only who is served is woken.  If it dies with its grant, those behind it still have the timer of
+the holder before, which may be minutes away; so nobody sleeps for long without a look: a second at
+the head of the queue, five seconds at its end.
+
+A wait that can never end is refused: each waiter reads the graph after its wait is committed, and
+again with every nap, and the youngest of a circle withdraws (``core/deadlock.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys, lock, queue, semaphore, several
+from interlock.core.decision import Decision, Outcome
+from interlock.core.pool import Pool, Proof, proves
+from interlock.core.queue import Ask, Caller
+from interlock.driving import Op
+from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.services import callers, states
+from interlock.services.gather import KEYS_AT_ONCE, Gathering, looked_up, outside
+from interlock.services.graph import Graph
+from interlock.services.runner import ALIVE, Deciding, Done, Reading, Runner, Who
+from interlock.services.steps import Open, Read, Take
+from interlock.store import Item, Snapshot
+
+T = TypeVar("T")
+
+WAITING = (lock.Waiting, semaphore.Waiting, several.Waiting)
+GONE = (lock.Gone, semaphore.Gone, several.Gone)
+GRANTED = (lock.Granted, semaphore.Granted, several.Acquired)
+REFUSED = (lock.Busy, semaphore.Full, several.Busy)
+RELEASED = (lock.Released, semaphore.Released, several.Released)
+
+_AHEAD = 16
+_BEHIND_EACH_OTHER = 0.02
+_NAP = 1.0
+_LONGEST_NAP = 5.0
+_REMEMBERED = 4096
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """Whose hands a grant goes into: the session, and whether the store knows that it lives.
+
+    ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``core/pool.py``.
+    """
+
+    who: Who
+    session_ttl: float = 0.0
+    joined: bool = False
+    whole_session: bool = False
+    caller: str = ""
+
+
+class Queues:
+    """Every operation on pools, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._held: dict[tuple[str, int], str] = {}
+        self.owed: deque[tuple[Seat, Ask[Any]]] = deque()
+        """Grants and waits that nobody wants any more and that could not be taken back yet."""
+        self.on_owed: Callable[[], None] = lambda: None
+        """Called when there is something to take back; whoever drives the keeper sets it."""
+
+    def acquire(
+        self, seat: Seat, ask: Ask[Any], *, wait: float | None = None, given: tuple[Proof, ...] = ()
+    ) -> Op[Outcome]:
+        """Take it, or queue for it until the wait is over; interrupted, leave no trace.
+
+        The ask says what; the rest of its terms is filled in here.
+        """
+        base = yield from self._runner.base()
+        deadline = None if wait is None else self._runner.clock.monotonic() + wait
+        ask = self._on_terms(seat, ask, wait=bool(wait))
+        while True:
+            ask = replace(ask, grant=self._runner.new_id("grt"))
+            try:
+                outcome = yield from self._acquire(seat, ask, base, deadline, given)
+                if isinstance(outcome, GONE) and len(ask.keys) > 1:
+                    yield from self._take_back(seat, ask)  # some of it may be left
+            except (StoreTrouble, GeneratorExit):
+                # The store does not answer, or nobody drives us any more: later, then.
+                self.owe(seat, ask)
+                raise
+            except BaseException:
+                yield from self.give_up(seat, ask)
+                raise
+            if not isinstance(outcome, GONE):
+                self._note(ask, outcome)
+                return outcome
+
+    def owe(self, seat: Seat, ask: Ask[Any]) -> None:
+        """Take this back later."""
+        self.owed.append((seat, ask))
+        self.on_owed()
+
+    def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+        """Take back whatever of a grant or a wait reached the store; later, if not now."""
+        try:
+            yield from self._take_back(seat, ask)
+        except (InterlockError, GeneratorExit) as error:
+            self.owe(seat, ask)
+            if not isinstance(error, InterlockError):
+                raise
+        except BaseException:
+            self.owe(seat, ask)
+            raise
+
+    def pay(self) -> Op[None]:
+        """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
+        while self.owed:
+            debt = self.owed.popleft()
+            yield from self.give_up(*debt)
+            if debt in self.owed:
+                return
+
+    def release(self, who: Who, caller: Caller[Any]) -> Op[Any]:
+        """Give it back; whoever waits first has it with the same commit."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Outcome]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield caller.keys).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: queue.release(caller, known, now)))
+
+        done: Done[Outcome] = yield from self._runner.change(
+            deciding, who, self._recall(caller.keys), urgent=True
+        )
+        if isinstance(done.outcome, RELEASED) and caller.token is not None:
+            for key in caller.keys:
+                self._held.pop((key, caller.token), None)
+        return done.outcome
+
+    def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
+        """Renew what keeps the grant alive."""
+        base = yield from self._runner.base()
+        key = caller.keys[0]
+        held: Pool | None = None
+
+        def deciding() -> Deciding[Outcome]:
+            nonlocal held
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (key,)).items)
+            held = gathering.facts.pool(key)
+            grant = queue.carried(held, caller)
+            ttl = session_ttl
+            if grant is not None and grant.ttl is None:
+                ttl = yield from _session_ttl(grant.session, session_ttl)
+            return (yield from gathering.decide(lambda known: queue.beat(caller, known, ttl)))
+
+        done: Done[Outcome] = yield from self._runner.change(deciding, who)
+        grant = queue.carried(held, caller)
+        if isinstance(done.outcome, GRANTED) and grant is not None and grant.max_hold:
+            live: Snapshot = yield Read(*grant.live, times=True)
+            return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
+        return done.outcome
+
+    def check(self, proof: Proof) -> Op[bool]:
+        """Whether the grant of a proof is still there, and lives."""
+        return (yield from outside(_holds(proof)))
+
+    def standing(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
+        """Which grants these pools have."""
+        items = yield from looked_up(wanted)
+        pools = {k: states.readable_pool(item, 0) for k, item in items.items() if item is not None}
+        return frozenset((key, g.id) for key, pool in pools.items() if pool for g in pool.grants)
+
+    def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
+        """How long the grant's own liveness keys live from now on; empty if it is not ours."""
+        own = (keys.live(grant), keys.limit(grant))
+        snapshot: Snapshot = yield Read(key, *own, times=True)
+        pool = states.pool(snapshot[key], 0)
+        if pool is None or pool.grant(grant) is None:
+            return {}
+        return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
+
+    def _on_terms(self, seat: Seat, ask: Ask[Any], *, wait: bool) -> Ask[Any]:
+        """The ask of this caller: who it is, and whether others must find what it waits for."""
+        caller = seat.caller or callers.current()
+        indexed = wait and bool(caller) and (bool(seat.caller) or self._holds_something(caller))
+        return replace(
+            ask,
+            agent=seat.who.agent,
+            session=seat.who.session,
+            caller=caller,
+            whole_session=seat.whole_session,
+            session_ttl=seat.session_ttl,
+            wait=wait,
+            indexed=indexed,
+        )
+
+    def _holds_something(self, caller: str) -> bool:
+        return len(self._held) >= _REMEMBERED or caller in self._held.values()
+
+    def _note(self, ask: Ask[Any], outcome: object) -> None:
+        """Remember who of us has what: a caller that holds nothing is in nobody's way."""
+        if ask.caller and isinstance(outcome, GRANTED) and len(self._held) < _REMEMBERED:
+            for key in ask.keys:
+                self._held[key, outcome.token or 0] = ask.caller
+
+    def _recall(self, wanted: tuple[str, ...]) -> dict[str, Item | None]:
+        """A guess, if we know all of them."""
+        known: dict[str, Item | None] = {}
+        for key in wanted:
+            known |= self._runner.recall(key)
+        return known if len(known) == len(wanted) else {}
+
+    def _acquire(
+        self,
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        deadline: float | None,
+        given: tuple[Proof, ...],
+    ) -> Op[Outcome]:
+        runner = self._runner
+        own = (keys.live(seat.who.session),) if seat.joined else ()
+        wanted = ask.keys
+        last: Gathering | None = None
+
+        def deciding() -> Deciding[Outcome]:
+            nonlocal last
+            items = (yield (*wanted, *own)).items
+            if own and items[own[0]] is None:
+                raise Lapsed(f"session {seat.who.session} lapsed; join again")
+            for proof in given:
+                if not (yield from _holds(proof)):
+                    return Decision(outcome=_fenced(ask, proof))
+            last = Gathering(runner, base)
+            last.learn(items)
+            call, now = (yield from self._extending(ask, last)), runner.clock.wall()
+            return (yield from last.decide(lambda known: queue.acquire(call, known, now)))
+
+        guess: dict[str, Item | None] = self._guess(ask)
+        if own:
+            guess[own[0]] = ALIVE
+        done: Done[Outcome] = yield from runner.change(deciding, seat.who, guess)
+        outcome = done.outcome
+        if isinstance(outcome, WAITING):
+            return (
+                yield from self._wait(seat, ask, base, (deadline or 0.0, done.revision or 0), given)
+            )
+        if isinstance(outcome, REFUSED):
+            return (yield from self._timed(ask, outcome, last))
+        return _stamped(outcome, base, done.revision)
+
+    def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
+        """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
+        guess: dict[str, Item | None] = {}
+        for want in ask.wants:
+            if want.key.startswith(keys.LOCKS):
+                guess[want.key] = None
+            else:
+                known = self._runner.recall(want.key)
+                if not known and want.capacity is None:
+                    return {}
+                guess |= known or {want.key: None}
+        return guess
+
+    def _extending(self, ask: Ask[Any], gathering: Gathering) -> Reading[Ask[Any]]:
+        """What may be extended is the holder's session, by its own ttl and not by ours."""
+        if ask.token is None:
+            return ask
+        pool = gathering.facts.pool(ask.keys[0])
+        for grant in () if pool is None else pool.grants:
+            if (grant.token, grant.agent) == (ask.token, ask.agent):
+                ttl = yield from _session_ttl(grant.session, ask.session_ttl)
+                return replace(ask, session_ttl=ttl)
+        return ask
+
+    def _wait(
+        self,
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        until: tuple[float, int],
+        given: tuple[Proof, ...],
+    ) -> Op[Outcome]:
+        """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
+        deadline, revision = until
+        clock = self._runner.clock
+        watch = yield Open(keys.wake(ask.grant), revision)
+        try:
+            while True:
+                found, nap = yield from self._look_at(ask, base)
+                if nap is None:
+                    found = found or (yield from self._decide(queue.look, seat, ask, base))
+                    if not isinstance(found, WAITING):
+                        return (yield from self._confirm(seat, ask, found, given))
+                    continue
+                if (refused := (yield from self._deadlocked(seat, ask, base))) is not None:
+                    return (yield from self._confirm(seat, ask, refused, given))
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    final = yield from self._decide(queue.withdraw, seat, ask, base)
+                    return (yield from self._confirm(seat, ask, final, given))
+                yield Take(watch, min(left, nap))
+        finally:
+            watch.close()
+
+    def _look_at(self, ask: Ask[Any], base: int) -> Op[tuple[Outcome | None, float | None]]:
+        """The grant if it is ours by now, else how long we may sleep.
+
+        Neither if there is something to decide: nobody is in the way any more, somebody before us
+        is dead, or a turn came and went while we were away.
+        """
+        own = keys.live(ask.session if ask.ttl is None else ask.grant)
+        mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
+        snapshot: Snapshot = yield Read(*ask.keys, *mine)
+        pools = [states.pool(snapshot[key], base) for key in ask.keys]
+        held = [pool.grant(ask.grant) for pool in pools if pool is not None]
+        if pools[0] is not None and held[0] is not None and len(held) == len(pools):
+            if None in held or None in [snapshot[key] for key in held[0].live]:
+                return None, None
+            self._remember(ask, snapshot)
+            standing = queue.Standing("granted", tuple(filter(None, pools)), held[0])
+            return ask.answer(standing), None
+        return (yield from self._nap(ask, pools))
+
+    def _nap(self, ask: Ask[Any], pools: list[Pool | None]) -> Op[tuple[None, float | None]]:
+        """How long we may sleep: until somebody before us may have lapsed, and never for long."""
+        places = [None if pool is None else pool.place(ask.grant) for pool in pools]
+        if None in places:
+            return None, None
+        queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
+        if all(place == 0 and pool.waiters[0].weight <= pool.room for pool, place in queues):
+            return None, None
+        live = yield from looked_up(_before(queues), times=True)
+        if None in live.values():
+            return None, None
+        place = max(place for _, place in queues)
+        soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
+        lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
+        return None, min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
+
+    def _deadlocked(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome | None]:
+        """If this wait closed a circle and is its youngest: withdraw, and say who is in it.
+
+        Whoever holds nothing is waited for only by those behind it in a queue, who are younger.
+        """
+        if not ask.indexed:
+            return None
+        graph = Graph(base)
+        yield from outside(graph.explore(ask.keys))
+        if graph.knot(ask.grant) is None:
+            return None
+        live = yield from looked_up(graph.liveness())
+        knot = graph.knot(ask.grant, {key: item is not None for key, item in live.items()})
+        if knot is None or knot.youngest.id != ask.grant:
+            return None
+        agents = tuple([wait.agent for wait in knot.cycle])
+
+        def deciding() -> Deciding[Outcome | None]:
+            refs = (*graph.pools, *graph.liveness())
+            checked = len(refs) <= min(KEYS_AT_ONCE, self._runner.capabilities.max_operations // 2)
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (refs if checked else ask.keys)).items)
+            if checked and any(
+                gathering.facts.pools[key] != graph.pools[key] for key in graph.pools
+            ):
+                return Decision(outcome=None)  # something moved: look again
+            now = self._runner.clock.wall()
+            return (
+                yield from gathering.decide(lambda known: queue.withdraw(ask, known, now, agents))
+            )
+
+        done: Done[Outcome | None] = yield from self._runner.change(deciding, seat.who)
+        return _stamped(done.outcome, base, done.revision)
+
+    def _decide(
+        self, decide: Callable[..., Decision[T]], seat: Seat, ask: Ask[Any], base: int
+    ) -> Op[T]:
+        def deciding() -> Deciding[T]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield ask.keys).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: decide(ask, known, now)))
+
+        done: Done[T] = yield from self._runner.change(deciding, seat.who)
+        return _stamped(done.outcome, base, done.revision)
+
+    def _confirm(
+        self, seat: Seat, ask: Ask[Any], outcome: Outcome, given: tuple[Proof, ...]
+    ) -> Op[Outcome]:
+        """Agree to a grant that came while we slept, if what it relies on still holds.
+
+        One commit stretches its short ttl as asked, or gives it back.
+        """
+        if isinstance(outcome, REFUSED):
+            return (yield from self._timed(ask, outcome, None))
+        if not isinstance(outcome, GRANTED):
+            return outcome
+        if (ask.ttl is None or outcome.grant != ask.grant) and not given:
+            return replace(outcome, expires_in=_least(ask.session_ttl, ask.max_hold))
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Decision[Any] | Outcome | str]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield ask.keys).items)
+            now = self._runner.clock.wall()
+            for proof in given:
+                if not (yield from _holds(proof)):
+                    back = yield from gathering.decide(lambda k: queue.abandon(ask, k, now))
+                    return replace(back, outcome=_fenced(ask, proof))
+            return (yield from gathering.decide(lambda k: queue.agree(ask, k)))
+
+        done = yield from self._runner.change(deciding, seat.who, self._recall(ask.keys))
+        if done.outcome == "agreed":
+            return replace(outcome, expires_in=_least(ask.ttl or ask.session_ttl, ask.max_hold))
+        if isinstance(done.outcome, Outcome):
+            return done.outcome
+        gone: Outcome = ask.answer(queue.Standing("gone"))
+        return gone
+
+    def _remember(self, ask: Ask[Any], snapshot: Snapshot) -> None:
+        """A commit follows at once, to stretch the ttl."""
+        if ask.ttl is not None:
+            for key in ask.keys:
+                if (item := snapshot[key]) is not None:
+                    self._runner.remember(key, item)
+
+    def _timed(self, ask: Ask[Any], outcome: Outcome, last: Gathering | None) -> Op[Outcome]:
+        """A busy answer also says how long its holder lives at least."""
+        if not isinstance(outcome, lock.Busy) or not outcome.holder:
+            return outcome
+        key = ask.keys[0]
+        pool = last.facts.pools.get(key) if last else states.pool((yield Read(key))[key], 0)
+        if pool is None or not pool.grants:
+            return outcome
+        wanted = pool.grants[0].live
+        left = None if last is None else expires_in({each: last.times.get(each) for each in wanted})
+        if left is None:
+            left = expires_in((yield Read(*wanted, times=True)).items)
+        return replace(outcome, expires_in=left)
+
+    def _take_back(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+        """Leave the queues, or release."""
+        base = yield from self._runner.base()
+        yield from self._decide(queue.abandon, seat, ask, base)
+
+
+def expires_in(items: Mapping[str, Item | None]) -> float | None:
+    """The least time left; None if one of them is gone."""
+    times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
+    return min(times, default=0.0) or None
+
+
+def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
+    """The liveness of who is in our way: the holders, and while there is room who waits first."""
+    found: list[str] = []
+    for pool, place in queues:
+        found.extend(key for grant in pool.grants for key in grant.live)
+        ahead = pool.waiters[: min(place, _AHEAD)] if pool.room > 0 else ()
+        found.extend(waiter.live for waiter in ahead)
+    return found
+
+
+def _holds(proof: Proof) -> Reading[bool]:
+    key = keys.pool(proof.thing)
+    pool = states.pool((yield (key,))[key], 0)
+    grant = None if pool is None else pool.grant(proof.grant)
+    if grant is None:
+        return False
+    live = (yield grant.live).items
+    return proves(pool, proof, {key for key, item in live.items() if item is not None})
+
+
+def _session_ttl(session: str, otherwise: float) -> Reading[float]:
+    key = keys.session(session)
+    found = states.session((yield (key,))[key])
+    return otherwise if found is None else found.ttl
+
+
+def _fenced(ask: Ask[Any], proof: Proof) -> Outcome:
+    """What this relies on is no longer ours."""
+    _, _, name = proof.thing.partition("/")
+    match ask.noun:
+        case "lock":
+            return lock.Fenced(lock=name)
+        case "sem":
+            return semaphore.Fenced(semaphore=name)
+        case _:
+            return several.Fenced(things=(proof.thing,))
+
+
+def _stamped(outcome: T, base: int, revision: int | None) -> T:
+    """A grant that this very commit wrote has its revision for a token."""
+    if isinstance(outcome, GRANTED) and outcome.token is None and revision is not None:
+        return replace(outcome, token=base + revision)
+    return outcome
+
+
+def _least(*seconds: float | None) -> float | None:
+    """The shortest of these spans; none of them says nothing."""
+    return min((span for span in seconds if span), default=None)

@@ -1,0 +1,172 @@
+"""Semaphores on a store; how they queue is in ``services/queue.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core import semaphore as core
+from interlock.core.pool import Grant, Pool, Proof
+from interlock.driving import Op
+from interlock.services import states
+from interlock.services.gather import Gathering, every, looked_up
+from interlock.services.queue import Queues, Seat, expires_in
+from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.steps import Read
+from interlock.store import Item, Snapshot
+
+
+class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Slots in somebody's hands, as a person sees them."""
+
+    holder: str
+    weight: int
+    state: str
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+
+
+class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who waits for slots, as a person sees it."""
+
+    agent: str
+    weight: int
+    since: float
+
+
+class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A semaphore as a person sees it."""
+
+    semaphore: str
+    capacity: int
+    available: int
+    holders: tuple[Slots, ...] = ()
+    waiters: tuple[Queued, ...] = ()
+
+
+class Semaphores:
+    """Every operation on semaphores, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self._queues = queues
+
+    def acquire(
+        self,
+        seat: Seat,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take slots, or queue for them until the wait is over; interrupted, leave no trace."""
+        ask = core.Acquire(
+            semaphore=name,
+            weight=weight,
+            capacity=capacity,
+            grant="",
+            agent="",
+            session="",
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+        )
+        outcome = yield from self._queues.acquire(seat, ask, wait=wait, given=given)
+        return cast("core.AcquireOutcome", outcome)
+
+    def release(
+        self, who: Who, name: str, *, token: int | None = None, grant: str = ""
+    ) -> Op[core.ReleaseOutcome]:
+        """Give them back; whoever waits and fits has them with the same commit."""
+        outcome = yield from self._queues.release(who, _caller(who, name, token, grant))
+        return cast("core.ReleaseOutcome", outcome)
+
+    def heartbeat(
+        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+    ) -> Op[core.BeatOutcome]:
+        """Renew what keeps the grant alive."""
+        caller = _caller(who, name, token)
+        outcome = yield from self._queues.heartbeat(who, caller, session_ttl)
+        return cast("core.BeatOutcome", outcome)
+
+    def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
+        """Set the capacity; whoever fits now is served with the same commit."""
+        base = yield from self._runner.base()
+        key = keys.semaphore(name)
+
+        def deciding() -> Deciding[core.Resized]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (key,)).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda k: core.resize(name, capacity, k, now)))
+
+        done = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def show(self, name: str) -> Op[Shown | core.NoSemaphore]:
+        """The semaphore, its holders and its queue."""
+        base = yield from self._runner.base()
+        snapshot: Snapshot = yield Read(keys.semaphore(name))
+        pool = states.pool(snapshot[keys.semaphore(name)], base)
+        if pool is None:
+            return core.NoSemaphore(semaphore=name)
+        live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)
+        return _shown(name, pool, live)
+
+    def list(self) -> Op[tuple[Shown, ...]]:
+        """All semaphores, by name."""
+        base = yield from self._runner.base()
+        pools: dict[str, Pool] = {}
+        for item in (yield from every(keys.SEMAPHORES)):
+            pool = states.pool(item, base)
+            if pool is not None:
+                pools[keys.name(item.key.removeprefix(keys.SEMAPHORES))] = pool
+        wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
+        live = yield from looked_up(wanted, times=True)
+        return tuple(_shown(name, pool, live) for name, pool in pools.items())
+
+
+def _caller(who: Who, name: str, token: int | None, grant: str = "") -> core.Caller:
+    return core.Caller(
+        semaphore=name, agent=who.agent, session=who.session, token=token, grant=grant
+    )
+
+
+def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> Shown:
+    return Shown(
+        semaphore=name,
+        capacity=pool.capacity,
+        available=max(pool.room, 0),
+        holders=tuple(_slots(grant, live) for grant in pool.grants),
+        waiters=tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in pool.waiters),
+    )
+
+
+def _slots(grant: Grant, live: Mapping[str, Item | None]) -> Slots:
+    own = {key: live[key] for key in grant.live}
+    left = expires_in(own)
+    return Slots(
+        holder=grant.agent,
+        weight=grant.weight,
+        state="held" if None not in own.values() else "stale",
+        token=grant.token,
+        since=grant.since,
+        expires_in=None if left is None else round(left, 3),
+        max_hold=grant.max_hold,
+        session=grant.session,
+        metadata=grant.metadata,
+    )

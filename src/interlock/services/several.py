@@ -1,0 +1,52 @@
+"""Several locks and slots at once on a store; how they queue is in ``services/queue.py``."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from interlock.core import several as core
+from interlock.core.pool import Proof
+from interlock.driving import Op
+from interlock.services.queue import Queues, Seat
+from interlock.services.runner import Who
+
+
+class Several:
+    """Every operation on several things at once, as generators for a driver."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def acquire(
+        self,
+        seat: Seat,
+        parts: tuple[core.Part, ...],
+        *,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take all of it, or queue for all of it until the wait is over; or have none."""
+        ask = core.Acquire(
+            parts=parts,
+            grant="",
+            agent="",
+            session="",
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+        )
+        outcome = yield from self._queues.acquire(seat, ask, wait=wait, given=given)
+        return cast("core.AcquireOutcome", outcome)
+
+    def release(
+        self, who: Who, things: tuple[str, ...], *, token: int | None = None, grant: str = ""
+    ) -> Op[core.ReleaseOutcome]:
+        """Give all of it back with one commit."""
+        caller = core.Caller(
+            things=things, agent=who.agent, session=who.session, token=token, grant=grant
+        )
+        outcome = yield from self._queues.release(who, caller)
+        return cast("core.ReleaseOutcome", outcome)
