@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StoreTrouble,
         Unavailable,
     )
+    from interlock.services.trace import trace
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
@@ -42,6 +43,7 @@ _HOMES = {
     "interlock.errors": (
         "BadInput", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble", "Unavailable",
     ),
+    "interlock.services.trace": ("trace",),
 }  # fmt: skip
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "Unavailable",
     "__version__",
     "connect",
+    "trace",
 ]
 
 

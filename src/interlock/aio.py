@@ -27,6 +27,7 @@ from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, LockCa
 from interlock.services.held import HeldLock, Terms, take
 from interlock.services.keeper import LOOK
 from interlock.services.record import Following
+from interlock.services.runner import TRACE
 from interlock.store import Resync, Store
 
 C = TypeVar("C", bound=Calls)
@@ -74,6 +75,7 @@ class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = awaited(RecordCalls.log)
+    explain = awaited(RecordCalls.explain)
 
     def follow(self, after: int = 0) -> Follower:
         """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
@@ -191,6 +193,11 @@ class Fleet(_Noun[FleetCalls]):
     def store(self) -> Store:
         """The store that we are connected to."""
         return self.calls.desk.store
+
+    @property
+    def trace(self) -> str:
+        """The trace id that the record keeps beside what we do here."""
+        return TRACE.get() or self.calls.desk.trace
 
     @property
     def trouble(self) -> str:

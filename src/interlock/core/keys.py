@@ -3,6 +3,7 @@
 ``/`` separates the parts of a key, so inside a part it is percent-encoded.
 
     locks/{name}          the lock: its grant and its waiters, one item
+    semaphores/{name}     the semaphore: its grants and its waiters, one item
     sessions/{session}    who this incarnation of an agent is
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{grant}.limit    put once for the maximum hold and never renewed
@@ -17,6 +18,7 @@
 from __future__ import annotations
 
 LOCKS = "locks/"
+SEMAPHORES = "semaphores/"
 SESSIONS = "sessions/"
 LIVE = "live/"
 WAKE = "wake/"
@@ -24,6 +26,9 @@ SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
+
+KINDS = {"lock": LOCKS, "sem": SEMAPHORES, "agent": SESSIONS}
+"""What a thing is called in the record, and where the things of its kind stand."""
 
 
 def part(name: str) -> str:
@@ -39,6 +44,12 @@ def name(part: str) -> str:
 def lock(lock: str) -> str:
     """The item that is this lock."""
     return LOCKS + lock.replace("/", "%2F")
+
+
+def of(thing: str) -> str:
+    """The item of a thing as the record names it: ``lock/merge``, ``sem/builds``, ``agent/ID``."""
+    kind, _, name = thing.partition("/")
+    return KINDS[kind] + part(name)
 
 
 def session(session: str) -> str:

@@ -19,7 +19,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "": ("init", "demo", "run", "why", "doctor", "maintain", "bench"),
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
-    "record": ("log",),
+    "record": ("log", "explain"),
     "store": ("info",),
 }
 
