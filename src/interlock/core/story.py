@@ -209,8 +209,7 @@ def _closed(
 ) -> _Open | None:
     """What ends here: that of the session, else the only one; None if nobody can say."""
     known = open_.get((thing, agent), [])
-    own = [each for each in known if each.session == session] if session else []
-    mine = own or known
+    mine = [each for each in known if session and each.session == session] or list(known)
     if not mine:
         return None
     known.remove(mine[0])
