@@ -127,6 +127,24 @@ def test_sealing_during_a_walk_neither_loses_nor_doubles(
     assert walked(store, walk(page=4), seal_some) == everything
 
 
+@pytest.mark.parametrize("walk", [Forward, Backward])
+@pytest.mark.parametrize("moment", range(8))
+def test_sealing_at_any_moment_of_a_walk_neither_loses_nor_doubles(
+    store: SQLiteStore, walk: type[Forward | Backward], moment: int
+) -> None:
+    everything = fill(store, 24)
+    seal(store, everything[5])
+    store.trim(everything[5])
+    steps = itertools.count()
+
+    def seal_once() -> None:
+        if next(steps) == moment:
+            seal(store, everything[17])
+            store.trim(everything[17])
+
+    assert walked(store, walk(page=4), seal_once) == everything
+
+
 def test_sealed_entries_are_given_as_they_were_stored(store: SQLiteStore) -> None:
     fill(store, 3)
     before = drive(search(Filter(), limit=10), store)

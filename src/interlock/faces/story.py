@@ -20,9 +20,11 @@ _COLOURS = {
     "refused": "red",
     "lapsed": "red",
 }
+_WORDS = {"reclaimed": "lost"}
 _REASONS = {
     "fenced": "its token was an older one",
     "not_owner": "it did not hold it",
+    "left": "it left",
     "deadlock": "to wait would have been a deadlock",
 }
 _SHORT = 10.0
@@ -47,7 +49,7 @@ def told(story: Story, paint: Paint) -> str:
 
 
 def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
-    word = paint(_COLOURS.get(each.what, "dim"), each.what)
+    word = paint(_COLOURS.get(each.what, "dim"), _WORDS.get(each.what, each.what))
     if each.what in ("joined", "left", "lapsed"):
         return f"{word}, session {each.session}"
     what = f"{word} {each.thing}" if name and each.thing else word
@@ -68,11 +70,10 @@ def _particulars(each: Happening) -> Iterator[str]:
     if each.held is not None:
         yield f"held {_span(each.held)}"
     if each.what == "reclaimed":
-        yield "its grant had lapsed"
-    if each.went_to:
+        by = f" by {each.by}" if each.by else ""
+        yield f"reclaimed{by} since its grant had lapsed"
+    if each.went_to and each.went_to != (each.by,):
         yield f"handed to {_names(each.went_to)}"
-    elif each.what == "reclaimed" and each.by:
-        yield f"noticed by {each.by}"
     if each.reason:
         yield _REASONS.get(each.reason, each.reason)
 
