@@ -288,6 +288,7 @@ async def connect(
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
+    ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     store = await opened_async(url) if store is None else store
     try:

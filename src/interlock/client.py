@@ -322,6 +322,7 @@ def connect(
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
+    ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     store = opened(url) if store is None else store
     try:

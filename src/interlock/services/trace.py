@@ -10,13 +10,13 @@ from interlock.services.runner import TRACE
 
 
 @contextmanager
-def trace(id_: str) -> Iterator[str]:
+def trace(trace_id: str) -> Iterator[str]:
     """What is done in this block, by any client, carries this trace id in the record.
 
     It holds for the thread or the task that runs the block, and for tasks that it begins.
     """
-    token = TRACE.set(words.name(id_, "trace"))
+    token = TRACE.set(words.name(trace_id, "trace"))
     try:
-        yield id_
+        yield trace_id
     finally:
         TRACE.reset(token)
