@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from interlock.core import keys, words
 from interlock.core import lock as locks
@@ -15,7 +15,6 @@ from interlock.core import session as sessions
 from interlock.core.decision import Write
 from interlock.core.filter import Filter
 from interlock.core.log import Line
-from interlock.core.story import Story
 from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
@@ -25,10 +24,12 @@ from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Upkeep
-from interlock.services.story import Stories
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
 from interlock.store import Store
+
+if TYPE_CHECKING:
+    from interlock.core.story import Story
 
 Moment: TypeAlias = str | float | datetime
 GRANT_TTL = 900.0
@@ -298,6 +299,8 @@ class RecordCalls(Calls):
         """What happened to a lock, a semaphore, an agent or a session, told in order."""
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
+        from interlock.services.story import Stories  # hardly any command tells stories
+
         return Stories(self.desk.runner).tell(words.thing(thing), min(limit, 100_000))
 
     def follow(self, after: int = 0) -> Following:

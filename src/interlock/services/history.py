@@ -30,9 +30,6 @@ T = TypeVar("T")
 PAGE = 1000
 EVERYTHING = Filter()
 
-_SEGMENT = msgspec.json.Decoder(Segment)
-_SEALED = msgspec.json.Decoder(SealedMark)
-
 
 class Forward:
     """The entries after a revision, oldest first."""
@@ -58,7 +55,7 @@ class Forward:
                 return found
 
     def _opened(self, item: Item) -> tuple[Item, ...]:
-        segment = _decoded(_SEGMENT, item)
+        segment = _decoded(Segment, item)
         found = tuple(each for each in _entries(item, segment) if each.revision > self._after)
         self._after = max(self._after + 1, segment.ends.revision)  # whatever is in it, we go on
         return found
@@ -79,7 +76,7 @@ class Backward:
         if self._segment is None:
             found = yield from self._unsealed()
         while not found and self._segment:
-            found = yield from self._sealed(keys.segment(self._segment))
+            found = yield from self._sealed(self._segment)
         self._before = found[0].revision if found else self._before
         return found
 
@@ -89,17 +86,18 @@ class Backward:
         found = snapshot.ranges[log]
         if len(found) < self._page:
             mark = snapshot[keys.SEALED]
-            self._segment = 0 if mark is None else _decoded(_SEALED, mark).revision
+            self._segment = 0 if mark is None else _decoded(SealedMark, mark).revision
         return found
 
-    def _sealed(self, key: str) -> Op[tuple[Item, ...]]:
+    def _sealed(self, last: int) -> Op[tuple[Item, ...]]:
+        key = keys.segment(last)
         snapshot: Snapshot = yield Read(key)
         item = snapshot[key]
         if item is None:  # retention dropped it, and all before it
             self._segment = 0
             return ()
-        segment = _decoded(_SEGMENT, item)
-        self._segment = segment.begins.revision
+        segment = _decoded(Segment, item)
+        self._segment = min(segment.begins.revision, last - 1)  # whatever it says, we go back
         entries = _entries(item, segment)
         return tuple(e for e in entries if not self._before or e.revision < self._before)
 
@@ -150,9 +148,9 @@ def _entries(item: Item, segment: Segment) -> Iterator[Item]:
         raise _unreadable(item, error) from error
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+def _decoded(kind: type[T], item: Item) -> T:
     try:
-        return decoder.decode(item.value)
+        return msgspec.json.decode(item.value, type=kind)
     except msgspec.DecodeError as error:
         raise _unreadable(item, error) from error
 

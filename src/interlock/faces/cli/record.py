@@ -22,6 +22,9 @@ from interlock.store import Resync
 if TYPE_CHECKING:
     from interlock.client import Fleet
 
+_MISSED = 100_000
+"""What the record may still have of the entries that a feed dropped, sealed ones above all."""
+
 
 def log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
@@ -75,7 +78,7 @@ def _later(
             missing = None
             if isinstance(found, Resync):
                 missing = gap(fleet, at)
-                lines = fleet.record.log(after=at, last=False)
+                lines = fleet.record.log(after=at, last=False, limit=_MISSED)
                 at = found.revision
             else:
                 lines = tuple(line for line in found if line.revision > at)
