@@ -16,6 +16,7 @@ from interlock.faces import operations
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
 from interlock.faces.operations.record import Entries
+from interlock.services.history import EVERYTHING
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore
@@ -210,6 +211,16 @@ def test_following_what_never_was_does_not_go_through_history_again(
     newest = fleet.record.log()[-1].revision
     record.log(parse(operations.find("record log"), ["--follow", "--thing", "new"]))
     assert begun == [newest]
+
+
+def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
+    store = MemoryStore()
+    fleet = interlock.connect(agent="ada", store=store, join=False)
+    for number in range(150):
+        fleet.locks.acquire(f"lock-{number}")
+    store.trim(150)  # the feed forgot them, the record did not
+    lines, gap = next(record._later(fleet, 1, EVERYTHING))
+    assert (len(lines), gap) == (149, None)
 
 
 def test_a_story_tells_who_had_a_lock_and_how_it_ended(ada: Shell) -> None:
