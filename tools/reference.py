@@ -22,6 +22,7 @@ from interlock import aio, client, errors
 from interlock.core import lock, session
 from interlock.core.decision import Outcome
 from interlock.core.log import Line
+from interlock.core.story import Happening, Story
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.operations.shape import Field, Operation, fields
@@ -43,6 +44,8 @@ RETURNED: tuple[type, ...] = (
     session.Left,
     session.Lapsed,
     Line,
+    Story,
+    Happening,
     Why,
     Maintained,
 )
@@ -216,6 +219,9 @@ def python() -> Iterator[str]:
     yield signature("await interlock.aio.connect", aio.connect)
     yield "Its `fleet.lock` is for `async with`, and has no `interrupt`:"
     yield whole(aio.Fleet.lock.__doc__).rpartition("\n\n")[2] + "\n"
+    yield "## interlock.trace\n"
+    yield signature("with interlock.trace", interlock.trace).replace("Iterator[str]", "str")
+    yield whole(interlock.trace.__doc__) + "\n"
     yield "## Outcomes\n"
     yield "Frozen values, made for `match`; each is a name of `interlock`.\n"
     public = [getattr(interlock, name) for name in interlock.__all__]
@@ -285,6 +291,7 @@ def _type(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
     text = re.sub(r"\b(?:locks|sessions|core)\.", "", text)
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
+    text = re.sub(r"\bMoment\b", "str | float | datetime", text)
     for alias in ("AcquireOutcome", "ReleaseOutcome", "BeatOutcome"):
         kinds = get_args(getattr(lock, alias))
         text = text.replace(alias, " | ".join(kind.__name__ for kind in kinds))

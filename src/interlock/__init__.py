@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         StoreTrouble,
         Unavailable,
     )
+    from interlock.services.trace import trace
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
@@ -37,6 +38,7 @@ _HOMES = {
         "BadInput", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble",
         "Unavailable",
     ),
+    "interlock.services.trace": ("trace",),
 }  # fmt: skip
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "Unavailable",
     "__version__",
     "connect",
+    "trace",
 ]
 
 

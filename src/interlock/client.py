@@ -33,6 +33,7 @@ from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
 from interlock.services.record import Following
+from interlock.services.runner import TRACE
 from interlock.store import Resync, Store
 
 C = TypeVar("C", bound=Calls)
@@ -98,6 +99,7 @@ class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = blocking(RecordCalls.log)
+    explain = blocking(RecordCalls.explain)
 
     def follow(self, after: int = 0) -> Follower:
         """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
@@ -233,6 +235,11 @@ class Fleet(_Noun[FleetCalls]):
     def store(self) -> Store:
         """The store that we are connected to."""
         return self.calls.desk.store
+
+    @property
+    def trace(self) -> str:
+        """The trace id that the record keeps beside what we do here."""
+        return TRACE.get() or self.calls.desk.trace
 
     @property
     def trouble(self) -> str:
@@ -375,6 +382,7 @@ def connect(
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
+    ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     store = opened(url) if store is None else store
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from interlock.clock import Clock, SystemClock
 from interlock.places import find_store, settings
 from interlock.services.calls import Desk
@@ -31,12 +33,13 @@ def desk_at(
     caller: str,
     clock: Clock | None,
 ) -> Desk:
-    """A client at a store.
+    """A client at a store; without a trace of its own it goes on with that of who started us.
 
     The clock of another machine goes on while this one is suspended, and so must ours beside it.
     """
     if clock is None:
         clock = SystemClock(suspends=store.capabilities.local)
+    trace = trace or os.environ.get("INTERLOCK_TRACE", "")
     runner = Runner(store, clock=clock)
     return Desk(
         store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl, caller=caller

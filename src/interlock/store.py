@@ -77,11 +77,15 @@ class Range(Struct, frozen=True, gc=False):
 
 
 class Log(Struct, frozen=True, gc=False):
-    """Log entries in the order of their revisions: the first ones after a revision, or the last."""
+    """Log entries in the order of their revisions: the first ones after a revision, or the last.
+
+    ``before`` leaves out those at a revision and above it; 0 leaves out none.
+    """
 
     after: int = 0
     limit: int = 1000
     last: bool = False
+    before: int = 0
 
 
 Ref: TypeAlias = str | Range | Log

@@ -30,6 +30,9 @@ SEALED = "meta/sealed"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 
+KINDS = {"lock": LOCKS, "sem": SEMAPHORES, "agent": SESSIONS}
+"""What a thing is called in the record, and where the things of its kind stand."""
+
 
 def part(name: str) -> str:
     """A name as one part of a key."""
@@ -58,10 +61,10 @@ def thing(key: str) -> str:
     return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
 
 
-def pool(thing: str) -> str:
-    """The item that a thing is: the opposite of ``thing``."""
+def of(thing: str) -> str:
+    """The item of a thing as the record names it: ``lock/merge``, ``sem/builds``, ``agent/ID``."""
     kind, _, name = thing.partition("/")
-    return semaphore(name) if kind == "sem" else lock(name)
+    return KINDS[kind] + part(name)
 
 
 def waits(caller: str, id_: str = "") -> str:

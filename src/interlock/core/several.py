@@ -104,7 +104,7 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
     def wants(self) -> tuple[Want, ...]:
         """So much of each."""
         parts = self.parts
-        return tuple([Want(keys.pool(part.thing), part.weight, part.capacity) for part in parts])
+        return tuple([Want(keys.of(part.thing), part.weight, part.capacity) for part in parts])
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
-        return tuple([keys.pool(thing) for thing in self.things])
+        return tuple([keys.of(thing) for thing in self.things])
 
     def refused(self, pool: Pool | None, newest: int) -> Outcome:
         """None of it: fenced by whatever came later, or never held."""

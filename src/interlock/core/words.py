@@ -8,10 +8,12 @@ can hold things too.  It has no leading ``-`` (it would read as an option) and n
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TypeVar
 
 import msgspec
 
+from interlock.core import keys
 from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NAME_LIMIT = 200
@@ -60,6 +62,35 @@ def duration(text: str | float, what: str = "duration") -> float:
     if not 0 <= seconds <= LONGEST:
         raise BadDuration(f"the {what} {str(text)[:_SHOWN]} is out of bounds; give 0 to 366 days")
     return seconds
+
+
+def moment(text: str | float | datetime, now: float, what: str = "time") -> float:
+    """A moment: as long before now as a duration says, or a time like 2026-11-15T10:00.
+
+    A time without a zone is a local one.
+    """
+    if isinstance(text, datetime):
+        return text.timestamp()
+    try:
+        return now - duration(text, what)
+    except BadDuration:
+        if not isinstance(text, str):
+            raise
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"{what} is no moment: {_shown(text)};"
+            " give a duration back from now, like 2h, or a time, like 2026-11-15T10:00"
+        ) from None
+
+
+def thing(text: str) -> str:
+    """The name of a thing in the record: with its kind, or (``merge``, ``ses_...``) without."""
+    kind, _, rest = name(text, "thing").partition("/")
+    if kind in keys.KINDS and rest:
+        return text
+    return f"agent/{text}" if text.startswith("ses_") else f"lock/{text}"
 
 
 def token(value: int | None) -> int | None:

@@ -15,10 +15,11 @@ from interlock.faces.plain import all_plain, plain
 if TYPE_CHECKING:
     from interlock.core import lock as locks
     from interlock.core import session as sessions
+    from interlock.core.story import Story
     from interlock.faces.operations.agent import AgentList, Nobody
     from interlock.faces.operations.fleet import Created, Diagnosis, Exists
     from interlock.faces.operations.lock import LockList
-    from interlock.faces.operations.record import Entries
+    from interlock.faces.operations.record import Entries, Nothing
     from interlock.services.lock import Shown
     from interlock.services.maintain import Maintained
     from interlock.services.why import Why
@@ -221,6 +222,18 @@ def _entries(outcome: Entries, paint: Paint) -> str:
     )
 
 
+def _nothing(outcome: Nothing, _paint: Paint) -> str:
+    kind, _, name = outcome.thing.partition("/")
+    agent = f"for an agent write agent/{name}; " if kind == "lock" else ""
+    return f"the record knows nothing of {outcome.thing}; {agent}'interlock record log' shows all"
+
+
+def _story(outcome: Story, paint: Paint) -> str:
+    from interlock.faces.story import told
+
+    return told(outcome, paint)
+
+
 def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", "not blocked")
@@ -321,6 +334,8 @@ RENDERERS: dict[str, Callable[[Any, Paint], str]] = {
     "agent.AgentList": _agent_list,
     "agent.Nobody": _nobody,
     "record.Entries": _entries,
+    "record.Nothing": _nothing,
+    "story.Story": _story,
     "why.Why": _why,
     "maintain.Maintained": _maintained,
     "fleet.Created": _created,

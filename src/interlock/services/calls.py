@@ -6,10 +6,13 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
 
 from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
+from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
@@ -27,6 +30,10 @@ from interlock.services.why import Explain, Why
 from interlock.settings import Settings
 from interlock.store import Store
 
+if TYPE_CHECKING:
+    from interlock.core.story import Story
+
+Moment: TypeAlias = str | float | datetime
 GRANT_TTL = 900.0
 
 
@@ -60,7 +67,7 @@ class Desk:
         )
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
-        self.trace = trace or self.runner.new_id("trc")
+        self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
@@ -196,11 +203,61 @@ class AgentCalls(Calls):
 class RecordCalls(Calls):
     """What happened."""
 
-    def log(self, *, after: int = 0, limit: int = 100, last: bool = True) -> Op[tuple[Line, ...]]:
-        """Entries in order: the last ones, or (``last=False``) the first after a revision."""
+    def log(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        last: bool = True,
+        agent: str | None = None,
+        verb: str | None = None,
+        thing: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        trace: str | None = None,
+    ) -> Op[tuple[Line, ...]]:
+        """Entries in order: the last ones, or (``last=False``) the first after a revision.
+
+        The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
+        happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
+        (``lock/merge``, ``sem/builds``, ``agent/ada``; a plain name is a lock's); ``since`` and
+        ``until`` a moment: a duration back from now (``2h``), or a time; a ``trace``.
+        """
         if after < 0 or limit < 1:
             raise BadInput("'after' must not be negative and 'limit' at least 1")
-        return self.desk.record.log(after=after, limit=min(limit, 100_000), last=last)
+        wanted = self.wanted(
+            agent=agent, verb=verb, thing=thing, since=since, until=until, trace=trace
+        )
+        return self.desk.record.log(wanted, after=after, limit=min(limit, 100_000), last=last)
+
+    def wanted(
+        self,
+        *,
+        agent: str | None = None,
+        verb: str | None = None,
+        thing: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        trace: str | None = None,
+    ) -> Filter:
+        """Checked words as a filter."""
+        now = self.desk.runner.clock.wall()
+        return Filter(
+            agent="" if agent is None else words.name(agent.removeprefix("agent/"), "agent name"),
+            verb="" if verb is None else words.name(verb, "verb"),
+            thing="" if thing is None else words.thing(thing),
+            since=None if since is None else words.moment(since, now, "'since'"),
+            until=None if until is None else words.moment(until, now, "'until'"),
+            trace="" if trace is None else words.name(trace, "trace"),
+        )
+
+    def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
+        """What happened to a lock, a semaphore, an agent or a session, told in order."""
+        if limit < 1:
+            raise BadInput("'limit' must be at least 1")
+        from interlock.services.story import Stories  # hardly any command tells stories
+
+        return Stories(self.desk.runner).tell(words.thing(thing), min(limit, 100_000))
 
     def follow(self, after: int = 0) -> Following:
         """The entries after a revision, and all that come; close it when you have enough.

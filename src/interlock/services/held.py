@@ -63,7 +63,7 @@ class Holding:
         self.released = False
         self._gone = False
         self._on_lost = on_lost
-        self._stake = Stake(tuple(map(keys.pool, aim.things)), grant.grant, self._lose)
+        self._stake = Stake(tuple(map(keys.of, aim.things)), grant.grant, self._lose)
         desk.keeper.rely(self._stake)
         for lease in leases:
             if on_lost is not None:
@@ -214,7 +214,7 @@ def _take_once(
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from desk.queues.lifetimes(keys.pool(aim.things[0]), outcome.grant)
+            times = yield from desk.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
         except BaseException as error:
             desk.queues.owe(desk.seat, aim.ask(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):

@@ -469,7 +469,7 @@ def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
 
 
 def _holds(proof: Proof) -> Reading[bool]:
-    key = keys.pool(proof.thing)
+    key = keys.of(proof.thing)
     pool = states.pool((yield (key,))[key], 0)
     grant = None if pool is None else pool.grant(proof.grant)
     if grant is None:

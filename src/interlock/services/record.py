@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from interlock.core import codec
-from interlock.core.log import Entry, Line, decode
+from interlock.core.filter import Filter
+from interlock.core.log import Line
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
-from interlock.services.steps import Open, Read, Take
-from interlock.store import LOG, Item, Log, Resync, Watch
+from interlock.services.history import EVERYTHING, line, search
+from interlock.services.steps import Open, Take
+from interlock.store import LOG, Item, Resync, Watch
 
 
 class Record:
     """Every operation on the record, as generators for a driver."""
 
-    def log(self, *, after: int = 0, limit: int = 100, last: bool = True) -> Op[tuple[Line, ...]]:
+    def log(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        last: bool = True,
+    ) -> Op[tuple[Line, ...]]:
         """Entries in order: the last ones, or the first ones after a revision."""
-        ref = Log(after=after, limit=limit, last=last)
-        items = (yield Read(ref)).ranges[ref]
-        return tuple(line(item) for item in items)
+        return (yield from search(wanted, after=after, limit=limit, last=last))
 
 
 class Following:
@@ -48,14 +51,3 @@ class Following:
         """Stop listening."""
         if self._watch is not None:
             self._watch.close()
-
-
-def line(item: Item) -> Line:
-    """An entry with its place in the order and its own hash."""
-    try:
-        entry: Entry = decode(item.value)
-    except msgspec.DecodeError as error:
-        raise StoreDamaged(f"{item.key} is not an entry ({error}); restore a copy") from error
-    fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
-    fields["id"] = item.key.removeprefix(LOG)
-    return Line(revision=item.revision, hash=codec.digest(item.value), **fields)

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from math import inf
 
 from msgspec import Struct
 
@@ -172,7 +173,7 @@ class MemoryStore(Local):
         rows = [
             Item(key, row.value, row.revision, row.created, row.entry, row.hash)
             for key, row in self._rows.items()
-            if key.startswith(LOG) and row.revision > ref.after
+            if key.startswith(LOG) and ref.after < row.revision < (ref.before or inf)
         ]
         rows.sort(key=lambda item: item.revision)
         return tuple(rows[-ref.limit :] if ref.last else rows[: ref.limit])

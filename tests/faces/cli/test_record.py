@@ -3,17 +3,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from tests.faces.shell import Shell
+from tests.faces.shell import COMMAND, Shell
 
 import interlock
 from interlock.faces import operations
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
 from interlock.faces.operations.record import Entries
+from interlock.services.history import EVERYTHING
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore
@@ -130,3 +133,137 @@ def test_reading_on_says_when_entries_are_gone(ada: Shell) -> None:
     done = ada.run("record", "log", "--after", str(second))
     assert done.err.endswith("may be trimmed away; nothing is left\n")
     assert ada.run("record", "log").err == ""
+
+
+def things(ada: Shell, *words: str) -> list[str]:
+    status, log = ada.json("record", "log", *words)
+    assert status == 0
+    return [line["thing"] for line in log["entries"]]
+
+
+def test_the_record_can_be_asked_for_a_part_of_it(ada: Shell) -> None:
+    ada.run("lock", "acquire", "one", "--trace", "t-1")
+    ada.run("lock", "acquire", "two", "--agent", "bob")
+    session = ada.json("agent", "join", "--agent", "cleo")[1]["session"]
+    assert things(ada, "--agent", "bob") == ["lock/two"]
+    assert things(ada, "--agent", session) == ["agent/cleo"]
+    assert things(ada, "--verb", "lock") == ["lock/one", "lock/two"]
+    assert things(ada, "--verb", "lock.acquire", "--limit", "1") == ["lock/two"]
+    assert things(ada, "--thing", "one") == things(ada, "--trace", "t-1") == ["lock/one"]
+    assert things(ada, "--since", "1h", "--until", "0s") == ["lock/one", "lock/two", "agent/cleo"]
+    assert things(ada, "--since", "2000-01-01", "--until", "2000-01-02T10:00Z") == []
+    assert ada.run("record", "log", "--agent", "nobody").out == "nothing is recorded\n"
+
+
+def test_the_trace_of_the_environment_is_no_filter(ada: Shell) -> None:
+    ada.run("lock", "acquire", "one", "--trace", "t-1")
+    ada.exported["INTERLOCK_TRACE"] = "t-2"
+    assert things(ada) == ["lock/one"]
+    ada.run("lock", "acquire", "two")
+    assert things(ada, "--trace", "t-2") == ["lock/two"]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--since", "soon"), "a duration back from now, like 2h"),
+        (("--agent", "a b"), "agent name"),
+        (("--trace", "a b"), "trace"),
+        (("--thing", ""), "thing"),
+        (("--until", "1h", "--follow"), "leave --until out"),
+    ],
+)
+def test_a_bad_filter_is_refused_in_one_line(ada: Shell, words: tuple[str, ...], hint: str) -> None:
+    done = ada.run("record", "log", *words)
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert hint in done.err
+
+
+def test_following_shows_only_what_is_asked_for(ada: Shell) -> None:
+    ada.run("lock", "acquire", "old", "--agent", "bob")
+    for name in ("a", "b"):
+        ada.run("lock", "acquire", name)
+    follower = ada.start("record", "log", "--follow", "--json", "--agent", "bob")
+    assert follower.stdout is not None
+    assert json.loads(follower.stdout.readline())["thing"] == "lock/old"
+    ada.run("lock", "acquire", "c")
+    ada.run("lock", "acquire", "new", "--agent", "bob")
+    assert json.loads(follower.stdout.readline())["thing"] == "lock/new"
+    follower.send_signal(signal.SIGINT)
+    assert follower.communicate() == ("", "")
+
+
+def test_following_what_never_was_does_not_go_through_history_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = interlock.connect(agent="ada", store=MemoryStore(), join=False)
+    for name in ("a", "b"):
+        fleet.locks.acquire(name)
+    begun: list[int] = []
+    monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
+    monkeypatch.setattr(record, "stoppable", lambda: None)
+
+    def later(_fleet: object, after: int, _wanted: object) -> Iterator[Any]:
+        begun.append(after)
+        return iter(())
+
+    monkeypatch.setattr(record, "_later", later)
+    newest = fleet.record.log()[-1].revision
+    record.log(parse(operations.find("record log"), ["--follow", "--thing", "new"]))
+    assert begun == [newest]
+
+
+def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
+    store = MemoryStore()
+    fleet = interlock.connect(agent="ada", store=store, join=False)
+    for number in range(150):
+        fleet.locks.acquire(f"lock-{number}")
+    store.trim(150)  # the feed forgot them, the record did not
+    lines, gap = next(record._later(fleet, 1, EVERYTHING))
+    assert (len(lines), gap) == (149, None)
+
+
+def test_a_story_tells_who_had_a_lock_and_how_it_ended(ada: Shell) -> None:
+    done = ada.run("lock", "run", "merge", "--trace", "t-1", "--", "true")
+    assert done.status == 0
+    status, story = ada.json("record", "explain", "merge")
+    assert status == 0
+    assert story["thing"] == "lock/merge"
+    acquired, released = story["happenings"]
+    assert (acquired["what"], acquired["agent"], acquired["trace"]) == ("acquired", "ada", "t-1")
+    assert (released["what"], released["token"]) == ("released", acquired["token"])
+    assert released["held"] >= 0
+    lines = ada.run("record", "explain", "merge").out.splitlines()
+    assert len(lines) == 2
+    assert f"acquired, token {acquired['token']}" in lines[0]
+    assert "released, " in lines[1]
+    assert "held 0." in lines[1]
+    assert "t-1" not in lines[0]
+    assert "t-1" in ada.run("record", "explain", "merge", "-v").out
+    assert len(ada.run("record", "explain", "merge", "--limit", "1").out.splitlines()) == 2
+
+
+def test_an_agent_has_a_story_too(ada: Shell) -> None:
+    ada.run("lock", "run", "merge", "--", "true")
+    out = ada.run("record", "explain", "agent/ada").out
+    words = ("joined, session ses_", "acquired lock/merge", "released lock/merge", "left, session")
+    for line, said in zip(out.splitlines(), words, strict=True):
+        assert said in line
+    session = ada.json("record", "explain", "agent/ada")[1]["happenings"][0]["session"]
+    assert ada.run("record", "explain", session).out.count("\n") == 4
+
+
+def test_a_story_of_nothing_says_what_to_try(ada: Shell) -> None:
+    status, answer = ada.json("record", "explain", "merge")
+    assert (status, answer) == (1, {"outcome": "nothing", "thing": "lock/merge"})
+    done = ada.run("record", "explain", "merge")
+    assert done.status == 1
+    assert "write agent/merge" in done.out
+
+
+def test_a_child_inherits_the_trace(ada: Shell) -> None:
+    program = "import interlock; print(interlock.connect().trace)"
+    inner = ("run", "--trace", "t-9", "--", sys.executable, "-c", program)
+    assert ada.run(*inner).out == "t-9\n"
+    ada.run("lock", "run", "outer", "--trace", "t-9", "--", *COMMAND, "lock", "acquire", "inner")
+    assert "lock/inner" in things(ada, "--trace", "t-9")

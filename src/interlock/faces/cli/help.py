@@ -17,7 +17,7 @@ _METAVARS = {
     "json": "JSON",
     "command": "CMD",
 }
-_NAMED = {"store": "URL", "session": "ID", "trace": "ID"}
+_NAMED = {"store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME"}
 _HABITS = {
     "get": "lock acquire",
     "heartbeat": "lock beat",
@@ -83,7 +83,7 @@ def one(operation: Operation) -> str:
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
     ]
     lines += [""] if own else []
-    lines += ["every command:", *_common()]
+    lines += ["every command:", *_common(own)]
     if operation.examples:
         lines += ["", *(f"example: {example}" for example in operation.examples)]
     if words := _words(operation):
@@ -127,9 +127,11 @@ def _listed(verbs: Iterable[str], noun: str) -> list[str]:
     return [f"  {name:<16}{operations.find(name).help}" for name in names]
 
 
-def _common() -> list[str]:
+def _common(own: Sequence[Field]) -> list[str]:
     short = {"verbose": "-v, --verbose", "help": "-h, --help"}
-    return [_line(short.get(field.name, _option(field)), field.help) for field in COMMON]
+    taken = {field.name for field in own}
+    every = [field for field in COMMON if field.name not in taken]
+    return [_line(short.get(field.name, _option(field)), field.help) for field in every]
 
 
 def _line(left: str, right: str) -> str:

@@ -2,7 +2,8 @@
 
 Options may stand anywhere before ``--`` (or before the program, for operations that run one), as
 ``--name value`` or ``--name=value``.  The operation is found first; then the same fields that
-describe its request to every other face say which options it takes.
+describe its request to every other face say which options it takes.  Where one of them has the
+name of an option of every command (``record log --agent``), it means what the operation says.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def parse(operation: Operation, words: Sequence[str]) -> Parsed:
     """The typed request that these words ask for."""
     own = fields(operation.request)
     found = _Words(operation.name, (*COMMON, *own)).read(words)
-    common = Common(**{key: found.pop(key) for key in _names(COMMON) if key in found})
+    everyones = [name for name in _names(COMMON) if name not in _names(own)]
+    common = Common(**{key: found.pop(key) for key in everyones if key in found})
     if common.help:
         return Parsed(operation, common, None)
     missing = [field for field in own if field.required and field.name not in found]

@@ -5,23 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from interlock.core.filter import Filter
 from interlock.core.log import Line
+from interlock.core.story import Story
+from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.record import Entries, Gap, Log, gap
+from interlock.faces.operations.record import Entries, Gap, Log, filters, gap
 from interlock.faces.render import render
+from interlock.services.history import EVERYTHING
 from interlock.store import Resync
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+
+_MISSED = 100_000
+"""What the record may still have of the entries that a feed dropped, sealed ones above all."""
 
 
 def log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
     request: Log = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
+    if request.follow and request.until is not None:
+        raise BadInput("--follow goes on with what comes; leave --until out")
     with connected(parsed) as fleet:
+        wanted = fleet.record.calls.wanted(**filters(request))
+        # Where nothing matches yet, what comes is looked at from here on, not all history again.
+        begin = _newest(fleet) if request.follow and wanted != EVERYTHING else 0
         first: Entries = parsed.operation.act(fleet, request)
         if not request.follow:
             _warn(first.gap)
@@ -31,12 +45,31 @@ def log(parsed: Parsed) -> int:
         _show(parsed, first.entries, first.gap)
         # Where nothing was yet, from the beginning: something may have come since we looked.
         last = first.entries[-1].revision if first.entries else request.after or 0
-        for lines, missing in _later(fleet, last):
+        if request.after is None:
+            last = max(last, begin)
+        for lines, missing in _later(fleet, last, wanted):
             _show(parsed, lines, missing)
     return 0
 
 
-def _later(fleet: Fleet, after: int) -> Iterator[tuple[tuple[Line, ...], Gap | None]]:
+def explain(parsed: Parsed) -> int:
+    """The story of one thing; the trace of each happening with ``-v`` or in JSON."""
+    assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
+    with connected(parsed) as fleet:
+        outcome = parsed.operation.act(fleet, parsed.request)
+    if isinstance(outcome, Story) and not parsed.common.json and not parsed.common.verbose:
+        untraced = tuple(replace(each, trace="") for each in outcome.happenings)
+        outcome = replace(outcome, happenings=untraced)
+    return answer(parsed, outcome)
+
+
+def _newest(fleet: Fleet) -> int:
+    return max((line.revision for line in fleet.record.log(limit=1)), default=0)
+
+
+def _later(
+    fleet: Fleet, after: int, wanted: Filter
+) -> Iterator[tuple[tuple[Line, ...], Gap | None]]:
     """Entries as they come, for ever; if some are gone it says so, and goes on with the rest."""
     at = after
     with fleet.record.follow(after) as follower:
@@ -45,12 +78,13 @@ def _later(fleet: Fleet, after: int) -> Iterator[tuple[tuple[Line, ...], Gap | N
             missing = None
             if isinstance(found, Resync):
                 missing = gap(fleet, at)
-                lines = fleet.record.log(after=at, last=False)
+                lines = fleet.record.log(after=at, last=False, limit=_MISSED)
                 at = found.revision
             else:
                 lines = tuple(line for line in found if line.revision > at)
-            if lines or missing:
-                yield lines, missing
+            kept = tuple(line for line in lines if wanted.keeps(line))
+            if kept or missing:
+                yield kept, missing
             if lines:
                 at = max(at, lines[-1].revision)
 

@@ -20,7 +20,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "list", "show"),
-    "record": ("log",),
+    "record": ("log", "explain"),
     "store": ("info",),
 }
 

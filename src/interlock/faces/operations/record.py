@@ -4,7 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
+from interlock.core.decision import Outcome
+from interlock.core.filter import Filter
 from interlock.core.log import Line
+from interlock.core.story import Story
 from interlock.faces.operations.shape import Operation, Request, option
 
 if TYPE_CHECKING:
@@ -18,9 +21,30 @@ class Log(Request, frozen=True, kw_only=True):
         int | None, option("int", "the first entries after this revision, not the last ones")
     ] = None
     limit: Annotated[int, option("int", "at most so many", least=1)] = 100
+    agent: Annotated[
+        str | None, option("name", "what this agent (or session) did, and what happened to it")
+    ] = None
+    verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock")] = None
+    thing: Annotated[
+        str | None, option("name", "what is about lock/merge, or just merge; agent/ada")
+    ] = None
+    since: Annotated[
+        str | None, option("text", "a duration back from now: 2h; or a time: 2026-11-15T10:00")
+    ] = None
+    until: Annotated[str | None, option("text", "likewise; a time without Z is local")] = None
+    trace: Annotated[str | None, option("name", "what carries this trace id")] = None
     follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
         False
     )
+
+
+class ExplainRequest(Request, frozen=True, kw_only=True):
+    """The story of one thing."""
+
+    thing: Annotated[
+        str, option("name", "lock/merge, or just merge; agent/ada; a session's id", positional=True)
+    ]
+    limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
 
 
 class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
@@ -37,9 +61,23 @@ class Entries(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gap: Gap | None = None
 
 
+class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """The record does not know this thing."""
+
+    exit_status = 1
+    thing: str
+
+
+def filters(request: Log) -> dict[str, str | None]:
+    """What a request asks of entries, as ``fleet.record.log`` takes it."""
+    return {name: getattr(request, name) for name in Filter.__struct_fields__}
+
+
 def _log(fleet: "Fleet", request: Log) -> Entries:
     last = request.after is None
-    found = fleet.record.log(after=request.after or 0, limit=request.limit, last=last)
+    found = fleet.record.log(
+        after=request.after or 0, limit=request.limit, last=last, **filters(request)
+    )
     return Entries(entries=found, gap=gap(fleet, request.after) if request.after else None)
 
 
@@ -50,6 +88,11 @@ def gap(fleet: "Fleet", after: int) -> Gap | None:
     return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
+def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | Nothing:
+    story = fleet.record.explain(request.thing, limit=request.limit)
+    return story if story.happenings else Nothing(thing=story.thing)
+
+
 OPERATIONS = (
     Operation(
         name="record log",
@@ -58,6 +101,19 @@ OPERATIONS = (
         outcomes=(Entries,),
         needs="store",
         act=_log,
-        examples=("interlock record log --limit 20", "interlock record log --follow --json"),
+        examples=(
+            "interlock record log --limit 20",
+            "interlock record log --thing merge --since 2h",
+            "interlock record log --follow --json",
+        ),
+    ),
+    Operation(
+        name="record explain",
+        help="the story of a lock or an agent: who had it, how long, how it ended",
+        request=ExplainRequest,
+        outcomes=(Story, Nothing),
+        needs="store",
+        act=_explain,
+        examples=("interlock record explain merge", "interlock record explain agent/ada"),
     ),
 )

@@ -72,11 +72,14 @@ class Shape:
         goes through all entries of the log for each such request, and sends the ones asked for.
         """
         if isinstance(ref, LogRef):
+            if 0 < ref.before <= ref.after + 1:  # to etcd a greatest revision of 0 is none at all
+                return None
             return rpc.RangeRequest(
                 key=self._log,
                 range_end=_after(self._log),
                 limit=ref.limit,
                 min_create_revision=ref.after + 1,
+                max_create_revision=max(ref.before - 1, 0),
                 sort_target=rpc.RangeRequest.CREATE,
                 sort_order=rpc.RangeRequest.DESCEND if ref.last else rpc.RangeRequest.ASCEND,
             )

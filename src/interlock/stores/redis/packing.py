@@ -66,7 +66,7 @@ def asking(refs: Iterable[Ref]) -> list[Argument]:
             # No key in UTF-8 has this byte.
             found += ("r", start, b"(" + ref.prefix.encode() + b"\xff", ref.limit)
         else:
-            found += ("l", ref.after, ref.limit, 1 if ref.last else 0)
+            found += ("l", ref.after, ref.before, ref.limit, 1 if ref.last else 0)
     return found
 
 

@@ -1,7 +1,7 @@
 -- One moment of the store: the last revision, the clock, and whatever was asked for.
 --
 -- KEYS  items index live log ids meta
--- ARGV  any number of: k key | r from to limit | l after limit last
+-- ARGV  any number of: k key | r from to limit | l after before limit last
 --
 -- Answers {revision, now, one answer for each}: an item or false for a key, pairs of key and item
 -- for a range, fours of id, txn, entry and hash for the log.
@@ -59,12 +59,14 @@ local function range(from, to, limit)
   return found
 end
 
-local function entries(after, limit, newest)
+local function entries(after, before, limit, newest)
   local rows
+  local from = '(' .. after .. '-0'
+  local to = before == '0' and '+' or '(' .. before .. '-0'
   if newest then
-    rows = call('XREVRANGE', log, '+', '(' .. after .. '-0', 'COUNT', limit)
+    rows = call('XREVRANGE', log, to, from, 'COUNT', limit)
   else
-    rows = call('XRANGE', log, '(' .. after .. '-0', '+', 'COUNT', limit)
+    rows = call('XRANGE', log, from, to, 'COUNT', limit)
   end
   local found = {}
   for i = 1, #rows do
@@ -89,8 +91,8 @@ while at <= #ARGV do
     answer[#answer + 1] = range(ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]))
     at = at + 4
   else
-    answer[#answer + 1] = entries(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == '1')
-    at = at + 4
+    answer[#answer + 1] = entries(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4] == '1')
+    at = at + 5
   end
 end
 return answer

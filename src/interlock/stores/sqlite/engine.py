@@ -28,10 +28,11 @@ _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
 _MANY = f"""SELECT {_COLUMNS} FROM item
   WHERE key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
 _ENTRY = "SELECT id, value, revision, hash FROM log WHERE id = ?"
-_FIRST = "SELECT id, value, revision, hash FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
-_LAST = (
-    "SELECT id, value, revision, hash FROM log WHERE revision > ? ORDER BY revision DESC LIMIT ?"
-)
+_FIRST = """SELECT id, value, revision, hash FROM log
+  WHERE revision > ? AND revision < ? ORDER BY revision LIMIT ?"""
+_LAST = """SELECT id, value, revision, hash FROM log
+  WHERE revision > ? AND revision < ? ORDER BY revision DESC LIMIT ?"""
+_GREATEST = 2**63 - 1
 _REVISION = """SELECT max(
   (SELECT coalesce(max(revision), 0) FROM log),
   (SELECT value FROM meta WHERE name = 'quiet'))"""
@@ -135,7 +136,8 @@ class Reader:
 
     def _entries(self, ref: Log) -> tuple[Item, ...]:
         order = _LAST if ref.last else _FIRST
-        rows = cast("list[EntryRow]", self._execute(order, (ref.after, ref.limit)).fetchall())
+        bounds = (ref.after, ref.before or _GREATEST, ref.limit)
+        rows = cast("list[EntryRow]", self._execute(order, bounds).fetchall())
         return tuple(_entry(row) for row in (reversed(rows) if ref.last else rows))
 
 

@@ -117,6 +117,10 @@ class Reads(Suite):
         assert found(Log(last=True, limit=2)) == revisions[3:]
         assert found(Log(after=revisions[3], last=True, limit=2)) == revisions[4:]
         assert found(Log(after=revisions[4])) == []
+        assert found(Log(before=revisions[3])) == revisions[:3]
+        assert found(Log(before=revisions[3], last=True, limit=2)) == revisions[1:3]
+        assert found(Log(before=revisions[3], after=revisions[0], limit=1)) == revisions[1:2]
+        assert found(Log(before=revisions[0], last=True)) == []
 
     def test_log_shows_no_quiet_commit(self, store: Store) -> None:
         revision = write(store, Put("a", b"1"))

@@ -1,0 +1,56 @@
+"""Which entries of the record somebody asks for.
+
+An entry is about a thing if it names it (alone, or joined to others by ``+``), if one of its events
+names it, or if it wrote or deleted the item of the thing.  It is about an agent, or about one of
+its sessions, if it was done in that name, or if something happened to it: bob's release that hands
+a lock to ada is about ada, too.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.log import Entry
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """What an entry must be like; what is left empty asks for nothing.
+
+    ``agent`` is a name or the id of a session, ``verb`` a whole one (``lock.acquire``) or its noun.
+    """
+
+    agent: str = ""
+    verb: str = ""
+    thing: str = ""
+    since: float | None = None
+    until: float | None = None
+    trace: str = ""
+
+    def keeps(self, entry: Entry) -> bool:
+        """Whether this entry is asked for."""
+        return (
+            (not self.trace or entry.trace == self.trace)
+            and (not self.verb or f"{entry.verb}.".startswith(f"{self.verb}."))
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at <= self.until)
+            and (not self.agent or concerns(entry, self.agent))
+            and (not self.thing or about(entry, self.thing))
+        )
+
+
+def about(entry: Entry, thing: str) -> bool:
+    """Whether an entry is about a thing."""
+    if thing in entry.thing.split("+") or any(event.thing == thing for event in entry.events):
+        return True
+    key = keys.of(thing)
+    return key in entry.put or key in entry.deleted
+
+
+def concerns(entry: Entry, agent: str) -> bool:
+    """Whether an entry is about an agent, or about one of its sessions."""
+    if agent in (entry.agent, entry.session):
+        return True
+    if any(event.agent == agent for event in entry.events):
+        return True
+    return about(entry, f"agent/{agent}")

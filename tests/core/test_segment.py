@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import base64
+import zlib
+
+import pytest
+
+from interlock.core.segment import pack, unpack
+
+ENTRIES = [
+    (3, "txn_a", b'{"verb":"lock.acquire","thing":"lock/a b"}'),
+    (4, "txn_b", b'{"verb":"void"}'),
+    (9, "txn_c", '{"agent":"\u2028 ü"}'.encode()),
+]
+
+
+@pytest.mark.parametrize("entries", [[], ENTRIES[:1], ENTRIES])
+def test_what_is_packed_comes_out_byte_for_byte(entries: list[tuple[int, str, bytes]]) -> None:
+    assert list(unpack(pack(entries))) == entries
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        "not base64!",
+        base64.b64encode(b"not compressed").decode(),
+        base64.b64encode(zlib.compress(b"no revision here")).decode(),
+        base64.b64encode(zlib.compress(b"12 only")).decode(),
+    ],
+)
+def test_a_damaged_segment_is_a_value_error(packed: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        list(unpack(packed))

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from interlock.core.story import Happening, Story
+from interlock.faces.operations.record import Nothing
+from interlock.faces.render import render
+
+
+def said(thing: str = "lock/merge", **fields: Any) -> str:
+    """What stands behind the times."""
+    at = time.time() - 12
+    each = Happening(revision=7, at=at, thing=fields.pop("about", thing), **fields)
+    clock, rest = render(Story(thing=thing, happenings=(each,))).split("12 s ago")
+    assert clock.strip() == time.strftime("%H:%M:%S", time.localtime(at))
+    return " ".join(rest.split())
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"what": "acquired", "token": 12}, "ada acquired, token 12"),
+        (
+            {"what": "acquired", "token": 12, "waited": 0.4, "came_from": ("bob",)},
+            "ada acquired, token 12, waited 0.4 s behind bob",
+        ),
+        (
+            {"what": "acquired", "token": 12, "came_from": ("bob",)},
+            "ada acquired, token 12, taken over from bob",
+        ),
+        ({"what": "waiting", "behind": ("bob", "cleo")}, "ada waiting, behind bob, cleo"),
+        ({"what": "withdrew", "waited": 75.0}, "ada withdrew, waited 1 min"),
+        (
+            {"what": "released", "token": 12, "held": 3.21, "went_to": ("cleo",)},
+            "ada released, token 12, held 3.2 s, handed to cleo",
+        ),
+        ({"what": "released", "held": 12.0, "reason": "left"}, "ada released, held 12 s, it left"),
+        (
+            {"what": "reclaimed", "held": 30.4, "by": "bob", "went_to": ("bob",)},
+            "ada lost, held 30 s, reclaimed by bob since its grant had lapsed",
+        ),
+        (
+            {"what": "reclaimed", "by": "bob", "went_to": ("cleo",)},
+            "ada lost, reclaimed by bob since its grant had lapsed, handed to cleo",
+        ),
+        ({"what": "refused", "reason": "fenced"}, "ada refused, its token was an older one"),
+        ({"what": "refused", "reason": "not_owner"}, "ada refused, it did not hold it"),
+        ({"what": "extended"}, "ada extended"),
+        ({"what": "acquired", "trace": "release-7"}, "ada acquired release-7"),
+    ],
+)
+def test_a_happening_is_one_line(fields: dict[str, Any], words: str) -> None:
+    assert said(agent="ada", **fields) == words
+
+
+def test_an_agents_story_names_each_thing() -> None:
+    line = said("agent/ada", agent="ada", what="acquired", about="lock/merge", token=3)
+    assert line == "ada acquired lock/merge, token 3"
+    line = said("agent/ada", agent="ada", what="joined", about="agent/ada", session="ses_1")
+    assert line == "ada joined, session ses_1"
+
+
+def test_another_day_is_named() -> None:
+    old = Happening(revision=1, at=1_700_000_000.0, agent="ada", what="acquired", thing="lock/m")
+    day = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
+    text = render(Story(thing="lock/m", happenings=(old,), earlier=True))
+    assert text.splitlines()[1].startswith(day)
+    assert "--limit" in text.splitlines()[0]
+
+
+def test_nothing_says_what_to_try() -> None:
+    said = render(Nothing(thing="lock/ada"))
+    assert said == (
+        "the record knows nothing of lock/ada; for an agent write agent/ada;"
+        " 'interlock record log' shows all"
+    )
+    assert "write" not in render(Nothing(thing="agent/ada"))
