@@ -9,9 +9,14 @@
     ttl = "30s"
     max_hold = "10m"
 
+    [record]
+    hot = "256MB"
+    keep = "90d"
+    sealed = "1GB"
+
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
-INTERLOCK_LOCK_MAX_HOLD), and that above the file; the settings of one lock stand above
-those of all, ``"*"``, which is no legal name and so never a lock.
+INTERLOCK_LOCK_MAX_HOLD, INTERLOCK_RECORD_HOT and so on), and that above the file; the settings
+of one lock stand above those of all, ``"*"``, which is no legal name and so never a lock.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -27,7 +32,8 @@ from interlock.errors import BadDuration, BadInput
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
-_KNOWN = ("lock", "store")
+_RECORD = ("hot", "keep", "sealed")
+_KNOWN = ("lock", "record", "store")
 _ALL = "*"
 _NO_PATH = ("sqlite:", "memory:", "~")
 
@@ -60,6 +66,24 @@ class Settings:
         if self._locks is None:
             self._locks = self._all_locks(least)
         return self._locks.get(name) or self._locks[_ALL]
+
+    def record(self) -> dict[str, float]:
+        """The limits of the record that are set: how large the log may be, what is kept of it.
+
+        ``hot_entries`` or ``hot_bytes``, ``keep`` in seconds, ``sealed`` in bytes.
+        """
+        table = self._read().get("record", {})
+        found: dict[str, float] = {}
+        for key in _RECORD:
+            name = f"INTERLOCK_RECORD_{key.upper()}"
+            if text := os.environ.get(name):
+                found.update(_limit(key, text, name))
+            elif key in table:
+                try:
+                    found.update(_limit(key, table[key], key))
+                except BadInput as error:
+                    raise BadInput(f"{self._path}: [record]: {error}") from None
+        return found
 
     def _all_locks(self, least: float) -> dict[str, dict[str, float]]:
         """Every lock that has settings of its own, and what all others have."""
@@ -104,7 +128,30 @@ class Settings:
             raise BadInput(f"{self._path} cannot be read ({error}); mend or remove it") from None
         for key in table:
             if key not in _KNOWN:
-                raise BadInput(f"{self._path} does not know {key!r}; it takes store and lock")
+                raise BadInput(
+                    f"{self._path} does not know {key!r}; it takes store, lock and record"
+                )
         if not isinstance(table.get("lock", {}), dict):
             raise BadInput(f"{self._path}: lock must be a table, such as [lock.merge]")
+        record = table.get("record", {})
+        if not isinstance(record, dict):
+            raise BadInput(f"{self._path}: record must be a table, such as [record]")
+        for key in record:
+            if key not in _RECORD:
+                raise BadInput(
+                    f"{self._path}: [record] does not know {key!r}; it takes hot, keep and sealed"
+                )
         return table
+
+
+def _limit(key: str, value: object, where: str) -> dict[str, float]:
+    """One limit of the record, in the words of ``Limits``."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
+    if key == "keep":
+        return {"keep": words.duration(value, where)}
+    if key == "sealed":
+        return {"sealed": words.size(value, where)}
+    if str(value).strip().isdecimal():
+        return {"hot_entries": words.size(value, where), "hot_bytes": 0}
+    return {"hot_entries": 0, "hot_bytes": words.size(value, where)}

@@ -22,7 +22,7 @@ def lock(item: Item | None, base: int) -> Lock | None:
     """The lock that an item is, with the token of its grant."""
     if item is None:
         return None
-    return lock_seen(_decode(_LOCK, item), base + item.revision)
+    return lock_seen(decoded(_LOCK, item), base + item.revision)
 
 
 def readable_lock(item: Item, base: int) -> Lock | None:
@@ -35,10 +35,11 @@ def readable_lock(item: Item, base: int) -> Lock | None:
 
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
-    return None if item is None else _decode(_SESSION, item)
+    return None if item is None else decoded(_SESSION, item)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+    """What an item says; an item that does not say it is damage."""
     try:
         return decoder.decode(item.value)
     except (msgspec.DecodeError, RecursionError) as error:
