@@ -5,24 +5,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.services.sealed import (
+    SMALL,
+    Row,
+    fill,
+    log,
+    mark,
+    noted,
+    rolled,
+    segments,
+    touch,
+    whole,
+)
 
 from interlock.core import codec, keys, seal
-from interlock.core.decision import Decision, Write
-from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.core.log import Mark
 from interlock.core.seal import LIMITS, Limits
 from interlock.driving import drive, drive_async
-from interlock.errors import StoreAway, StoreDamaged
+from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.record import Following
-from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.runner import Runner, Who
 from interlock.services.seal import Sealing, Step, Tidied
 from interlock.services.tend import Tending, by_chance
-from interlock.store import LOG, VOID, Log, Put, Range, Resync, Store, void
+from interlock.settings import Settings
+from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
 from interlock.stores import open_store
+from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.audit import audit
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.faults import Crash, FaultyStore
@@ -30,8 +44,6 @@ from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
 WHO = Who("keeper")
-SMALL = Limits(hot_entries=10, newest=5, age=-1.0, pressed=-1.0)
-"""Also what was made this very moment may be sealed."""
 
 
 @pytest.fixture
@@ -65,69 +77,6 @@ def on(stage: Stage, limits: Limits = SMALL, client: Client | None = None) -> Se
     return found
 
 
-def fill(store: Store, count: int) -> list[tuple[int, str, bytes]]:
-    """Commit as agents do; returns what the log has then."""
-    runner = Runner(store, clock=getattr(store, "_clock", None))
-    for number in range(count):
-        drive(runner.change(lambda n=number: _touch(n), Who("ada")), store)  # type: ignore[misc]
-    return log(store)
-
-
-def _touch(number: int) -> Deciding[str]:
-    key = f"things/{number % 7}"
-    yield (key,)
-    return Decision(outcome="touched", verb="test", thing=key, puts=(Write(key, {"n": number}),))
-
-
-def log(store: Store) -> list[tuple[int, str, bytes]]:
-    ref = Log(limit=100_000)
-    items = store.read(ref).ranges[ref]
-    return [(item.revision, item.key.removeprefix(LOG), item.value) for item in items]
-
-
-def segments(store: Store) -> list[Segment]:
-    ref = Range(keys.SEGMENTS)
-    return [msgspec.json.decode(item.value, type=Segment) for item in store.read(ref).ranges[ref]]
-
-
-def mark(store: Store) -> Sealed:
-    item = store.read(keys.SEALED)[keys.SEALED]
-    return Sealed() if item is None else msgspec.json.decode(item.value, type=Sealed)
-
-
-def noted(store: Store) -> Mark | None:
-    item = store.read(keys.CHECKPOINT)[keys.CHECKPOINT]
-    return None if item is None else msgspec.json.decode(item.value, type=Mark)
-
-
-def whole(store: Store) -> list[tuple[int, str, bytes]]:
-    """The record from its first entry on, each once; the digest is rolled through all of it."""
-    found: list[tuple[int, str, bytes]] = []
-    stands = Mark()
-    for part in segments(store):
-        assert part.begins == stands
-        rows = seal.unpack(part.packed)
-        found += [row[:3] for row in rows]
-        stands = rolled(stands, [row[:3] for row in rows])
-        assert part.ends == stands
-    sealed = mark(store)
-    assert (sealed.revision, sealed.entries, sealed.digest) == (
-        stands.revision,
-        stands.entries,
-        stands.digest,
-    )
-    found += [row for row in log(store) if row[0] > stands.revision]
-    assert [row[0] for row in found] == sorted({row[0] for row in found})
-    return found
-
-
-def rolled(begins: Mark, rows: list[tuple[int, str, bytes]]) -> Mark:
-    digest = begins.digest
-    for revision, _, stored in rows:
-        digest = roll(digest, revision, codec.digest(stored))
-    return Mark(revision=rows[-1][0], entries=begins.entries + len(rows), digest=digest)
-
-
 def test_every_entry_is_in_the_log_or_in_a_segment_once(store: Store) -> None:
     before = fill(store, 40)
     found = sealing(store)
@@ -157,7 +106,7 @@ def test_a_pass_seals_until_the_log_is_within_its_limit(store: Store) -> None:
 
 def test_segments_follow_each_other_and_the_digest_goes_on(store: Store) -> None:
     found = sealing(store)
-    before: list[tuple[int, str, bytes]] = []
+    before: list[Row] = []
     for _ in range(3):
         fill(store, 20)
         before = whole(store)
@@ -507,9 +456,9 @@ def test_a_client_that_lives_long_tends_after_a_thousand_commits(stage: Stage) -
     rings: list[int] = []
     tending = Tending(on(stage, client=ada), ada.runner, lambda: rings.append(1))
     for number in range(999):
-        ada.run(ada.runner.change(lambda n=number: _touch(n), WHO))  # type: ignore[misc]
+        ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
     assert not tending.due
-    ada.run(ada.runner.change(lambda: _touch(0), WHO))
+    ada.run(ada.runner.change(lambda: touch(0), WHO))
     assert (tending.due, rings) == (True, [1])
     ada.run(tending.tend(WHO))
     assert not tending.due
@@ -540,7 +489,7 @@ def test_the_state_that_sealing_writes_stands_in_the_record(stage: Stage) -> Non
     """The log replayed against the items, while all of it is there."""
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
-    stage.store.trim = lambda revision: 0  # type: ignore[method-assign]  # noqa: ARG005 - by its name
+    stage.store.trim = lambda revision: 0  # type: ignore[method-assign]
     drive(keeper.tidy(WHO, steps=1), stage.store)
     assert {entry for _, _, entry in log(stage.store) if b"record." in entry}
     assert audit(stage.store) == []
@@ -551,3 +500,69 @@ def test_quiet_revisions_do_not_count_as_entries(stage: Stage) -> None:
     for _ in range(50):
         write(stage.store, Put("live/a", b"", ttl=5), quiet=True)
     assert drive(on(stage).tidy(WHO), stage.store) == Tidied()
+
+
+def test_a_file_does_not_grow_while_the_log_stays_small(tmp_path: Path) -> None:
+    """Freed pages are used again; nothing has to be vacuumed."""
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        found = sealing(store, replace(SMALL, sealed=20_000))
+        pages: list[int] = []
+        for _ in range(8):
+            fill(store, 150)
+            drive(found.tidy(WHO), store)
+            pages.append(store._ask(lambda reader: int(str(reader.db.pragma("page_count")))))
+        assert pages[-1] <= pages[2] * 1.1
+        assert store.check() == []
+
+
+def test_facts_and_findings_say_how_large_the_record_is(store: Store) -> None:
+    fill(store, 40)
+    found = sealing(store)
+    facts = drive(found.facts(), store)
+    assert (facts["log_entries"], facts["sealed_entries"], facts["sealed_bytes"]) == (40, 0, 0)
+    (before,) = drive(found.findings(), store)
+    assert before.verdict == "warn"
+    assert "interlock maintain" in before.remedy
+    drive(found.tidy(WHO), store)
+    facts = drive(found.facts(), store)
+    assert (facts["log_entries"], facts["sealed_entries"]) == (6, 35)
+    assert facts["sealed_bytes"] > 0
+    (after,) = drive(found.findings(), store)
+    assert (after.verdict, after.name) == ("ok", "record")
+    assert "6 entries in the log" in after.fact
+    assert "35 sealed" in after.fact
+
+
+def test_the_settings_stand_above_the_limits_of_the_engine(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text('[record]\nhot = "64MB"\nkeep = "30d"\n')
+    monkeypatch.setenv("INTERLOCK_RECORD_SEALED", "2GB")
+    runner = stage.client("ada", ttl=None).runner
+    limits = Sealing(runner, Settings(str(tmp_path))).limits
+    assert (limits.hot_entries, limits.hot_bytes) == (0, 64 << 20)
+    assert (limits.keep, limits.sealed) == (30 * 86_400, 2 << 30)
+    monkeypatch.setenv("INTERLOCK_RECORD_HOT", "5000")
+    limits = Sealing(runner, Settings(str(tmp_path))).limits
+    assert (limits.hot_entries, limits.hot_bytes) == (5000, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[record]\nhot = 'much'", "hot 'much' is not like 512KB, 256MB or 1GB"),
+        ("[record]\nsealed = '0'", "is not like 512KB"),
+        ("[record]\nkeep = '5y'", "is not like 500ms"),
+        ("[record]\nkeep = true", "must be a number"),
+        ("[record]\nkept = '5d'", "does not know 'kept'; it takes hot, keep and sealed"),
+        ("record = 5", "must be a table"),
+    ],
+)
+def test_a_limit_that_cannot_be_read_is_named_in_one_line(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(BadInput) as raised:
+        Settings(str(tmp_path)).record()
+    assert said in str(raised.value)
+    assert "config.toml" in str(raised.value)
