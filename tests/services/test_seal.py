@@ -32,6 +32,7 @@ from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.record import Following
 from interlock.services.runner import Runner, Who
 from interlock.services.seal import Sealing, Step, Tidied
+from interlock.services.steps import Read
 from interlock.services.tend import Tending, by_chance
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
@@ -274,6 +275,23 @@ def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage
     drive(on(stage).step(WHO), stage.store)
     hand.run()
     assert hand.result() == 0
+    assert noted(stage.store) is None
+
+
+@pytest.mark.parametrize("what", ["step", "checkpoint"])
+def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
+    stage: Stage, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.services.seal.PAGE", 10)
+    fill(stage.store, 60)
+    stage.store.capabilities = replace(stage.store.capabilities, max_log=40)
+    keeper = on(stage, replace(SMALL, between=20))
+    hand = Hand(getattr(keeper, what)(WHO), stage.store, stage.clock)
+    while [type(step) for step in hand.steps].count(Read) < 2:
+        hand.go()
+    stage.store.trim(log(stage.store)[25][0])
+    hand.run()
+    assert not segments(stage.store)
     assert noted(stage.store) is None
 
 
@@ -529,7 +547,7 @@ def test_facts_and_findings_say_how_large_the_record_is(store: Store) -> None:
     assert facts["sealed_bytes"] > 0
     (after,) = drive(found.findings(), store)
     assert (after.verdict, after.name) == ("ok", "record")
-    assert "6 entries in the log" in after.fact
+    assert "6 in the log" in after.fact
     assert "35 sealed" in after.fact
 
 

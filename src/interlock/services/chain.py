@@ -49,7 +49,8 @@ class Chain:
                 self._latest = draft.txn.hash
                 self._heads.append(draft.txn.hash)
                 self.count += 1
-            if not self.count % MANY and self.on_many is not None:
+                many = not self.count % MANY
+            if many and self.on_many is not None:
                 self.on_many()
 
     def give_back(self, draft: Draft | None) -> None:

@@ -232,7 +232,7 @@ class Sealing:
         state = yield from self.look()
         facts = _facts(state)
         entries, sealed = facts["log_entries"], facts["sealed_entries"]
-        fact = f"{entries} entries in the log (about {_mib(facts['log_bytes'])})"
+        fact = f"entries: {entries} in the log (about {_mib(facts['log_bytes'])})"
         fact += f", {sealed} sealed ({_mib(state.sealed.bytes)})" if sealed else ""
         try:
             self._begins(state)

@@ -65,7 +65,9 @@ class Trimming(Suite):
         gone = store.trim(entries[-1].revision)
         assert 100 <= gone < 1100
         assert _log(store) == entries[gone:]
-        assert store.trim(entries[-1].revision) == 1100 - gone
+        while more := store.trim(entries[-1].revision):
+            gone += more
+        assert gone == 1100
 
     def test_trimming_is_no_change_that_a_watch_sees(self, store: Store) -> None:
         first = write(store, Put("p/1", b""))
