@@ -26,14 +26,14 @@ from tests.services.sealed import (
 from interlock.core import codec, keys, seal
 from interlock.core.log import Mark
 from interlock.core.seal import LIMITS, Limits
-from interlock.driving import drive, drive_async
+from interlock.driving import Op, drive, drive_async
 from interlock.errors import BadInput, StoreAway, StoreDamaged
 from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.record import Following
 from interlock.services.runner import Runner, Who
 from interlock.services.seal import Sealing, Step, Tidied
 from interlock.services.steps import Read
-from interlock.services.tend import Tending, by_chance
+from interlock.services.tend import Tending
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
 from interlock.stores import open_store
@@ -253,12 +253,12 @@ def test_checkpoints_note_the_digest_and_sealing_meets_it(store: Store) -> None:
     fill(store, 30)
     found = sealing(store, replace(SMALL, hot_entries=10_000, between=20))
     rows = log(store)
-    assert drive(found.checkpoint(WHO), store) == 30
+    assert drive(found.checkpoint(WHO, 1000), store) == 30
     assert noted(store) == rolled(Mark(), rows)
-    assert drive(found.checkpoint(WHO), store) == 0
+    assert drive(found.checkpoint(WHO, 1000), store) == 0
     fill(store, 25)
     rows = log(store)
-    assert drive(found.checkpoint(WHO), store) == 26
+    assert drive(found.checkpoint(WHO, 1000), store) == 26
     assert noted(store) == rolled(Mark(), rows)
     found.limits = SMALL
     assert drive(found.tidy(WHO), store).sealed == 52
@@ -269,7 +269,7 @@ def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage
     """Its pages would have a hole."""
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
-    hand = Hand(keeper.checkpoint(WHO), stage.store, stage.clock)
+    hand = Hand(keeper.checkpoint(WHO, 1000), stage.store, stage.clock)
     while "Aside" not in [type(step).__name__ for step in hand.steps]:
         hand.go()
     drive(on(stage).step(WHO), stage.store)
@@ -286,7 +286,8 @@ def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
     fill(stage.store, 60)
     stage.store.capabilities = replace(stage.store.capabilities, max_log=40)
     keeper = on(stage, replace(SMALL, between=20))
-    hand = Hand(getattr(keeper, what)(WHO), stage.store, stage.clock)
+    op: Op[object] = keeper.step(WHO) if what == "step" else keeper.checkpoint(WHO, 1000)
+    hand = Hand(op, stage.store, stage.clock)
     while [type(step) for step in hand.steps].count(Read) < 2:
         hand.go()
     stage.store.trim(log(stage.store)[25][0])
@@ -298,7 +299,7 @@ def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
 def test_a_record_that_contradicts_its_checkpoint_is_not_sealed(stage: Stage) -> None:
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
-    drive(keeper.checkpoint(WHO), stage.store)
+    drive(keeper.checkpoint(WHO, 1000), stage.store)
     forge(stage, keys.CHECKPOINT, msgspec.json.encode(replace(noted(stage.store), digest="0" * 64)))  # type: ignore[type-var]
     with pytest.raises(StoreDamaged, match="checkpoint"):
         drive(on(stage, replace(SMALL, newest=0)).step(WHO), stage.store)
@@ -469,10 +470,29 @@ def test_a_pass_is_bounded_and_says_how_many_entries_are_left(
     assert drive(on(stage).tidy(WHO), stage.store) == Tidied(sealed=40, left=53)
 
 
+def test_a_checkpoint_that_has_far_to_go_goes_on_in_the_next_pass(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.services.seal.PAGE", 10)
+    rows = fill(stage.store, 100)
+    keeper = on(stage, replace(SMALL, hot_entries=10_000, between=20))
+    assert drive(keeper.checkpoint(WHO, 40), stage.store) == 40
+    assert noted(stage.store) == rolled(Mark(), rows[:40])
+    assert drive(keeper.checkpoint(WHO, 40), stage.store) == 40
+    assert noted(stage.store) == rolled(Mark(), rows[:80])
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIMITS, "memory", SMALL)
+
+
+@pytest.mark.usefixtures("small")
 def test_a_client_that_lives_long_tends_after_a_thousand_commits(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
-    tending = Tending(on(stage, client=ada), ada.runner, lambda: rings.append(1))
+    tending = Tending(ada.runner)
+    tending.on_due = lambda: rings.append(1)
     for number in range(999):
         ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
     assert not tending.due
@@ -483,24 +503,23 @@ def test_a_client_that_lives_long_tends_after_a_thousand_commits(stage: Stage) -
     assert stage.store.extent().entries <= 10
 
 
+@pytest.mark.usefixtures("small")
 def test_a_short_life_tends_by_chance(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
-    passes = 0
+    tending = Tending(ada.runner)
     ada.runner.chain.count = 1
-    for _ in range(5000):
-        passes += len(ada.start(by_chance(on(stage, client=ada), ada.runner, WHO)).steps) > 0
-    assert 1 <= passes <= 15
+    passes = [ada.start(tending.by_chance(WHO)).steps for _ in range(5000)]
+    assert 1 <= sum(map(bool, passes)) <= 15
 
 
 def test_tending_never_fails_anybody(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=None)
-    tending = Tending(on(stage, client=ada), ada.runner, lambda: None)
 
     def away() -> None:
         raise StoreAway("it does not answer; see to it")
 
     ada.network.extent = away  # type: ignore[assignment]
-    ada.run(tending.tend(WHO))
+    ada.run(Tending(ada.runner).tend(WHO))
 
 
 def test_the_state_that_sealing_writes_stands_in_the_record(stage: Stage) -> None:

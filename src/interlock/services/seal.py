@@ -38,8 +38,6 @@ STEPS = 4
 BATCH = 2_000
 """Entries in one segment at most."""
 PAGE = 1_000
-ROLLED_AT_ONCE = 50_000
-DROPPED_AT_ONCE = 8
 TRIMS = 8
 """Calls of ``trim`` in one step: more entries than a step seals, so that it catches up."""
 OVERHEAD = 256
@@ -134,10 +132,10 @@ class Sealing:
                 left = max(0, left - step.sealed) if step.word == "sealed" else 0
                 if step.word != "sealed":
                     break
-            yield from self.checkpoint(who)
+            yield from self.checkpoint(who, steps * self.limits.between)
         except StoreDamaged as error:
             finding = str(error)
-        for _ in range(DROPPED_AT_ONCE):
+        for _ in range(2 * steps):
             gone = yield from self.drop(who)
             dropped += gone
             if not gone:
@@ -185,8 +183,11 @@ class Sealing:
         count = made.ends.entries - begins.entries
         return Step(word="sealed", sealed=count, trimmed=trimmed)
 
-    def checkpoint(self, who: Who) -> Op[int]:
-        """Roll the digest over what came since the last mark, if that is much; returns how far."""
+    def checkpoint(self, who: Who, most: int) -> Op[int]:
+        """Roll the digest on from the last mark, if much came since; returns over how many.
+
+        At most about ``most`` entries: the next one goes on from there.
+        """
         state = yield from self.look()
         mark: Mark = state.sealed
         if state.noted is not None and state.noted.revision > mark.revision:
@@ -195,7 +196,7 @@ class Sealing:
         if behind < self.limits.between or state.extent.trimmed > mark.revision:
             return 0
         begins = mark
-        while mark.entries - begins.entries < ROLLED_AT_ONCE:
+        while mark.entries - begins.entries < most:
             rows = yield from _read(mark.revision, PAGE)
             mark = yield Aside(partial(seal.rolled, mark, rows))
             if len(rows) < PAGE:

@@ -1,4 +1,4 @@
-"""Who writes the log keeps it small: by whoever crosses the limit, in bounded steps.
+"""Who writes the log keeps it small: whoever crosses the limit does a bounded part of the work.
 
 A thousand commits, by whomever, pay for one small pass.  A client that lives long counts its own
 and does the pass where nobody waits for it; a command that ends at once leaves it to chance.
@@ -14,40 +14,40 @@ from interlock.driving import Op
 from interlock.errors import InterlockError
 from interlock.services.chain import MANY
 from interlock.services.runner import Runner, Who
-from interlock.services.seal import Sealing
+from interlock.settings import Settings
 
-STEPS = 2
-"""Up to 4,000 entries sealed for 1,000 written: it catches up with what is left over."""
+STEPS = 1
+"""Up to 2,000 entries sealed for 1,000 written, so it catches up with what others left over; and
+quick enough to be done between two renewals of the shortest lease."""
 
 
 class Tending:
-    """For a client that lives long: ``due`` after every thousandth of its commits.
+    """What one client does for the record.
 
-    ``on_due`` wakes whoever tends, such as the thread or the task that renews the leases.
+    It is ``due`` after every thousandth of our commits, and ``on_due`` wakes whoever will ``tend``.
     """
 
-    def __init__(self, sealing: Sealing, runner: Runner, on_due: Callable[[], None]) -> None:
+    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self.due = False
-        self._sealing = sealing
-        self._on_due = on_due
+        self.on_due: Callable[[], None] | None = None
+        self._runner = runner
+        self._settings = settings
         runner.chain.on_many = self._many
 
     def tend(self, who: Who) -> Op[None]:
-        """Do a bounded part of what is due."""
+        """Do a bounded part of what is to be done, if anything is."""
+        from interlock.services.seal import Sealing  # few ever come here
+
         self.due = False
-        yield from _tended(self._sealing, who)
+        with suppress(InterlockError):
+            yield from Sealing(self._runner, self._settings).tidy(who, STEPS)
+
+    def by_chance(self, who: Who) -> Op[None]:
+        """At the end of a short life: the same, once in a thousand commits."""
+        if any(self._runner.one_in(MANY) for _ in range(min(self._runner.chain.count, MANY))):
+            yield from self.tend(who)
 
     def _many(self) -> None:
         self.due = True
-        self._on_due()
-
-
-def by_chance(sealing: Sealing, runner: Runner, who: Who) -> Op[None]:
-    """At the end of a short life: one pass for a thousand commits, by chance."""
-    if any(runner.one_in(MANY) for _ in range(min(runner.chain.count, MANY))):
-        yield from _tended(sealing, who)
-
-
-def _tended(sealing: Sealing, who: Who) -> Op[None]:
-    with suppress(InterlockError):
-        yield from sealing.tidy(who, STEPS)
+        if self.on_due is not None:
+            self.on_due()
