@@ -415,6 +415,15 @@ def test_a_segment_fits_into_an_item_whatever_its_entries(stage: Stage) -> None:
         assert len(item.value) <= stage.store.capabilities.max_value
 
 
+def test_an_entry_that_fits_into_no_segment_is_a_finding_and_fails_nobody(stage: Stage) -> None:
+    noise = stage.random.randbytes(1_500_000).hex().encode()
+    write_entry(stage.store, "txn_huge", b'{"id":"txn_huge","at":1.0,"verb":"%b"}' % noise)
+    fill(stage.store, 20)
+    found = drive(on(stage).tidy(WHO), stage.store)
+    assert found.sealed == 0
+    assert "this store takes" in found.finding
+
+
 def write_entry(store: Store, id_: str, entry: bytes) -> None:
     store.commit(replace(txn(Put("a", b"")), id=id_, entry=entry, hash=codec.digest(entry)))
 

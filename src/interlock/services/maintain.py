@@ -26,7 +26,7 @@ BOUND = 1000
 class Maintained(Struct, frozen=True, kw_only=True):
     """What a pass did: grants and sessions reclaimed, entries sealed, and what is left to do.
 
-    ``finding`` says why the record is not sealed any further, where it is damaged.
+    ``finding`` says why the record could not be sealed any further, as where it is damaged.
     """
 
     reclaimed: int = 0

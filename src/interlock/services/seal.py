@@ -24,7 +24,7 @@ from interlock.core.decision import Decision
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.seal import LIMITS, Limits, Row, Stub
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
+from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Aside, Read, Upkeep
@@ -64,7 +64,10 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Tidied(Struct, frozen=True, kw_only=True):
-    """What a pass did: entries sealed, segments dropped, entries that are still to be sealed."""
+    """What a pass did: entries sealed, segments dropped, entries that are still to be sealed.
+
+    ``finding`` says why it could seal no further.
+    """
 
     sealed: int = 0
     dropped: int = 0
@@ -133,7 +136,7 @@ class Sealing:
                 if step.word != "sealed":
                     break
             yield from self.checkpoint(who, steps * self.limits.between)
-        except StoreDamaged as error:
+        except (StoreDamaged, StoreFull, TooLarge) as error:  # dropping may still make room
             finding = str(error)
         for _ in range(2 * steps):
             gone = yield from self.drop(who)
