@@ -201,7 +201,7 @@ class Fleet(_Noun[FleetCalls]):
         self.record = Record(RecordCalls(desk))
         self._closed = False
         self._nudge = asyncio.Event()
-        desk.queues.on_owed = self._nudge.set
+        desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)

@@ -33,7 +33,7 @@ from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
 from interlock.services.record import Following
-from interlock.services.runner import TRACE
+from interlock.services.runner import TRACE, Who
 from interlock.store import Resync, Store
 
 C = TypeVar("C", bound=Calls)
@@ -219,7 +219,7 @@ class Fleet(_Noun[FleetCalls]):
         self.record = Record(RecordCalls(desk))
         self._stopped = threading.Event()
         self._nudge = threading.Event()
-        desk.queues.on_owed = self._nudge.set
+        desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._threads: list[threading.Thread] = []
         _open.add(self)
 
@@ -313,6 +313,8 @@ class Fleet(_Noun[FleetCalls]):
                     self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 drive(self.calls.desk.queues.pay(), self.calls.desk.store)
+            if not self._threads:  # a short life
+                drive(self.calls.desk.tending.by_chance(Who()), self.calls.desk.store)
         for thread in self._threads:
             thread.join(timeout=1.0)
         self.calls.desk.store.close()

@@ -12,9 +12,15 @@
     [semaphore.builds]
     capacity = 3
 
+    [record]
+    hot = "256MB"
+    keep = "90d"
+    sealed = "1GB"
+
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
-INTERLOCK_LOCK_MAX_HOLD, and the same for SEMAPHORE), and that above the file; the settings of one
-lock or semaphore stand above those of all, ``"*"``, which is no legal name and so never one.
+INTERLOCK_SEMAPHORE_MAX_HOLD, INTERLOCK_RECORD_HOT and so on), and that above the file; the
+settings of one lock or semaphore stand above those of all, ``"*"``, which is no legal name and so
+never one.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -32,8 +38,8 @@ from interlock.errors import BadDuration, BadInput
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
 _KINDS = {"lock": _TERMS, "semaphore": (*_TERMS, "capacity")}
-_KNOWN = (*_KINDS, "store")
-_LIST = "store, " + " and ".join(_KINDS)
+_RECORD = ("hot", "keep", "sealed")
+_KNOWN = (*_KINDS, "record", "store")
 _ALL = "*"
 _NO_PATH = ("sqlite:", "memory:", "~")
 
@@ -68,6 +74,24 @@ class Settings:
     def semaphore(self, name: str, least: float = 0.0) -> Mapping[str, float]:
         """The same for a semaphore, and its ``capacity``."""
         return self._of("semaphore", name, least)
+
+    def record(self) -> dict[str, float]:
+        """The limits of the record that are set: how large the log may be, what is kept of it.
+
+        ``hot_entries`` or ``hot_bytes``, ``keep`` in seconds, ``sealed`` in bytes.
+        """
+        table = self._read().get("record", {})
+        found: dict[str, float] = {}
+        for key in _RECORD:
+            name = f"INTERLOCK_RECORD_{key.upper()}"
+            if text := os.environ.get(name):
+                found.update(_limit(key, text, name))
+            elif key in table:
+                try:
+                    found.update(_limit(key, table[key], key))
+                except BadInput as error:
+                    raise BadInput(f"{self._path}: [record]: {error}") from None
+        return found
 
     def _of(self, kind: str, name: str, least: float) -> Mapping[str, float]:
         if kind not in self._named:
@@ -122,10 +146,18 @@ class Settings:
             raise BadInput(f"{self._path} cannot be read ({error}); mend or remove it") from None
         for key in table:
             if key not in _KNOWN:
-                raise BadInput(f"{self._path} does not know {key!r}; it takes {_LIST}")
+                raise BadInput(f"{self._path} does not know {key!r}; it takes {', '.join(_KNOWN)}")
         for kind in _KINDS:
             if not isinstance(table.get(kind, {}), dict):
                 raise BadInput(f"{self._path}: {kind} must be a table, such as [{kind}.merge]")
+        record = table.get("record", {})
+        if not isinstance(record, dict):
+            raise BadInput(f"{self._path}: record must be a table, such as [record]")
+        for key in record:
+            if key not in _RECORD:
+                raise BadInput(
+                    f"{self._path}: [record] does not know {key!r}; it takes hot, keep and sealed"
+                )
         return table
 
 
@@ -133,3 +165,16 @@ def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it
     if term == "capacity":
         return words.count(value, term, CAPACITY)
     return words.lease(value, least, term)
+
+
+def _limit(key: str, value: object, where: str) -> dict[str, float]:
+    """One limit of the record, in the words of ``Limits``."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
+    if key == "keep":
+        return {"keep": words.duration(value, where)}
+    if key == "sealed":
+        return {"sealed": words.size(value, where)}
+    if str(value).strip().isdecimal():
+        return {"hot_entries": words.size(value, where), "hot_bytes": 0}
+    return {"hot_entries": 0, "hot_bytes": words.size(value, where)}

@@ -16,6 +16,9 @@ The contract
             A scope is a whole key, a folder (it ends in ``/``), or everything (empty).
             Never a silent gap.  A watch is a wake-up: whoever wakes reads again.
             Opening one does no I/O; it listens from its revision on, however late it is asked.
+  trim      Forgets the oldest entries of the log up to a revision, a bounded number for each call.
+            That is no change that a watch would see, and takes no revision back; whoever asks
+            sees to it that nobody may still want to settle them.
   close
 
 Every method that may wait comes twice: plain for callers that may block, and with ``_async`` for
@@ -194,6 +197,17 @@ class Resync(Struct, frozen=True, gc=False):
     revision: int
 
 
+class Extent(Struct, frozen=True, gc=False):
+    """How many entries the log has, and up to which revision they were forgotten.
+
+    ``trimmed`` stays 0 where the engine forgets nothing unless ``trim`` is called: then whoever
+    called it knows how far.
+    """
+
+    entries: int
+    trimmed: int = 0
+
+
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What an engine declares; the conformance suite holds it to that.
 
@@ -201,6 +215,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
                     process, or a power cut
     max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
     grain           by how much ``expires_in`` may be short of the truth, in seconds
+    max_log         entries of the log above which the engine forgets the oldest by itself; 0 if
+                    it never does
     """
 
     engine: str
@@ -212,6 +228,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     max_operations: int
     max_value: int
     grain: float = 0.0
+    max_log: int = 0
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -280,6 +297,15 @@ class Store(Protocol):
 
     def sweep(self) -> int:
         """Forget liveness keys that lapsed, a bounded number; returns how many."""
+
+    def trim(self, revision: int) -> int:
+        """Forget the oldest entries up to a revision, a bounded number; returns how many.
+
+        An engine that knows the age of an entry by its own clock keeps those that are too young.
+        """
+
+    def extent(self) -> Extent:
+        """How large the log is: cheap enough to be asked now and then."""
 
     def close(self) -> None:
         """Let go; what was acknowledged stays."""

@@ -84,9 +84,15 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sealed(Mark, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the log was sealed, and up to where retention dropped the sealed segments."""
+    """How far the log was sealed, and up to where retention dropped the sealed segments.
+
+    ``bytes`` is what the segments that are kept take together, and nothing in them is older than
+    ``since``, so that retention need not read them to know whether it is due.
+    """
 
     dropped: Mark | None = None
+    bytes: int = 0
+    since: float = 0.0
 
 
 class Segment(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+_LEVEL = 3
+"""Hashes do not compress, so trying harder is in vain."""
+
 Sealed: TypeAlias = tuple[int, str, bytes]
 """The revision of an entry, its id and its stored bytes."""
 
@@ -14,7 +17,7 @@ Sealed: TypeAlias = tuple[int, str, bytes]
 def pack(entries: Iterable[Sealed]) -> str:
     """Entries as a segment keeps them: one line for each, compressed."""
     lines = (b"%d %b %b" % (revision, id_.encode(), stored) for revision, id_, stored in entries)
-    return base64.b64encode(zlib.compress(b"\n".join(lines))).decode("ascii")
+    return base64.b64encode(zlib.compress(b"\n".join(lines), _LEVEL)).decode("ascii")
 
 
 def unpack(packed: str) -> Iterator[Sealed]:

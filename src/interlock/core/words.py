@@ -27,6 +27,8 @@ T = TypeVar("T")
 _SHOWN = 40
 _NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
 
@@ -91,6 +93,14 @@ def thing(text: str) -> str:
     if kind in keys.KINDS and rest:
         return text
     return f"agent/{text}" if text.startswith("ses_") else f"lock/{text}"
+
+
+def size(text: str | float, what: str = "size") -> int:
+    """Bytes from ``512KB``, ``256MB``, ``1GB`` or a plain number; 1 KB is 1,024 bytes."""
+    found = _SIZE.fullmatch(str(text).strip().lower())
+    if not found or not int(found[1]):
+        raise BadInput(f"the {what} {_shown(str(text))} is not like 512KB, 256MB or 1GB")
+    return int(found[1]) << _SHIFTS[found[2]]
 
 
 def token(value: int | None) -> int | None:

@@ -249,7 +249,8 @@ def _why(outcome: Why, paint: Paint) -> str:
 
 
 def _maintained(outcome: Maintained, _paint: Paint) -> str:
-    return f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
+    done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
+    return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
 def _created(outcome: Created, paint: Paint) -> str:

@@ -26,6 +26,7 @@ from interlock.services.semaphore import Semaphores
 from interlock.services.session import Sessions
 from interlock.services.several import Several
 from interlock.services.steps import Upkeep
+from interlock.services.tend import Tending
 from interlock.services.why import Explain, Why
 from interlock.settings import Settings
 from interlock.store import Store
@@ -65,6 +66,7 @@ class Desk:
         self.keeper = Keeper(
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
+        self.tending = self.keeper.tending = Tending(self.runner, self.settings)
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
@@ -275,7 +277,7 @@ class FleetCalls(Calls):
 
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
-        done = yield from Maintenance(self.desk.runner).run(self.desk.seat.who)
+        done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
         yield Upkeep("sweep")
         return done
 

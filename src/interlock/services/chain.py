@@ -8,10 +8,14 @@ after all is unlinked again.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from interlock.store import Txn
+
+MANY = 1000
+"""Recorded commits after which somebody is told: the log may have become too large."""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -29,6 +33,8 @@ class Chain:
         self._guard = threading.Lock()
         self._heads: list[str] = []
         self._latest = ""
+        self.count = 0
+        self.on_many: Callable[[], None] | None = None
 
     def take(self) -> tuple[str, ...]:
         """The hashes that the next entry links: all unlinked ones, else the latest."""
@@ -42,6 +48,10 @@ class Chain:
             with self._guard:
                 self._latest = draft.txn.hash
                 self._heads.append(draft.txn.hash)
+                self.count += 1
+                many = not self.count % MANY
+            if many and self.on_many is not None:
+                self.on_many()
 
     def give_back(self, draft: Draft | None) -> None:
         """An entry was not committed: what it linked is unlinked again."""

@@ -25,8 +25,10 @@ from interlock.clock import Clock
 from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.services.queue import Queues
+from interlock.services.runner import Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Read
+from interlock.services.tend import Tending
 
 BEATS_PER_TTL = 2.5
 IDLE = 3600.0
@@ -97,6 +99,8 @@ class Keeper:
         self._sessions = sessions
         self._queues = queues
         self._tried = float("-inf")
+        self.tending: Tending | None = None
+        """What we do for the record now and then, where nobody waits for it."""
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._stakes: tuple[Stake, ...] = ()
@@ -125,6 +129,8 @@ class Keeper:
 
     def wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
+        if self.tending is not None and self.tending.due and not self._trouble():
+            return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
         if not self._queues.owed and not self._trouble():
             return due
@@ -142,6 +148,8 @@ class Keeper:
         if self._trouble():
             yield Read()  # is it back?  There may be nothing left to renew
         yield from self._queues.pay()
+        if self.tending is not None and self.tending.due:
+            yield from self.tending.tend(Who())
 
     def _renew(self) -> Op[None]:
         """What the store no longer knows is lost."""

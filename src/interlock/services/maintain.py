@@ -1,10 +1,13 @@
-"""One bounded pass that reclaims what nobody came for; any process may run it, at any time."""
+"""One bounded pass that reclaims what nobody came for, and seals the record.
+
+Any process may run it, at any time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from interlock.core import keys, queue
 from interlock.core import session as sessions
@@ -15,27 +18,35 @@ from interlock.errors import StoreDamaged
 from interlock.services import states
 from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Runner, Who
+from interlock.settings import Settings
 from interlock.store import Item
 
 BOUND = 1000
 
 
 class Maintained(Struct, frozen=True, kw_only=True):
-    """What a pass did: grants and sessions reclaimed, entries sealed, and what is left to do."""
+    """What a pass did: grants and sessions reclaimed, entries sealed, and what is left to do.
+
+    ``finding`` says why the record could not be sealed any further, as where it is damaged.
+    """
 
     reclaimed: int = 0
     sealed: int = 0
     left: int = 0
+    finding: str | UnsetType = UNSET
 
 
 class Maintenance:
     """The pass, as a generator for a driver."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self._runner = runner
+        self._settings = settings
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
-        """Reclaim stale locks and slots, lapsed sessions and waits that nobody waits any more."""
+        """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
+        from interlock.services.seal import Sealing  # few commands ever need it
+
         base = yield from self._runner.base()
         reclaimed = left = 0
         for item in (yield from self._stale(base)):
@@ -44,7 +55,13 @@ class Maintenance:
                 continue
             done = yield from self._runner.change(self._deciding(item, base), who)
             reclaimed += done.outcome in ("reclaimed", "cleared")
-        return Maintained(reclaimed=reclaimed, left=left)
+        tidied = yield from Sealing(self._runner, self._settings).tidy(who)
+        return Maintained(
+            reclaimed=reclaimed,
+            sealed=tidied.sealed,
+            left=left + tidied.left,
+            finding=tidied.finding or UNSET,
+        )
 
     def _stale(self, base: int) -> Op[list[Item]]:
         """Pools with a grant or a first waiter, and sessions, whose liveness is gone."""

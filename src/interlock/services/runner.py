@@ -131,6 +131,10 @@ class Runner:
         moment = int(self.clock.wall() * 1000)
         return codec.make_id(prefix, moment, self._randomness(codec.RANDOM_BYTES))
 
+    def one_in(self, number: int) -> bool:
+        """Whether chance says so, once in so many times."""
+        return int.from_bytes(self._randomness(4), "big") % number == 0
+
     def base(self) -> Op[int]:
         """What is added to a revision to make a token."""
         if self._base is None:

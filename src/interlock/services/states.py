@@ -22,7 +22,7 @@ def pool(item: Item | None, base: int) -> Pool | None:
     """The lock or semaphore that an item is, with the tokens of its grants."""
     if item is None:
         return None
-    return seen(_decode(_POOL, item), base + item.revision)
+    return seen(decoded(_POOL, item), base + item.revision)
 
 
 def readable_pool(item: Item, base: int) -> Pool | None:
@@ -35,15 +35,16 @@ def readable_pool(item: Item, base: int) -> Pool | None:
 
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
-    return None if item is None else _decode(_SESSION, item)
+    return None if item is None else decoded(_SESSION, item)
 
 
 def waited_for(item: Item) -> tuple[str, ...]:
     """The pools that a wait is for."""
-    return _decode(_KEYS, item)
+    return decoded(_KEYS, item)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
+    """What an item says; an item that does not say it is damage."""
     try:
         return decoder.decode(item.value)
     except (msgspec.DecodeError, RecursionError) as error:

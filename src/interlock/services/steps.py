@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
 from interlock.store import (
     Answer,
@@ -109,19 +109,41 @@ class Take:
 
 
 class Upkeep:
-    """One of the rare things that a store does for people: ``sweep``, ``info``, ``examine``."""
+    """One of the rare things that a store does to stay in order, or for people."""
 
-    __slots__ = ("name",)
+    __slots__ = ("args", "name")
 
-    def __init__(self, name: Literal["sweep", "info", "examine"]) -> None:
+    def __init__(
+        self, name: Literal["sweep", "info", "examine", "trim", "extent"], *args: object
+    ) -> None:
         self.name = name
+        self.args = args
 
     def perform(self, store: Store) -> object:
         """What it answers."""
-        return getattr(store, self.name)()
+        return getattr(store, self.name)(*self.args)
 
     async def perform_async(self, store: Store) -> object:
         """The same; it may take a while, so it runs in a thread."""
         import asyncio
 
-        return await asyncio.to_thread(getattr(store, self.name))
+        return await asyncio.to_thread(getattr(store, self.name), *self.args)
+
+
+class Aside:
+    """Compute something that would hold up an event loop."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def perform(self, _store: Store) -> Any:  # noqa: ANN401 - as the work answers
+        """What it answers."""
+        return self.work()
+
+    async def perform_async(self, _store: Store) -> Any:  # noqa: ANN401
+        """The same, in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.work)

@@ -25,6 +25,7 @@ from interlock.store import (
     Check,
     Committed,
     Conflict,
+    Extent,
     Finding,
     Item,
     Log,
@@ -37,6 +38,9 @@ from interlock.store import (
     covers,
 )
 from interlock.stores.local import Local
+
+AT_ONCE = 1000
+"""Entries that one call of ``trim`` forgets at most."""
 
 
 class _Row(Struct, frozen=True):
@@ -70,6 +74,7 @@ class MemoryStore(Local):
         self._order: list[str] = []
         self._history: list[Change] = []
         self._trimmed = 0
+        self._begins = 0
         self._revision = 0
         self._watches: list[MemoryWatch] = []
         self._closed = False
@@ -129,11 +134,23 @@ class MemoryStore(Local):
                 self._remove(key)
             return len(gone)
 
-    def trim(self, revision: int) -> None:
-        """Forget the feed up to this revision, as an engine with bounded history does."""
+    def trim(self, revision: int) -> int:
+        """Forget the log up to this revision, and the feed with it."""
         with self._mutex:
-            self._history = [change for change in self._history if change.revision > revision]
-            self._trimmed = max(self._trimmed, revision)
+            old = [item for item in self._entries(Log(limit=AT_ONCE)) if item.revision <= revision]
+            for item in old:
+                self._remove(item.key)
+            if old:
+                self._begins = old[-1].revision
+                self._forget(self._begins)
+            return len(old)
+
+    def extent(self) -> Extent:
+        """How large the log is."""
+        with self._mutex:
+            start = bisect_left(self._order, LOG)
+            end = bisect_left(self._order, LOG[:-1] + chr(ord(LOG[-1]) + 1))
+            return Extent(end - start, self._begins)
 
     def close(self) -> None:
         """Refuse everything from now on and wake whoever waits."""
@@ -222,10 +239,14 @@ class MemoryStore(Local):
     def _publish(self, changed: list[Change]) -> None:
         self._history.extend(changed)
         if len(self._history) > self._keep:
-            self.trim(self._history[-self._keep // 2].revision)
+            self._forget(self._history[-self._keep // 2].revision)
         for watch in self._watches:
             if any(covers(watch.scope, change.key) for change in changed):
                 watch.ring()
+
+    def _forget(self, revision: int) -> None:
+        self._history = [change for change in self._history if change.revision > revision]
+        self._trimmed = max(self._trimmed, revision)
 
     def _since(self, watch: MemoryWatch) -> list[Change | Resync]:
         self._open()

@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from interlock.driving import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
-from interlock.store import Answer, Capabilities, Finding, Ref, Snapshot, Txn, Watch
+from interlock.store import Answer, Capabilities, Extent, Finding, Ref, Snapshot, Txn, Watch
 
 T = TypeVar("T")
 
@@ -155,6 +155,16 @@ class NetworkStore:
         self.check()
         return drive(self._sweep(), self._wire)
 
+    def trim(self, revision: int) -> int:
+        """Forget the oldest entries up to a revision."""
+        self.check()
+        return drive(self._trim(revision), self._wire)
+
+    def extent(self) -> Extent:
+        """How large the log is."""
+        self.check()
+        return drive(self._extent(), self._wire)
+
     def close(self) -> None:
         """Let go; what was acknowledged stays."""
         if not self._closed and self._pid == os.getpid():
@@ -255,6 +265,12 @@ class NetworkStore:
         raise NotImplementedError
 
     def _sweep(self) -> Op[int]:
+        raise NotImplementedError
+
+    def _trim(self, revision: int) -> Op[int]:
+        raise NotImplementedError
+
+    def _extent(self) -> Op[Extent]:
         raise NotImplementedError
 
 

@@ -33,6 +33,7 @@ from interlock.store import (
     Capabilities,
     Change,
     Conflict,
+    Extent,
     Finding,
     Ref,
     Resync,
@@ -176,6 +177,16 @@ class FaultyStore(Local):
         """As the store does."""
         self._operate()
         return self._store.sweep()
+
+    def trim(self, revision: int) -> int:
+        """As the store does."""
+        self._operate()
+        return self._store.trim(revision)
+
+    def extent(self) -> Extent:
+        """As the store does."""
+        self._operate()
+        return self._store.extent()
 
     def close(self) -> None:
         """As the store does."""

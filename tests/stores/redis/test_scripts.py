@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from interlock.store import LOG, Check, Conflict, Log, Put, Range, Resync, void
+from interlock.store import LOG, Check, Conflict, Extent, Log, Put, Range, Resync, void
 from interlock.stores.redis import RedisStore, packing
 from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late
@@ -131,6 +131,15 @@ def test_old_entries_go_a_few_at_a_time_and_their_ids_with_them(
     assert ask(store, "HLEN", store.keys["ids"]) == 48
     last = Log()
     assert len(store.read(last).ranges[last]) == 48
+
+
+def test_what_is_trimmed_takes_its_id_along_and_the_young_stay(store: RedisStore) -> None:
+    revisions = [write(store) for _ in range(20)]
+    assert store.trim(revisions[-1]) == 0
+    turn_ahead(store, 200_000_000)
+    assert store.trim(revisions[9]) == 10
+    assert ask(store, "HLEN", store.keys["ids"]) == 10
+    assert store.extent() == Extent(10, revisions[9])
 
 
 def test_a_void_outlives_the_request_that_it_keeps_out(

@@ -119,6 +119,14 @@ def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
                 yield error
 
 
+def _record(fleet: Fleet) -> Findings:
+    from interlock.driving import drive
+    from interlock.services.seal import Sealing
+
+    desk = fleet.calls.desk
+    yield from drive(Sealing(desk.runner, desk.settings).findings(), fleet.store)
+
+
 def _clock(fleet: Fleet) -> Findings:
     now = time.time()
     last = fleet.record.log(limit=1)
@@ -151,6 +159,7 @@ def _left_over(name: str, found: list[str]) -> Finding:
 
 _EVERYWHERE: dict[str, Callable[[Fleet], Findings]] = {
     "integrity": _integrity,
+    "record": _record,
     "clock": _clock,
     "stale locks": _stale,
     "lapsed sessions": _lapsed,

@@ -13,7 +13,12 @@ class Info(Request, frozen=True, kw_only=True):
 
 
 def _info(fleet: "Fleet", _request: Info) -> dict[str, object]:
-    return fleet.store.info()
+    from interlock.driving import drive
+    from interlock.services.seal import Sealing
+
+    desk = fleet.calls.desk
+    record = drive(Sealing(desk.runner, desk.settings).facts(), fleet.store)
+    return {**fleet.store.info(), **record}
 
 
 OPERATIONS = (

@@ -13,7 +13,18 @@ from typing import Any
 
 from interlock.driving import Op
 from interlock.errors import StoreNewer, StoreUnsuitable
-from interlock.store import Answer, Capabilities, Finding, Item, Log, Range, Ref, Snapshot, Txn
+from interlock.store import (
+    Answer,
+    Capabilities,
+    Extent,
+    Finding,
+    Item,
+    Log,
+    Range,
+    Ref,
+    Snapshot,
+    Txn,
+)
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.commits import Commits
@@ -31,6 +42,7 @@ FORMAT = 1
 LEAST = (3, 4)
 _FORMAT_KEY = "meta/format"
 _AT_ONCE = 126
+_TRIMMED_AT_ONCE = 8 * _AT_ONCE
 _ALIEN = ("parsing HTTP/2", "http1.x")
 
 
@@ -243,6 +255,22 @@ class EtcdStore(NetworkStore):
         """Nothing to do: leases do it."""
         yield from ()
         return 0
+
+    def _trim(self, revision: int) -> Op[int]:
+        """Oldest first, so whatever cuts it short leaves no hole; a watch lets it pass."""
+        if revision <= 0:  # which etcd takes for any revision
+            return 0
+        old = yield from self.asked((RANGE, self.shape.entries(revision, _TRIMMED_AT_ONCE)))
+        keys = [kv.key for kv in old.kvs]
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            deletes = [rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in some]
+            yield from self.asked((TXN, rpc.TxnRequest(success=deletes)))
+        return len(keys)
+
+    def _extent(self) -> Op[Extent]:
+        answer = yield from self.asked((RANGE, self.shape.count()))
+        return Extent(answer.count)
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -416,7 +416,7 @@ class EtcdWatch:
         """What the event is to a reader; None for what is no change."""
         shape, signal = self._shape, kv.key.endswith(NUL)
         if event.type == rpc.Event.DELETE:
-            if signal or shape.is_live(kv.key):
+            if signal or shape.is_live(kv.key) or shape.is_log(kv.key):  # an entry was trimmed
                 return None
             return Change(kv.mod_revision, shape.name(kv.key), deleted=True)
         if is_quiet(kv.value):

@@ -25,6 +25,7 @@ from interlock.store import (
     Committed,
     Conflict,
     Durability,
+    Extent,
     Finding,
     Ref,
     Snapshot,
@@ -36,7 +37,7 @@ from interlock.stores.redis import examine, packing
 from interlock.stores.redis.grade import Grade
 from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late, NoScript
-from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, Script
+from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, TRIM, Script
 from interlock.stores.redis.watch import RedisWatch
 from interlock.stores.redis.wire import Wire
 
@@ -44,7 +45,12 @@ LOG_BOUND = 200_000
 """Entries that the log keeps at least, unless the URL says otherwise."""
 _KEYS = ("items", "index", "live", "log", "ids", "meta")
 _AT_ONCE = 1000
+_TRIMMED_AT_ONCE = 500
+"""Some 4 ms of the server, which does nothing else meanwhile."""
 _TRIES = 4
+SETTLING = 180_000_000
+"""Microseconds for which an entry stays, since a request that it keeps out may still arrive;
+commit.lua has the same."""
 
 
 class RedisStore(NetworkStore):
@@ -58,9 +64,10 @@ class RedisStore(NetworkStore):
         self.bell = (prefix + "bell:").encode()
         self.namespace = address.namespace
         self.bound = _bound(address)
+        self.settling = SETTLING
         self.wire = Wire(address, self.keys["meta"], self._welcome)
         super().__init__(self.wire, address.shown, patience=patience)
-        self.capabilities = _capabilities("none")
+        self.capabilities = _capabilities("none", self.bound)
         self.grade: Grade | None = None
         self._tail: tuple[packing.Argument, ...] = (len(self.keys), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
@@ -105,7 +112,7 @@ class RedisStore(NetworkStore):
         """Take notice of what a new connection reached."""
         if grade != self.grade:
             self.grade = grade
-            self.capabilities = _capabilities(grade.durability)
+            self.capabilities = _capabilities(grade.durability, self.bound)
 
     def _open(self) -> Op[None]:
         yield from self.asked(pack(("PING",)))
@@ -161,6 +168,14 @@ class RedisStore(NetworkStore):
     def _sweep(self) -> Op[int]:
         return (yield from self.run(SWEEP, (_AT_ONCE,)))  # type: ignore[no-any-return]
 
+    def _trim(self, revision: int) -> Op[int]:
+        return (yield from self.run(TRIM, (revision, _TRIMMED_AT_ONCE, self.settling)))  # type: ignore[no-any-return]
+
+    def _extent(self) -> Op[Extent]:
+        entries: int = yield from self.asked(pack(("XLEN", self.keys["log"])))
+        trimmed: bytes | None = yield from self.asked(pack(("HGET", self.keys["meta"], "trimmed")))
+        return Extent(entries, int(trimmed or 0))
+
     def _info(self) -> Op[dict[str, object]]:
         return examine.info(self)
 
@@ -177,7 +192,7 @@ def _bound(address: Address) -> int:
     return int(text)
 
 
-def _capabilities(durability: Durability) -> Capabilities:
+def _capabilities(durability: Durability, bound: int) -> Capabilities:
     return Capabilities(
         engine="redis",
         durability=durability,
@@ -187,4 +202,5 @@ def _capabilities(durability: Durability) -> Capabilities:
         min_ttl=0.5,
         max_operations=10_000,
         max_value=1024 * 1024,
+        max_log=max(bound, 1),
     )

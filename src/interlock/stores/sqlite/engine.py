@@ -22,6 +22,8 @@ JOBS_BETWEEN_LOOKS = 500
 WAL_TO_RESTART = 16 << 20
 WAL_TO_TRUNCATE = 48 << 20
 PATIENCE_MS = 10_000
+TRIMMED_AT_ONCE = 1000
+"""Entries that go in one transaction, which others have to wait for."""
 
 _COLUMNS = "key, value, revision, created, entry, hash, expires"
 _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
@@ -44,6 +46,9 @@ _PUT_QUIETLY = """INSERT INTO item VALUES (?1, ?2, ?3, ?3, '', '', ?4) ON CONFLI
   value = ?2, created = iif(expires <= ?5, ?3, created), entry = iif(expires <= ?5, '', entry),
   hash = iif(expires <= ?5, '', hash), revision = ?3, expires = ?4"""
 _LATER = "SELECT revision, id, value, touched FROM log WHERE revision > ? ORDER BY revision LIMIT ?"
+_OLDEST = """SELECT max(revision) FROM
+  (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
+_LAPSED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
 _NANO = 1_000_000_000
 _ROWS_AT_ONCE = 500
 
@@ -218,6 +223,22 @@ class Engine(Reader):
         with suppress(apsw.Error):  # what failed before is the error that counts
             if self.db.in_transaction:
                 self._execute("ROLLBACK")
+
+    def trim(self, revision: int) -> int:
+        """Forget the oldest entries up to a revision; the latest revision stays known."""
+        last = self.one(_OLDEST, (revision, TRIMMED_AT_ONCE))[0]
+        if last is None:
+            return 0
+        self._quiet = self._last  # written down with the commit: the row that says it may go
+        self._cache.clear()
+        self._execute("UPDATE meta SET value = ? WHERE name = 'trimmed'", (last,))
+        self._execute("DELETE FROM log WHERE revision <= ?", (last,))
+        return self.db.changes()
+
+    def sweep(self, now: int) -> int:
+        """Delete liveness keys that lapsed."""
+        self._execute(_LAPSED, (now,))
+        return self.db.changes()
 
     def take_touched(self) -> list[str]:
         """The keys that were changed since this was last asked, for the bells."""

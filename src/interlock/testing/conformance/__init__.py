@@ -16,6 +16,7 @@ reads.py         one moment: keys, ranges, the log
 commits.py       checks, all or nothing, entries, voids, revisions, stamps, limits
 liveness.py      keys that lapse
 watches.py       the feed: order, resuming, resync, waking
+trimming.py      the log: its extent, and forgetting its oldest entries
 transactions.py  local engines: transact
 """
 
@@ -26,10 +27,11 @@ from interlock.testing.conformance.liveness import Liveness
 from interlock.testing.conformance.place import Place
 from interlock.testing.conformance.reads import Reads
 from interlock.testing.conformance.transactions import Transactions
+from interlock.testing.conformance.trimming import Trimming
 from interlock.testing.conformance.watches import Watches
 
 
-class Conformance(Reads, Commits, Liveness, Watches):
+class Conformance(Reads, Commits, Liveness, Watches, Trimming):
     """For every store."""
 
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
@@ -18,10 +18,6 @@ PATIENCE = 20.0
 """Nothing in the suite takes this long unless it is broken."""
 
 _numbers = itertools.count(1)
-
-
-class _Trims(Protocol):
-    def trim(self, revision: int) -> None: ...
 
 
 class Place:
@@ -53,7 +49,7 @@ class Place:
 
     def trim(self, store: Store, revision: int) -> None:
         """Make the engine forget its history up to a revision."""
-        cast("_Trims", store).trim(revision)
+        store.trim(revision)
 
     def monotonic(self) -> float:
         """The clock by which this place waits."""

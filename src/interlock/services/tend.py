@@ -1,0 +1,53 @@
+"""Who writes the log keeps it small: whoever crosses the limit does a bounded part of the work.
+
+A thousand commits, by whomever, pay for one small pass.  A client that lives long counts its own
+and does the pass where nobody waits for it; a command that ends at once leaves it to chance.
+Neither ever fails by it: what could not be done now is met again by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from interlock.driving import Op
+from interlock.errors import InterlockError
+from interlock.services.chain import MANY
+from interlock.services.runner import Runner, Who
+from interlock.settings import Settings
+
+STEPS = 1
+"""Up to 2,000 entries sealed for 1,000 written, so it catches up with what others left over; and
+quick enough to be done between two renewals of the shortest lease."""
+
+
+class Tending:
+    """What one client does for the record.
+
+    It is ``due`` after every thousandth of our commits, and ``on_due`` wakes whoever will ``tend``.
+    """
+
+    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
+        self.due = False
+        self.on_due: Callable[[], None] | None = None
+        self._runner = runner
+        self._settings = settings
+        runner.chain.on_many = self._many
+
+    def tend(self, who: Who) -> Op[None]:
+        """Do a bounded part of what is to be done, if anything is."""
+        from interlock.services.seal import Sealing  # few ever come here
+
+        self.due = False
+        with suppress(InterlockError):
+            yield from Sealing(self._runner, self._settings).tidy(who, STEPS)
+
+    def by_chance(self, who: Who) -> Op[None]:
+        """At the end of a short life: the same, once in a thousand commits."""
+        if any(self._runner.one_in(MANY) for _ in range(min(self._runner.chain.count, MANY))):
+            yield from self.tend(who)
+
+    def _many(self) -> None:
+        self.due = True
+        if self.on_due is not None:
+            self.on_due()

@@ -1,0 +1,26 @@
+-- Forget the oldest entries of the log, up to a revision and a number, and none so young that a
+-- request which it keeps out may still arrive.
+--
+-- KEYS  items index live log ids meta
+-- ARGV  revision, how many, how old they must be
+local items, index, live, log, ids, meta = unpack(KEYS)
+local call = redis.call
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+now = math.max(now, tonumber(call('HGET', meta, 'rev') or '0'))
+
+local gone, highest = {}, nil
+for _, each in ipairs(call('XRANGE', log, '-', ARGV[1], 'COUNT', ARGV[2])) do
+  local made = tonumber(string.match(each[1], '^%d+'))
+  if made > now - tonumber(ARGV[3]) then
+    break
+  end
+  gone[#gone + 1] = each[2][2]
+  highest = made
+end
+if highest then
+  call('HDEL', ids, unpack(gone))
+  call('XTRIM', log, 'MINID', string.format('%.0f', highest + 1))
+  call('HSET', meta, 'trimmed', string.format('%.0f', highest))
+end
+return #gone

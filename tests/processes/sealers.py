@@ -1,0 +1,80 @@
+"""What processes do with the record in these tests: ``python sealers.py NAME ARGUMENT...``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from interlock.driving import Op, drive
+from interlock.services.runner import Runner, Who
+from interlock.services.seal import Sealing
+from interlock.store import Store
+from interlock.stores import open_store
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tests.services.sealed import SMALL, touch
+
+WHO = Who("sealer")
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+
+
+def opened(url: str) -> tuple[Store, Runner, Sealing]:
+    store = open_store(url)
+    if store.capabilities.engine == "redis":
+        store.settling = 0  # type: ignore[attr-defined]  # nothing here is as old as that
+    runner = Runner(store)
+    sealing = Sealing(runner)
+    sealing.limits = SMALL
+    return store, runner, sealing
+
+
+def writes(url: str, count: str) -> None:
+    """Commit, seal after every twentieth, and say each revision and how large the log was."""
+    store, runner, sealing = opened(url)
+    say("ready")
+    sys.stdin.readline()
+    for number in range(int(count)):
+        done = drive(runner.change(lambda n=number: touch(n), WHO), store)  # type: ignore[misc]
+        say(done.revision, store.extent().entries)
+        if number % 20 == 19:
+            drive(sealing.tidy(WHO), store)
+    store.close()
+
+
+def seals(url: str) -> None:
+    """Seal for ever."""
+    store, _, sealing = opened(url)
+    say("ready")
+    while True:
+        drive(sealing.tidy(WHO), store)
+
+
+def dies(url: str, steps: str) -> None:
+    """Seal, and be killed after so many steps; say so if there are fewer."""
+    store, _, sealing = opened(url)
+    left = int(steps)
+
+    def perform(op: Op[Any]) -> None:
+        nonlocal left
+        try:
+            step = next(op)
+            while True:
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+                step = op.send(step.perform(store))
+        except StopIteration:
+            pass
+
+    perform(sealing.tidy(WHO))
+    say("done")
+    store.close()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
