@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from interlock.store import (
@@ -125,3 +125,22 @@ class Upkeep:
         import asyncio
 
         return await asyncio.to_thread(getattr(store, self.name))
+
+
+class Outside:
+    """Something beside the store that may block: a file, a program."""
+
+    __slots__ = ("act",)
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def perform(self, _store: Store) -> object:
+        """What it returns."""
+        return self.act()
+
+    async def perform_async(self, _store: Store) -> object:
+        """The same; an event loop need not wait for a disk, so it runs in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.act)

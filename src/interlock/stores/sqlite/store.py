@@ -56,6 +56,7 @@ class SQLiteStore(Local):
             min_ttl=0.5,
             max_operations=10_000,
             max_value=1024 * 1024,
+            log_feeds=True,
         )
         self._pid = os.getpid()
         self._forked = False
