@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
     "clock": set[str](),
+    "check_record": set[str](),
     "driving": set[str](),
     "core": {"core", "errors"},
     "store": {"errors"},

@@ -74,6 +74,9 @@ class Record(_Noun[RecordCalls]):
     """What happened."""
 
     log = awaited(RecordCalls.log)
+    verify = awaited(RecordCalls.verify)
+    export = awaited(RecordCalls.export)
+    anchor = awaited(RecordCalls.anchor)
 
     def follow(self, after: int = 0) -> Follower:
         """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.

@@ -49,7 +49,9 @@ class Rolling:
         return Mark(revision=self.at, entries=self._entries, digest=self._digest)
 
     def expect(self, kept: Kept) -> None:
-        """A mark that is to be met on the way."""
+        """A mark that is to be met on the way; one of nothing proves nothing."""
+        if not kept.mark.entries:
+            return
         self._marks.append(kept)
         self._marks.sort(key=lambda each: each.mark.revision)
         self._due = self._marks[0].mark.revision

@@ -11,6 +11,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
+from interlock.core.decision import Outcome
+
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
 Word: TypeAlias = Literal["ok", "bad", "unproven"]
 
@@ -26,6 +28,19 @@ class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     says: str
     revision: int = 0
     key: str = ""
+
+
+class Compared(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record beside an export of it, or of a copy of its store.
+
+    ``same``, ours is ``longer`` or ``shorter``, or they ``parted``: after ``common``, the last
+    revision that both have, ours goes on at revision ``ours`` and the export at ``theirs``.
+    """
+
+    record: Literal["same", "longer", "shorter", "parted"]
+    common: int = 0
+    ours: int = 0
+    theirs: int = 0
 
 
 class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,6 +64,7 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: int = 0
     anchored: int = 0
     since: int = 0
+    against: Compared | None = None
     findings: tuple[Finding, ...] = ()
     more: int = 0
 
@@ -56,6 +72,26 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def exit_status(self) -> int:
         """An ordinary no if anything is bad; what is merely unproven is none."""
         return int("bad" in (self.integrity, self.completeness, self.truncation))
+
+
+class Anchored(Outcome, frozen=True, kw_only=True, tag="anchored"):
+    """The record up to here is anchored: what is changed or cut from it now can be noticed."""
+
+    place: str
+    revision: int
+    entries: int
+    digest: str
+
+
+class Exported(Outcome, frozen=True, kw_only=True, tag="exported"):
+    """The record is in the file: entries from ``begins`` to ``ends``, and the stamps of items."""
+
+    path: str = ""
+    entries: int
+    items: int
+    begins: int
+    ends: int
+    digest: str
 
 
 class Findings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from interlock.core.verdict import Verified
 from interlock.core.verify import Verifier
 from interlock.driving import Op
 from interlock.errors import StoreBusy
+from interlock.services.compare import Beside
 from interlock.services.steps import Read
 from interlock.services.walk import PAGE, Extent, Moved, extent, walk
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
@@ -34,12 +35,16 @@ _FOLDERS = frozenset((keys.LOCKS, keys.SESSIONS, "semaphores/", "meta/"))
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 
 
-def verify(capabilities: Capabilities, anchors: Sequence[Kept] = ()) -> Op[Verified]:
-    """Read everything, and say what it proves."""
+def verify(
+    capabilities: Capabilities, anchors: Sequence[Kept] = (), against: str = ""
+) -> Op[Verified]:
+    """Read everything, and say what it proves; also beside an export if one is named."""
     for _ in range(TRIES):
         found = yield from extent(capabilities)
+        judge = verifier(found, anchors)
+        beside = Beside(judge, against, found) if against else None
         with suppress(Moved):
-            return (yield from _verify(found, anchors))
+            return (yield from _verify(found, judge, beside))
     raise StoreBusy("the oldest entries go faster than they can be read; try again")
 
 
@@ -53,9 +58,8 @@ def verifier(found: Extent, anchors: Sequence[Kept] = ()) -> Verifier:
     )
 
 
-def _verify(found: Extent, anchors: Sequence[Kept]) -> Op[Verified]:
-    judge = verifier(found, anchors)
-    noting = Noting(judge)
+def _verify(found: Extent, judge: Verifier, beside: Beside | None) -> Op[Verified]:
+    noting = Noting(judge if beside is None else beside)
     yield from walk(found, noting)
     if wanted := judge.wanted():
         yield from walk(found, _Seeking(judge, wanted))
@@ -64,13 +68,27 @@ def _verify(found: Extent, anchors: Sequence[Kept]) -> Op[Verified]:
     yield from items(judge.folders(), judge.item)
     suspects = judge.items_end()
     changed = (yield from touched(found.end)) & suspects if suspects else frozenset()
-    return replace(judge.finish(changed), sealed=noting.sealed)
+    compared = None if beside is None else beside.end()
+    return replace(judge.finish(changed), sealed=noting.sealed, against=compared)
+
+
+class Judge(Protocol):
+    """Who judges what is read, or looks on."""
+
+    def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
+        """The next entries."""
+
+    def segment(self, key: str, begins: Mark, ends: Mark | None) -> None:
+        """The next entries come from here."""
+
+    def unreadable(self, key: str, last: int) -> None:
+        """This should be a segment, and is none."""
 
 
 class Noting:
     """Hands on what is read, and notes what to know of the segments: they are read but once."""
 
-    def __init__(self, reader: Verifier) -> None:
+    def __init__(self, reader: Judge) -> None:
         self.sealed = 0
         self.segments: list[Judged] = []
         self._reader = reader

@@ -8,14 +8,17 @@ between sealing and trimming) are read once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import binascii
+import zlib
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.log import Mark, Sealed, Segment, unpacked
+from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
 from interlock.driving import Op
 from interlock.services.steps import Open, Read, Take
@@ -133,7 +136,7 @@ def _read_segment(
     last = int(number) if number.isascii() and number.isdigit() else extent.end
     try:
         segment = _segment(item.value)
-        lines = list(unpacked(segment))
+        lines = list(_unpacked(segment))
     except ValueError:  # also what msgspec raises
         reader.unreadable(item, last)
         return last
@@ -149,3 +152,14 @@ def _read_segment(
     ]
     reader.feed(entries, sealed=True)
     return last
+
+
+def _unpacked(segment: Segment) -> Iterator[tuple[int, str, bytes]]:
+    """The entries of a segment: revision, id and stored bytes; ValueError if it is damaged."""
+    try:
+        text = zlib.decompress(base64.b64decode(segment.packed, validate=True))
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(str(error)) from error
+    for line in filter(None, text.split(b"\n")):
+        revision, id_, data = line.split(b" ", 2)
+        yield int(revision), id_.decode(), data
