@@ -22,6 +22,7 @@ from interlock import aio, client, errors
 from interlock.core import lock, session
 from interlock.core.decision import Outcome
 from interlock.core.log import Line
+from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.operations.shape import Field, Operation, fields
@@ -43,6 +44,11 @@ RETURNED: tuple[type, ...] = (
     session.Left,
     session.Lapsed,
     Line,
+    Verified,
+    Finding,
+    Compared,
+    Exported,
+    Anchored,
     Why,
     Maintained,
 )
@@ -158,7 +164,7 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
             continue
         status = str(outcome.exit_status) if issubclass(outcome, Outcome) else "0"
         if isinstance(getattr(outcome, "exit_status", None), property):
-            status = "0 or 4"
+            status = getattr(outcome, "exit_statuses", "0 or 4")
         word = f"`{tag(outcome)}`" if tag(outcome) else ""
         yield word, status, first(outcome.__doc__), members(outcome)
 

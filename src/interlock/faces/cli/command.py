@@ -27,6 +27,7 @@ _SPECIAL = {
     "doctor": "doctor:doctor",
     "init": "init:init",
     "lock run": "run:lock_run",
+    "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
 }

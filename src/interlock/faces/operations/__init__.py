@@ -19,14 +19,14 @@ INDEX: dict[str, tuple[str, ...]] = {
     "": ("init", "demo", "run", "why", "doctor", "maintain", "bench"),
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
-    "record": ("log",),
+    "record": ("log", "verify", "export", "anchor"),
     "store": ("info",),
 }
 
 NOUNS = {
     "agent": "sessions of agents: who is here",
     "lock": "one holder at a time, and a token that fences the past",
-    "record": "what happened",
+    "record": "what happened, and the proof of it",
     "store": "where it is kept",
 }
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from interlock.core.log import Line
+from interlock.core.verdict import Anchored, Exported, Verified
+from interlock.errors import BadInput
 from interlock.faces.operations.shape import Operation, Request, option
 
 if TYPE_CHECKING:
@@ -21,6 +23,35 @@ class Log(Request, frozen=True, kw_only=True):
     follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
         False
     )
+
+
+class Verify(Request, frozen=True, kw_only=True):
+    """Whether the record is what was recorded."""
+
+    anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
+        None
+    )
+    against: Annotated[
+        str | None, option("text", "an export to compare with: an older one, or that of a copy")
+    ] = None
+
+
+class Export(Request, frozen=True, kw_only=True):
+    """The record as a file that others can check."""
+
+    out: Annotated[str | None, option("text", "the file to write, not stdout")] = None
+    after: Annotated[int | None, option("int", "only the entries after this revision")] = None
+    checker: Annotated[
+        bool, option("flag", "not the record but the checker: a script that needs only Python")
+    ] = False
+
+
+class Anchor(Request, frozen=True, kw_only=True):
+    """A mark of the record, kept outside of the store."""
+
+    place: Annotated[
+        str, option("text", "a file to add it to, or git:REF of this repository", positional=True)
+    ]
 
 
 class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
@@ -50,6 +81,21 @@ def gap(fleet: "Fleet", after: int) -> Gap | None:
     return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
+def _verify(fleet: "Fleet", request: Verify) -> Verified:
+    places = () if request.anchor is None else (request.anchor,)
+    return fleet.record.verify(anchors=places, against=request.against)
+
+
+def _export(fleet: "Fleet", request: Export) -> Exported:
+    if not request.out:
+        raise BadInput("where to? give --out FILE")
+    return fleet.record.export(request.out, after=request.after or 0)
+
+
+def _anchor(fleet: "Fleet", request: Anchor) -> Anchored:
+    return fleet.record.anchor(request.place)
+
+
 OPERATIONS = (
     Operation(
         name="record log",
@@ -59,5 +105,41 @@ OPERATIONS = (
         needs="store",
         act=_log,
         examples=("interlock record log --limit 20", "interlock record log --follow --json"),
+    ),
+    Operation(
+        name="record verify",
+        help="whether the record was changed, lacks something, or was cut",
+        request=Verify,
+        outcomes=(Verified,),
+        needs="store",
+        act=_verify,
+        examples=(
+            "interlock record verify --anchor ~/anchors.jsonl",
+            "interlock record verify --against old.jsonl --json",
+        ),
+    ),
+    Operation(
+        name="record export",
+        help="write the record as JSON Lines that others can check",
+        request=Export,
+        outcomes=(Exported,),
+        needs="store",
+        act=_export,
+        examples=(
+            "interlock record export --out record.jsonl",
+            "interlock record export --checker > check_record.py",
+        ),
+    ),
+    Operation(
+        name="record anchor",
+        help="keep a mark of the record outside of the store",
+        request=Anchor,
+        outcomes=(Anchored,),
+        needs="store",
+        act=_anchor,
+        examples=(
+            "interlock record anchor ~/anchors.jsonl",
+            "interlock record anchor git:anchors",
+        ),
     ),
 )
