@@ -108,6 +108,8 @@ class Check:
         self.meet(revision)
         if line["hash"] != ("" if data == VOID else hash_):
             self.say("integrity", revision, "", "its hash is not that of its text")
+        if "again" in line:
+            self.say("integrity", revision, "", f"it was written again, at {line['again']}")
         if data == VOID:
             return
         try:
@@ -126,8 +128,6 @@ class Check:
         on = entry.get("on", 0)
         if entry.get("id", "") != line["id"]:
             self.say("integrity", revision, "", "it stands in the place of another entry")
-        if line.get("created", revision) != revision:
-            self.say("integrity", revision, "", "it was written twice")
         if on and (on + 1 != revision if self.strict else on >= revision):
             self.say("integrity", revision, "", f"it was decided on revision {on}: it was moved")
 

@@ -30,11 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Protocol
 
 import msgspec
-from msgspec import Struct
 
+from interlock.core.evidence import Known, Lean, Open, Stored, decode
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept, Rolling
 from interlock.core.verdict import Aspect, Finding, Findings, Verified
@@ -49,63 +48,6 @@ _STAMPED = ("meta/sealed", "meta/checkpoint")
 _LOG = len("log/")
 _TOLD = -1
 """In place of a revision: an item has this hash, and what that means is told already."""
-
-
-class Stored(Protocol):
-    """What a store gives for an entry: its place, its bytes, and the stamp beside them."""
-
-    @property
-    def key(self) -> str:
-        """``log/`` and the id."""
-
-    @property
-    def value(self) -> bytes:
-        """The bytes that are hashed."""
-
-    @property
-    def revision(self) -> int:
-        """When it was last written."""
-
-    @property
-    def created(self) -> int:
-        """When it was first written."""
-
-    @property
-    def hash(self) -> str:
-        """What its bytes are said to hash to."""
-
-
-class _Lean(Struct, gc=False):
-    """An entry, as far as it can be judged."""
-
-    id: str = ""
-    writer: str = ""
-    on: int = 0
-    after: tuple[str, ...] = ()
-    saw: dict[str, str | None] = {}
-    put: dict[str, str] = {}
-    deleted: tuple[str, ...] = ()
-
-
-class _Known(Struct, gc=False):
-    """An entry that was read: ``vouched`` if another one, or an item, carries its hash."""
-
-    revision: int
-    id: str
-    hash: str
-    vouched: bool = False
-    undone: bool = False
-
-
-class _Open(Struct, gc=False):
-    """A link to a hash that was not met: who has it, and who stands where it should lead."""
-
-    revision: int
-    key: str
-    instead: _Known | None
-
-
-_decode = msgspec.json.Decoder(_Lean).decode
 
 
 class Verifier:
@@ -133,13 +75,13 @@ class Verifier:
         self._dropped = start.entries
         self._partial = begins is not None or not covered
         self._lost = start.revision
-        self._young: dict[str, _Known] = {}
-        self._old: dict[str, _Known] = {}
-        self._writers: dict[str, _Known] = {}
-        self._state: dict[str, tuple[_Known, str]] = {}
+        self._young: dict[str, Known] = {}
+        self._old: dict[str, Known] = {}
+        self._writers: dict[str, Known] = {}
+        self._state: dict[str, tuple[Known, str]] = {}
         self._gone: set[str] = set()
         self._excused: dict[str, set[str]] = {}
-        self._open: dict[str, list[_Open]] = {}
+        self._open: dict[str, list[Open]] = {}
         self._behind: dict[str, int] = {}
         self._suspects: dict[str, Finding] = {}
         for kept in marks:
@@ -174,14 +116,14 @@ class Verifier:
     def feed(self, items: Sequence[Stored], *, sealed: bool = False) -> None:
         """The next entries, in order; sealed ones have no stamp of their own."""
         if items and not self.first:
-            self._begin(items[0].revision)
+            self._begin(items[0].created)
         roll = self.rolling.roll
         for item in items:
             hash_ = sha256(item.value).hexdigest()
-            roll(item.revision, hash_)
+            roll(item.created, hash_)
             entry = self._entry(item, hash_, sealed=sealed)
             if entry is not None:
-                known = _Known(item.revision, entry.id, hash_ if sealed else item.hash)
+                known = Known(item.created, entry.id, hash_ if sealed else item.hash)
                 self._follow(entry, known)
                 self._replay(entry, known)
                 self._young[known.hash] = known
@@ -204,9 +146,11 @@ class Verifier:
         if len(self._gone) > RECENT:
             self._gone.clear()
 
-    def _entry(self, item: Stored, hash_: str, *, sealed: bool) -> _Lean | None:
+    def _entry(self, item: Stored, hash_: str, *, sealed: bool) -> Lean | None:
         """An entry that can be read, judged by itself; None for a void."""
-        revision, data = item.revision, item.value
+        revision, data = item.created, item.value
+        if item.revision != revision:
+            self._spoilt(revision, f"was written again at revision {item.revision}")
         if data == _VOID:
             if item.hash and not sealed:
                 self._spoilt(revision, "is a void that carries the hash of another entry")
@@ -214,14 +158,12 @@ class Verifier:
         if hash_ != item.hash and not sealed:
             self._spoilt(revision, "does not hash to what is stored beside it")
         try:
-            entry = _decode(data)
+            entry = decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._spoilt(revision, "cannot be read as an entry")
             return None
         if entry.id != item.key[_LOG:]:
             self._spoilt(revision, f"says that it is {entry.id}, and stands at {item.key}")
-        if item.created != revision:
-            self._spoilt(revision, f"was first written at revision {item.created}, then changed")
         on = entry.on
         if on and (on + 1 != revision if self._strict else on >= revision):
             self._spoilt(revision, f"was decided on revision {on}, and cannot stand here")
@@ -230,10 +172,10 @@ class Verifier:
     def _spoilt(self, revision: int, wrong: str) -> None:
         self.findings.add("integrity", f"the entry {wrong}", revision)
 
-    def _known(self, hash_: str) -> _Known | None:
+    def _known(self, hash_: str) -> Known | None:
         return self._young.get(hash_) or self._old.get(hash_)
 
-    def _follow(self, entry: _Lean, known: _Known) -> None:
+    def _follow(self, entry: Lean, known: Known) -> None:
         """The chain of its writer."""
         for link in entry.after:
             linked = self._young.get(link) or self._old.get(link)
@@ -242,7 +184,7 @@ class Verifier:
             else:
                 self._dangling(entry, known, link)
 
-    def _replay(self, entry: _Lean, known: _Known) -> None:
+    def _replay(self, entry: Lean, known: Known) -> None:
         """The chains of the things: what it saw must be what the record has there."""
         state = self._state
         for key, seen in entry.saw.items():
@@ -261,7 +203,7 @@ class Verifier:
             if self._partial:
                 self._gone.add(key)
 
-    def _dangling(self, entry: _Lean, known: _Known, link: str) -> None:
+    def _dangling(self, entry: Lean, known: Known, link: str) -> None:
         """A link to an entry of its writer that is not among the recent ones."""
         before = self._writers.get(entry.writer)
         if self._partial:
@@ -269,9 +211,9 @@ class Verifier:
             if before is None or link in excused or any(map(self._known, entry.after)):
                 excused.add(link)
                 return
-        self._open.setdefault(link, []).append(_Open(known.revision, "", before))
+        self._open.setdefault(link, []).append(Open(known.revision, "", before))
 
-    def _unseen(self, known: _Known, key: str, seen: str | None, there: _Known | None) -> None:
+    def _unseen(self, known: Known, key: str, seen: str | None, there: Known | None) -> None:
         """An entry saw something else under a key than what the record has there."""
         if seen == BLIND:
             return
@@ -290,9 +232,9 @@ class Verifier:
         if older is not None:
             self._stale(known.revision, key, older.revision)
         elif there is None and self._partial and key not in self._gone:
-            self._state[key] = (_Known(0, "", seen, vouched=True), "")
+            self._state[key] = (Known(0, "", seen, vouched=True), "")
         else:
-            self._open.setdefault(seen, []).append(_Open(known.revision, key, there))
+            self._open.setdefault(seen, []).append(Open(known.revision, key, there))
 
     def _stale(self, revision: int, key: str, older: int) -> None:
         self.findings.add(
@@ -387,7 +329,7 @@ class Verifier:
         self.rolling.end()
         return self._verified()
 
-    def _close(self, link: str, opens: list[_Open]) -> None:
+    def _close(self, link: str, opens: list[Open]) -> None:
         """Say what a link is that leads nowhere, or not to where it should."""
         stands = self._behind.get(link)
         if stands == _TOLD:
@@ -410,7 +352,7 @@ class Verifier:
         what = f"saw {each.key} as an entry left it" if each.key else "links an entry"
         self.findings.add("completeness", f"the entry {what} that is missing", each.revision)
 
-    def _misled(self, each: _Open, stands: int) -> None:
+    def _misled(self, each: Open, stands: int) -> None:
         if stands >= each.revision:
             self._spoilt(each.revision, f"links one that stands behind it, at revision {stands}")
         elif each.key:

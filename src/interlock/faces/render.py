@@ -15,7 +15,7 @@ from interlock.faces.plain import all_plain, plain
 if TYPE_CHECKING:
     from interlock.core import lock as locks
     from interlock.core import session as sessions
-    from interlock.core.verdict import Anchored, Exported, Verified
+    from interlock.core.verdict import Anchored, Compared, Exported, Verified
     from interlock.core.verdict import Finding as Proof
     from interlock.faces.operations.agent import AgentList, Nobody
     from interlock.faces.operations.fleet import Created, Diagnosis, Exists
@@ -217,9 +217,12 @@ def _entries(outcome: Entries, paint: Paint) -> str:
 def _verified(outcome: Verified, paint: Paint) -> str:
     colours = {"ok": "green", "unproven": "yellow", "bad": "red"}
     words = {name: getattr(outcome, name) for name in ("integrity", "completeness", "truncation")}
-    lines = columns(
-        [(name, paint(colours[word], word), _reason(outcome, name)) for name, word in words.items()]
-    )
+    rows = [
+        (name, paint(colours[word], word), _reason(outcome, name)) for name, word in words.items()
+    ]
+    if outcome.against is not None:
+        rows.append(("against", outcome.against.record, _beside(outcome.against)))
+    lines = columns(rows)
     lines += [_found(finding) for finding in outcome.findings]
     if outcome.more:
         lines.append(f"and {outcome.more} more")
@@ -246,6 +249,22 @@ def _reason(outcome: Verified, name: str) -> str:
             return f"nothing is missing up to revision {outcome.anchored}"
         case _:
             return "a cut end would not show; from now on it does: interlock record anchor FILE"
+
+
+def _beside(compared: Compared) -> str:
+    """How a record stands to an export."""
+    if not compared.common:
+        return "they have no entry in common"
+    common = f"up to revision {compared.common} they are the same"
+    match compared.record:
+        case "same":
+            return common
+        case "longer":
+            return f"{common}, then the record goes on"
+        case "shorter":
+            return f"{common}, then only the export goes on: a cut record, or a newer copy"
+        case "parted":
+            return f"{common}, then each goes its own way"
 
 
 def _found(finding: Proof) -> str:

@@ -35,10 +35,10 @@ class Beside:
         """The next entries."""
         if items and not self._covered:
             self._covered = True
-            while self._theirs is not None and self._theirs.revision < items[0].revision:
+            while self._theirs is not None and self._theirs.revision < items[0].created:
                 self._theirs = next(self._entries(), None)
         for item in items:
-            if self._compared is None and item.revision > self._begins:
+            if self._compared is None and item.created > self._begins:
                 self._compare(item)
         self._judge.feed(items, sealed=sealed)
 
@@ -72,13 +72,13 @@ class Beside:
     def _compare(self, item: Item) -> None:
         theirs = self._theirs
         if theirs is None:
-            self._more = self._more or item.revision
-        elif theirs == Copy(item.revision, sha256(item.value).hexdigest()):
-            self._common = item.revision
+            self._more = self._more or item.created
+        elif theirs == Copy(item.created, sha256(item.value).hexdigest()):
+            self._common = item.created
             self._theirs = next(self._entries(), None)
         else:
             self._compared = Compared(
-                record="parted", common=self._common, ours=item.revision, theirs=theirs.revision
+                record="parted", common=self._common, ours=item.created, theirs=theirs.revision
             )
 
     def _parted(self, compared: Compared) -> Compared:

@@ -94,13 +94,13 @@ class _Out:
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
         """The next entries: those up to ``after`` are only rolled."""
-        skipped = [item for item in items if item.revision <= self._after]
-        told = [item for item in items if item.revision > self._after]
+        skipped = [item for item in items if item.created <= self._after]
+        told = [item for item in items if item.created > self._after]
         self.judge.feed(skipped, sealed=sealed)
         if told:
             self.begin()
-            self._first = self._first or told[0].revision
-            self._last = told[-1].revision
+            self._first = self._first or told[0].created
+            self._last = told[-1].created
             self._entries += len(told)
             self._say(*(_line(item, sealed=sealed) for item in told))
             self.judge.feed(told, sealed=sealed)
@@ -149,11 +149,11 @@ class _Out:
 
 def _line(item: Item, *, sealed: bool) -> dict[str, object]:
     """An entry, so that its bytes can be hashed again."""
-    line: dict[str, object] = {"revision": item.revision, "id": item.key.removeprefix(LOG)}
+    line: dict[str, object] = {"revision": item.created, "id": item.key.removeprefix(LOG)}
     stamped = item.value != VOID  # a segment keeps no stamps; they would say this
     line["hash"] = (codec.digest(item.value) if stamped else "") if sealed else item.hash
     if item.created != item.revision:
-        line["created"] = item.created
+        line["again"] = item.revision
     try:
         line["entry"] = item.value.decode()
     except UnicodeDecodeError:

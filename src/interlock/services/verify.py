@@ -23,7 +23,7 @@ from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.services.compare import Beside
 from interlock.services.steps import Read
-from interlock.services.walk import PAGE, Extent, Moved, extent, walk
+from interlock.services.walk import PAGE, Extent, Moved, exact, extent, walk
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
 Judged: TypeAlias = tuple[str, int, str, str, str]
@@ -119,7 +119,7 @@ class _Seeking:
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:  # noqa: ARG002 - alike
         for item in items:
             if (hash_ := sha256(item.value).hexdigest()) in self._wanted:
-                self._judge.resolve(hash_, item.revision)
+                self._judge.resolve(hash_, item.created)
 
     def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None: ...
 
@@ -127,7 +127,7 @@ class _Seeking:
 
 
 def _judged(item: Item) -> Judged:
-    digest = sha256(item.value).hexdigest()
+    digest = sha256(exact(item).value).hexdigest()
     return item.key, item.revision, digest, item.entry, item.hash
 
 
@@ -151,7 +151,7 @@ def touched(after: int) -> Op[frozenset[str]]:
             found.update(_changed(item))
         if len(entries) < PAGE:
             return frozenset(found)
-        after = entries[-1].revision
+        after = entries[-1].created
 
 
 def _changed(item: Item) -> Iterator[str]:

@@ -70,7 +70,7 @@ def extent(capabilities: Capabilities) -> Op[Extent]:
     entries = snapshot.ranges[last]
     reached = sealed.revision if sealed is not None else 0
     return Extent(
-        end=entries[-1].revision if entries else reached,
+        end=entries[-1].created if entries else reached,
         strict=capabilities.local,
         covered=not (capabilities.log_feeds and (yield from _trimmed(reached))),
         begins=sealed.dropped if sealed is not None else None,
@@ -92,11 +92,11 @@ def walk(extent: Extent, reader: Reader) -> Op[None]:
             logged = True
         else:
             items = snapshot.ranges[log]
-            page = [item for item in items if item.revision <= extent.end]
+            page = [exact(item) for item in items if item.created <= extent.end]
             reader.feed(page)
             if len(page) < PAGE:
                 return
-            at = page[-1].revision
+            at = page[-1].created
 
 
 def sealed_mark(item: Item | None) -> Sealed | None:
@@ -105,6 +105,13 @@ def sealed_mark(item: Item | None) -> Sealed | None:
         return None if item is None else msgspec.json.decode(item.value, type=Sealed)
     except msgspec.DecodeError:
         return None  # the item is compared with the entry that wrote it, and that says so
+
+
+def exact(item: Item) -> Item:
+    """The item with its value as bytes: whoever edits SQLite by hand leaves text behind."""
+    if type(item.value) is bytes:
+        return item
+    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))
 
 
 def plain(mark: Mark) -> Mark:
