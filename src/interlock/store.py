@@ -197,8 +197,6 @@ class Capabilities(Struct, frozen=True, kw_only=True):
                     process, or a power cut
     max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
     grain           by how much ``expires_in`` may be short of the truth, in seconds
-    log_feeds       whether watches are answered from the log itself, so that a Resync from an old
-                    revision tells that entries behind it were trimmed
     """
 
     engine: str
@@ -210,7 +208,6 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     max_operations: int
     max_value: int
     grain: float = 0.0
-    log_feeds: bool = False
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,11 +29,6 @@ that goes, and ``meta/checkpoint`` how far the digest was rolled when somebody l
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
-from collections.abc import Iterator
-
 import msgspec
 from msgspec import Struct
 
@@ -106,18 +101,6 @@ class Segment(Struct, frozen=True, kw_only=True):
     since: float
     until: float
     packed: str
-
-
-def unpacked(segment: Segment) -> Iterator[tuple[int, str, bytes]]:
-    """The entries of a segment: revision, id and stored bytes; ValueError if it is damaged."""
-    try:
-        text = zlib.decompress(base64.b64decode(segment.packed, validate=True))
-    except (binascii.Error, zlib.error) as error:
-        raise ValueError(str(error)) from error
-    for line in text.split(b"\n") if text else ():
-        if line:
-            revision, id_, data = line.split(b" ", 2)
-            yield int(revision), id_.decode(), data
 
 
 def roll(digest: str, revision: int, hash_: str) -> str:

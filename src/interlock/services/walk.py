@@ -12,7 +12,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +21,8 @@ from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
 from interlock.driving import Op
-from interlock.services.steps import Open, Read, Take
-from interlock.store import LOG, Capabilities, Item, Log, Range, Resync, Watch
+from interlock.services.steps import Read, Upkeep
+from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
 """Entries at a time: what an event loop is kept from others for is some milliseconds."""
@@ -63,6 +63,7 @@ class Reader(Protocol):
 
 def extent(capabilities: Capabilities) -> Op[Extent]:
     """Where the record begins and ends at this moment."""
+    trimmed = yield from _trimmed()  # first: whoever trims has sealed before
     last = Log(limit=1, last=True)
     snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
     sealed = sealed_mark(snapshot[keys.SEALED])
@@ -72,7 +73,7 @@ def extent(capabilities: Capabilities) -> Op[Extent]:
     return Extent(
         end=entries[-1].created if entries else reached,
         strict=capabilities.local,
-        covered=not (capabilities.log_feeds and (yield from _trimmed(reached))),
+        covered=trimmed <= reached,
         begins=sealed.dropped if sealed is not None else None,
         kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
     )
@@ -126,13 +127,11 @@ def _mark(item: Item | None) -> Mark | None:
         return None
 
 
-def _trimmed(after: int) -> Op[bool]:
-    """Whether entries behind this revision were forgotten by the engine."""
-    watch: Watch = yield Open(LOG, after)
-    try:
-        return any(isinstance(change, Resync) for change in (yield Take(watch, 0)))
-    finally:
-        watch.close()
+def _trimmed() -> Op[int]:
+    """The last entry that the engine forgot, if it ever forgets any by itself."""
+    facts = cast("dict[str, object]", (yield Upkeep("info")))
+    trimmed = facts.get("trimmed")
+    return trimmed if isinstance(trimmed, int) else 0
 
 
 def _read_segment(

@@ -187,5 +187,4 @@ def _capabilities(durability: Durability) -> Capabilities:
         min_ttl=0.5,
         max_operations=10_000,
         max_value=1024 * 1024,
-        log_feeds=True,
     )
