@@ -48,8 +48,8 @@ class Check:
         self.found: set[tuple[str, int, str, str]] = set()
         self.at, self.count, self.digest = mark_of(head["begins"])
         self.lost = self.at
-        self.covered, self.strict = bool(head["covered"]), bool(head["strict"])
-        self.rolled, self.partial = self.covered or self.count > 0, not head["whole"]
+        self.covered, self.strict = True, bool(head["strict"])
+        self.rolled, self.partial = True, not head["whole"]
         self.marks = [(mark_of(each), "the anchor", True) for each in anchors if each["entries"]]
         self.first = self.read = self.anchored = 0
         self.entries: dict[str, Entry] = {}
@@ -93,14 +93,24 @@ class Check:
             self.marks.remove(each)
             if each[2]:
                 self.say("truncation", each[0][0], "", "the anchor is not met: entries are missing")
-        self.rolled, self.partial, self.lost = not line["why"], True, upto[0]
+        self.rolled = not line["why"]
         self.at, self.count, self.digest = upto
+        self.begin_again()
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one; the digest is known from the next mark on."""
+        self.marks = [each for each in self.marks if each[0][0] >= first]
+        self.at, self.covered, self.rolled = first - 1, False, False
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Behind a gap anything may have changed: what was before it says nothing any more."""
+        self.partial, self.lost = True, self.at
+        self.last_of, self.state, self.gone, self.excused = {}, {}, set(), set()
 
     def entry(self, line: Line) -> None:
         revision, data = line["revision"], raw(line)
-        if not self.first:
-            self.first = revision
-            self.lost = self.lost if self.covered else revision - 1
+        self.first = self.first or revision
         self.meet(revision - 1)
         hash_ = sha(data)
         self.digest = sha(f"{self.digest}{revision}:{hash_}".encode())
@@ -264,6 +274,8 @@ def check(path: str, anchors: list[Line]) -> Check:
             checking.meet(checking.at)
         elif "missing" in line:
             checking.missing(line)
+        elif "forgotten" in line:
+            checking.forgotten(line["forgotten"])
         elif "key" in line:
             checking.items[line["key"]] = line
         elif "ends" in line:

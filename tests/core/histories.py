@@ -118,9 +118,11 @@ def judged(
     """What the verifier says to a history, from a mark on if there is one."""
     kept = [*(Kept(m, "meta/checkpoint") for m in marks)]
     kept += [Kept(m, "the anchor", outside=True) for m in anchors]
-    judge = Verifier(strict=True, begins=begins, covered=covered, marks=kept)
+    judge = Verifier(strict=True, begins=begins, marks=kept)
     after = 0 if begins is None else begins.revision
     entries = [item for item in history.entries if item.revision > after]
+    if not covered and entries:
+        judge.forgotten(entries[0].created)
     for start in range(0, len(entries), 3):
         judge.feed(entries[start : start + 3])
     wanted = judge.wanted()

@@ -71,8 +71,10 @@ def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark
     return ends
 
 
-def checkpoint(fleet: interlock.Fleet) -> Mark:
-    mark = rolled(entries(fleet))
+def checkpoint(fleet: interlock.Fleet, begins: Mark | None = None) -> Mark:
+    """A mark of now, rolled on from another."""
+    after = 0 if begins is None else begins.revision
+    mark = rolled(tuple(item for item in entries(fleet) if item.revision > after), begins)
     record(fleet, "record.checkpoint", Write(keys.CHECKPOINT, mark))
     return mark
 

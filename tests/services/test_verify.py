@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -32,7 +33,8 @@ from interlock.core.decision import Write
 from interlock.core.log import Sealed
 from interlock.errors import BadInput, StoreDamaged
 from interlock.services import walk
-from interlock.store import void
+from interlock.services.walk import Moved
+from interlock.store import Item, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage
@@ -160,6 +162,55 @@ def test_a_log_that_was_trimmed_and_never_sealed_is_unproven_before(
     found = agree(fleet, tmp_path)
     assert words(found) == ("ok", "unproven", "unproven")
     assert found.since == entries(fleet)[0].revision
+
+
+def test_what_an_engine_forgot_behind_the_segments_is_unproven_and_no_mark_is_blamed(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    sealed = seal(fleet, 3)
+    checkpoint(fleet, sealed)
+    busy(fleet, 1)
+    trim(fleet, sealed.revision + 2)
+    found = agree(fleet, tmp_path)
+    assert words(found) == ("ok", "unproven", "unproven")
+    assert (found.sealed, found.since) == (3, sealed.revision + 3)
+    assert fleet.record.anchor(str(tmp_path / "anchors")).revision == found.ends
+
+
+def test_a_reading_that_retention_overtakes_begins_again(
+    fleet: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = seal(fleet, 3)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    real = walk._read_segment
+    dropped: list[int] = []
+
+    def overtaken(item: Item, *rest: Any) -> int:
+        if not dropped:
+            dropped.append(first.revision)
+            sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
+            gone = (keys.segment(first.revision),)
+            record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
+            raise Moved("try again")
+        return real(item, *rest)
+
+    monkeypatch.setattr(walk, "_read_segment", overtaken)
+    found = fleet.record.verify()
+    assert (words(found), found.dropped) == (OK, 3)
+
+
+def test_an_event_loop_verifies_exports_and_anchors(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with await aio.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+            place, path = str(tmp_path / "anchors"), str(tmp_path / "record.jsonl")
+            anchored = await fleet.record.anchor(place)
+            exported = await fleet.record.export(path)
+            assert anchored.digest == exported.digest
+            found = await fleet.record.verify(anchors=[place], against=path)
+            assert words(found) == ("ok", "ok", "ok")
+
+    asyncio.run(work())
 
 
 def spoil(fleet: interlock.Fleet, sql: str, *values: str | int) -> None:

@@ -27,13 +27,13 @@ class Kept(Struct, frozen=True):
 class Rolling:
     """One pass of the digest.
 
-    ``known`` is false if entries before the first one are gone with no mark that stands for them:
-    the digest is only known from the first mark on that is passed.
+    ``known`` is false behind entries that are gone with no mark that stands for them, until the
+    next mark is passed.
     """
 
-    def __init__(self, begins: Mark, findings: Findings, *, known: bool) -> None:
+    def __init__(self, begins: Mark, findings: Findings) -> None:
         self.at = begins.revision
-        self.known = known
+        self.known = True
         self.anchored = 0
         self.since = begins.revision
         """Marks before this revision are about entries that are not here."""
@@ -91,6 +91,15 @@ class Rolling:
             kept = self._pop()
             if kept.outside and kept.mark.revision >= self.since:
                 self._unmet(kept)
+        self._go_on(upto, known=known)
+
+    def forget(self, upto: int) -> None:
+        """Go on behind entries that the engine forgot; marks among them say nothing any more."""
+        while self._due <= upto:
+            self._pop()
+        self._go_on(Mark(revision=upto), known=False)
+
+    def _go_on(self, upto: Mark, *, known: bool) -> None:
         self._digest, self._entries, self.at = upto.digest, upto.entries, upto.revision
         self.since, self.known = upto.revision, known
 

@@ -36,7 +36,7 @@ import msgspec
 from interlock.core.evidence import Known, Lean, Open, Stored, decode
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept, Rolling
-from interlock.core.verdict import Aspect, Finding, Findings, Verified
+from interlock.core.verdict import Aspect, Finding, Findings, Verified, Word
 
 RECENT = 100_000
 BLIND = "blind"
@@ -54,26 +54,19 @@ class Verifier:
     """Reads a record once, entry by entry, then the items; says in the end what it is worth.
 
     ``strict`` is for local engines, where an entry stands right above what it was decided on.
-    ``begins`` is where the digest stood before the first entry; ``covered`` is false if entries
-    before it are gone and nothing stands for them.
+    ``begins`` is where the digest stood before the first entry, if something was before it.
     """
 
     def __init__(
-        self,
-        *,
-        strict: bool,
-        begins: Mark | None = None,
-        covered: bool = True,
-        marks: Iterable[Kept] = (),
+        self, *, strict: bool, begins: Mark | None = None, marks: Iterable[Kept] = ()
     ) -> None:
         start = begins or Mark()
         self.findings = Findings()
-        self.rolling = Rolling(start, self.findings, known=covered)
-        self.first = self.read = 0
+        self.rolling = Rolling(start, self.findings)
+        self.first = self.read = self._forgotten = 0
         self._strict = strict
-        self._covered = covered
         self._dropped = start.entries
-        self._partial = begins is not None or not covered
+        self._partial = begins is not None
         self._lost = start.revision
         self._young: dict[str, Known] = {}
         self._old: dict[str, Known] = {}
@@ -108,16 +101,26 @@ class Verifier:
         self.findings.add("integrity", f"{key} is not a segment of sealed entries", key=key)
         self._lose(Mark(revision=last), known=False)
 
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one, and nothing stands for them."""
+        self._forgotten = first
+        self.rolling.forget(first - 1)
+        self._begin_again(first - 1)
+
     def _lose(self, upto: Mark, *, known: bool = True) -> None:
-        self._partial = True
-        self._lost = upto.revision
         self.rolling.skip(upto, known=known)
+        self._begin_again(upto.revision)
+
+    def _begin_again(self, after: int) -> None:
+        """Behind a gap anything may have changed: what was before it says nothing any more."""
+        self._partial, self._lost = True, after
+        for known in (self._state, self._writers, self._gone, self._excused):
+            known.clear()
 
     def feed(self, items: Sequence[Stored], *, sealed: bool = False) -> None:
         """The next entries, in order; sealed ones have no stamp of their own."""
-        if items and not self.first:
-            self._begin(items[0].created)
         roll = self.rolling.roll
+        self.first = self.first or (items[0].created if items else 0)
         for item in items:
             hash_ = sha256(item.value).hexdigest()
             roll(item.created, hash_)
@@ -130,12 +133,6 @@ class Verifier:
                 self._writers[entry.writer] = known
         self.read += len(items)
         self._forget()
-
-    def _begin(self, revision: int) -> None:
-        self.first = revision
-        if not self._covered:
-            self._lost = revision - 1
-            self.rolling.since = revision
 
     def _forget(self) -> None:
         """Keep what is remembered in bounds."""
@@ -220,9 +217,10 @@ class Verifier:
         if seen is None:
             assert there is not None  # noqa: S101 - else both say that nothing is there
             there.undone = True
+            wrote = f"revision {there.revision}" if there.revision else "an entry"
             self.findings.add(
                 "completeness",
-                f"the entry saw nothing under {key}, which revision {there.revision} had written:"
+                f"the entry saw nothing under {key}, which {wrote} had written:"
                 " one that deleted it is missing",
                 known.revision,
                 key,
@@ -361,15 +359,19 @@ class Verifier:
     def _verified(self) -> Verified:
         bad, anchored = self.findings.bad, self.rolling.anchored
         return Verified(
-            integrity="bad" if "integrity" in bad else "ok",
-            completeness="bad" if "completeness" in bad else "ok" if self._covered else "unproven",
-            truncation="bad" if "truncation" in bad else "ok" if anchored else "unproven",
+            integrity=_word("integrity" in bad),
+            completeness=_word("completeness" in bad, proven=not self._forgotten),
+            truncation=_word("truncation" in bad, proven=anchored > 0),
             entries=self.read,
             begins=self.first,
             ends=self.rolling.at if self.read else 0,
             dropped=self._dropped,
             anchored=anchored,
-            since=0 if self._covered else self.first,
+            since=self._forgotten,
             findings=self.findings.all(),
             more=self.findings.more,
         )
+
+
+def _word(bad: bool, *, proven: bool = True) -> Word:
+    return "bad" if bad else "ok" if proven else "unproven"

@@ -26,17 +26,12 @@ class Beside:
         head = next(self._export)
         self._begins = head.begins.revision if isinstance(head, Head) else 0
         self._theirs = self._after(found.begins.revision if found.begins is not None else 0)
-        self._covered = found.covered
         self._common = 0
         self._compared: Compared | None = None
         self._more = 0
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
         """The next entries."""
-        if items and not self._covered:
-            self._covered = True
-            while self._theirs is not None and self._theirs.revision < items[0].created:
-                self._theirs = next(self._entries(), None)
         for item in items:
             if self._compared is None and item.created > self._begins:
                 self._compare(item)
@@ -49,6 +44,12 @@ class Beside:
     def unreadable(self, key: str, last: int) -> None:
         """This should be a segment, and is none."""
         self._judge.unreadable(key, last)
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one, which only the export has."""
+        while self._theirs is not None and self._theirs.revision < first:
+            self._theirs = next(self._entries(), None)
+        self._judge.forgotten(first)
 
     def end(self) -> Compared:
         """How the two compare; what that says about the end of ours goes to the judge."""

@@ -21,14 +21,12 @@ class Head(Struct, frozen=True, kw_only=True):
     """The first line.
 
     ``strict``: an entry stands right above the revision that it was decided on.
-    ``covered``: the beginning is the first entry ever, or what was before it was dropped on
-    purpose; ``whole``: nothing at all was before it.
+    ``whole``: nothing was before the beginning.
     """
 
     interlock: int = FORMAT
     begins: Mark
     strict: bool
-    covered: bool
     whole: bool
 
 

@@ -4,6 +4,7 @@ JSON Lines, told apart by their first member:
   interlock  the head: format, where the digest stood at the beginning, how to judge
   mark       a mark that the entries have to meet, and its name
   missing    entries up to this mark are missing, and why
+  forgotten  the engine forgot entries before this revision; the digest is not known here
   revision   an entry: its id, the hash beside it, and the stored text itself
   key        an item: its stamp, and the digest of its payload (the payload may be a secret)
   ends       the end: the digest there, and the keys that changed while the items were read;
@@ -82,15 +83,13 @@ class _Out:
         if self._begun:
             return
         self._begun = True
-        mark = self.judge.rolling.mark
-        head = Head(
-            begins=mark,
-            strict=self._found.strict,
-            covered=self._found.covered,
-            whole=self._found.covered and not mark.entries,
-        )
+        mark, known = self.judge.rolling.mark, self.judge.rolling.known
+        whole = known and not mark.entries
+        self._say(Head(begins=mark, strict=self._found.strict, whole=whole))
+        if not known:
+            self._say({"forgotten": mark.revision + 1})
         kept = (each for each in self._found.kept if each.mark.revision > mark.revision)
-        self._say(head, *({"mark": each.mark, "name": each.name} for each in kept))
+        self._say(*({"mark": each.mark, "name": each.name} for each in kept))
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
         """The next entries: those up to ``after`` are only rolled."""
@@ -123,6 +122,12 @@ class _Out:
         self.begin()
         self._say({"missing": Mark(revision=last), "why": f"{key} cannot be read"})
         self.judge.unreadable(key, last)
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one."""
+        if self._begun:
+            self._say({"forgotten": first})
+        self.judge.forgotten(first)
 
     def item(self, key: str, revision: int, digest: str, entry: str, hash_: str) -> None:
         """What stands under a key."""

@@ -70,7 +70,7 @@ def _refuse(judge: Verifier, place: Place) -> None:
     spoilt = {finding.verdict: finding for finding in reversed(judge.findings.all())}
     if (wrong := spoilt.get("integrity")) is not None:
         raise StoreDamaged(
-            f"the record contradicts itself at revision {wrong.revision}, so it is not anchored;"
+            f"the record contradicts itself at {wrong.revision or wrong.key}: it is not anchored;"
             " run 'interlock record verify'"
         )
     if (wrong := spoilt.get("truncation")) is not None:

@@ -45,17 +45,12 @@ def verify(
         beside = Beside(judge, against, found) if against else None
         with suppress(Moved):
             return (yield from _verify(found, judge, beside))
-    raise StoreBusy("the oldest entries go faster than they can be read; try again")
+    raise StoreBusy("the oldest entries are dropped faster than they can be read; try again")
 
 
 def verifier(found: Extent, anchors: Sequence[Kept] = ()) -> Verifier:
     """Whoever judges the entries of this extent."""
-    return Verifier(
-        strict=found.strict,
-        begins=found.begins,
-        covered=found.covered,
-        marks=(*found.kept, *anchors),
-    )
+    return Verifier(strict=found.strict, begins=found.begins, marks=(*found.kept, *anchors))
 
 
 def _verify(found: Extent, judge: Verifier, beside: Beside | None) -> Op[Verified]:
@@ -84,6 +79,9 @@ class Judge(Protocol):
     def unreadable(self, key: str, last: int) -> None:
         """This should be a segment, and is none."""
 
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one."""
+
 
 class Noting:
     """Hands on what is read, and notes what to know of the segments: they are read but once."""
@@ -108,6 +106,10 @@ class Noting:
         self._reader.unreadable(item.key, last)
         self.segments.append(_judged(item))
 
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one."""
+        self._reader.forgotten(first)
+
 
 class _Seeking:
     """A second reading, for hashes that links have and that were not met in time."""
@@ -124,6 +126,8 @@ class _Seeking:
     def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None: ...
 
     def unreadable(self, item: Item, last: int) -> None: ...
+
+    def forgotten(self, first: int) -> None: ...
 
 
 def _judged(item: Item) -> Judged:

@@ -21,6 +21,7 @@ from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
 from interlock.driving import Op
+from interlock.errors import StoreBusy
 from interlock.services.steps import Read, Upkeep
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
@@ -30,7 +31,7 @@ PAGE = 2000
 _segment = msgspec.json.Decoder(Segment).decode
 
 
-class Moved(Exception):
+class Moved(StoreBusy):
     """Retention dropped what was to be read next: begin again."""
 
 
@@ -60,6 +61,9 @@ class Reader(Protocol):
     def unreadable(self, item: Item, last: int) -> None:
         """This should be a segment, up to this revision, and is none."""
 
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one, and no segment has them."""
+
 
 def extent(capabilities: Capabilities) -> Op[Extent]:
     """Where the record begins and ends at this moment."""
@@ -71,7 +75,7 @@ def extent(capabilities: Capabilities) -> Op[Extent]:
     entries = snapshot.ranges[last]
     reached = sealed.revision if sealed is not None else 0
     return Extent(
-        end=entries[-1].created if entries else reached,
+        end=max(reached, entries[-1].created if entries else 0),
         strict=capabilities.local,
         covered=trimmed <= reached,
         begins=sealed.dropped if sealed is not None else None,
@@ -82,7 +86,7 @@ def extent(capabilities: Capabilities) -> Op[Extent]:
 def walk(extent: Extent, reader: Reader) -> Op[None]:
     """Give a reader all entries up to the end of the extent."""
     at = extent.begins.revision if extent.begins is not None else 0
-    logged = False
+    logged, covered = False, extent.covered
     while at < extent.end:
         segments, log = Range(keys.SEGMENTS, keys.segment(at), 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
@@ -94,6 +98,9 @@ def walk(extent: Extent, reader: Reader) -> Op[None]:
         else:
             items = snapshot.ranges[log]
             page = [exact(item) for item in items if item.created <= extent.end]
+            if page and not covered:
+                reader.forgotten(page[0].created)
+                covered = True
             reader.feed(page)
             if len(page) < PAGE:
                 return
@@ -148,7 +155,7 @@ def _read_segment(
         return last
     dropped = sealed.dropped if sealed is not None else None
     if segment.begins.revision > at and dropped is not None and dropped.revision > at:
-        raise Moved
+        raise Moved("the oldest entries were dropped while they were read; try again")
     ends = segment.ends if segment.ends.revision <= extent.end else None
     reader.segment(item, segment.begins, ends)
     entries = [
