@@ -81,6 +81,14 @@ def test_what_nobody_links_is_missed_by_a_mark_alone(history: History) -> None:
     assert words(judged(history, anchors=[mark])) == ("ok", "ok", "bad")
 
 
+def test_an_entry_that_is_gone_from_where_a_mark_was_made_is_missed(history: History) -> None:
+    mark = history.mark(6)
+    history.delete(7)
+    found = judged(history, marks=[mark], anchors=[mark])
+    assert places(found.findings) == [("integrity", 7), ("truncation", 7)]
+    assert "no entry stands here" in found.findings[0].says
+
+
 def test_an_inserted_entry_is_noticed_by_a_mark(history: History) -> None:
     mark = history.mark()
     history.insert(7)

@@ -257,7 +257,7 @@ class Verifier:
 
     def folders(self) -> frozenset[str]:
         """Where the record says that something stands."""
-        return frozenset(key[: key.find("/") + 1] for key in self._state)
+        return frozenset(map(folder, self._state))
 
     def item(self, key: str, revision: int, digest: str, entry: str, hash_: str) -> None:
         """What stands under a key: its revision, the digest of its payload, and its stamp."""
@@ -371,6 +371,11 @@ class Verifier:
             findings=self.findings.all(),
             more=self.findings.more,
         )
+
+
+def folder(key: str) -> str:
+    """The folder that a key stands in; itself if it stands in none."""
+    return key[: key.find("/") + 1] or key
 
 
 def _word(bad: bool, *, proven: bool = True) -> Word:

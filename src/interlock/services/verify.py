@@ -18,7 +18,7 @@ from interlock.core import keys
 from interlock.core.log import Entry, Mark, decode
 from interlock.core.rolling import Kept
 from interlock.core.verdict import Verified
-from interlock.core.verify import Verifier
+from interlock.core.verify import Verifier, folder
 from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.services.compare import Beside
@@ -137,12 +137,13 @@ def _judged(item: Item) -> Judged:
 
 def items(folders: frozenset[str], take: Take) -> Op[None]:
     """Everything that stands in these folders, and in those that every store has."""
-    for folder in sorted((_FOLDERS | folders).difference(_ELSEWHERE)):
-        page = Range(folder)
+    for each in sorted((_FOLDERS | folders).difference(_ELSEWHERE)):
+        page = Range(each)
         while found := (yield Read(page)).ranges[page]:
             for item in found:
-                take(*_judged(item))
-            page = Range(folder, found[-1].key)
+                if folder(item.key) == each:
+                    take(*_judged(item))
+            page = Range(each, found[-1].key)
 
 
 def touched(after: int) -> Op[frozenset[str]]:
