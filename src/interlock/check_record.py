@@ -59,6 +59,7 @@ class Check:
         self.excused: set[tuple[str, str]] = set()
         self.open: dict[str, list[tuple[int, str, Entry | None]]] = {}
         self.told: set[str] = set()
+        self.unread: list[int] = []
         self.items: dict[str, Line] = {}
         self.meet(self.at)
 
@@ -122,10 +123,10 @@ class Check:
             self.say("integrity", revision, "", f"it was written again, at {line['again']}")
         if data == VOID:
             return
-        try:
-            entry = dict(json.loads(data))
-        except (ValueError, TypeError):
+        entry = parsed(data)
+        if entry is None:
             self.say("integrity", revision, "", "it cannot be read as an entry")
+            self.unread.append(revision)
             return
         self.judge(revision, line, entry)
         known = Entry(revision, entry.get("id", ""), line["hash"])
@@ -215,11 +216,11 @@ class Check:
             if link in self.entries:
                 for one in each:
                     self.say("integrity", one[0], "", "it links an entry that stands behind it")
-            elif instead and instead.revision and not instead.vouched and not instead.undone:
+            elif not instead or instead.vouched or instead.undone:
+                self.say("completeness", revision, "", "it links an entry that is missing")
+            elif not any(instead.revision < one < revision for one in self.unread):
                 said = f"revision {revision} links another: it was changed, or one is missing"
                 self.say("integrity", instead.revision, "", said)
-            else:
-                self.say("completeness", revision, "", "it links an entry that is missing")
 
     def end(self, line: Line) -> None:
         """The last line was read."""
@@ -246,6 +247,20 @@ def sha(data: bytes) -> str:
 def raw(line: Line) -> bytes:
     """The bytes of an entry as they were stored."""
     return line["entry"].encode() if "entry" in line else base64.b64decode(line["base64"])
+
+
+def parsed(data: bytes) -> Line | None:
+    """An entry, if its parts are what they should be."""
+    kinds = {"id": str, "writer": str, "on": int, "saw": dict, "put": dict}
+    kinds |= {"after": list, "deleted": list}
+    try:
+        entry = json.loads(data)
+    except ValueError:
+        return None
+    sound = isinstance(entry, dict) and all(
+        isinstance(entry.get(name, kind()), kind) for name, kind in kinds.items()
+    )
+    return entry if sound else None
 
 
 def mark_of(found: Line) -> Mark:
@@ -321,7 +336,7 @@ def main() -> int:
         checking = check(words.export, anchors)
         if words.against:
             compare(words.export, words.against, checking)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         sys.stderr.write(f"this cannot be checked: {error!r}\n")
         return 2
     for name, word in checking.verdicts().items():

@@ -28,7 +28,7 @@ from tests.services.records import (
 
 import interlock
 from interlock import aio
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.decision import Write
 from interlock.core.log import Sealed
 from interlock.errors import BadInput, StoreDamaged
@@ -65,6 +65,22 @@ def test_every_store_keeps_a_sound_record(url: str, tmp_path: Path) -> None:
         found = agree(ada, tmp_path, tmp_path / "anchors")
         assert words(found) == ("ok", "ok", "ok")
         assert found.begins < found.anchored < found.ends
+
+
+def test_many_commits_under_way_at_once_make_a_sound_record(url: str) -> None:
+    async def work() -> None:
+        async with (
+            await aio.connect(url, agent="ada") as ada,
+            await aio.connect(url, agent="bob") as bob,
+        ):
+            locks = [f"lock{n % 10}" for n in range(60)]
+            for _ in range(2):
+                await asyncio.gather(*(f.locks.acquire(n) for n in locks for f in (ada, bob)))
+                await asyncio.gather(*(f.locks.release(n) for n in locks for f in (ada, bob)))
+            found = await ada.record.verify()
+            assert words(found) == OK, found.findings
+
+    asyncio.run(work())
 
 
 def test_an_empty_store_has_an_empty_record(tmp_path: Path) -> None:
@@ -155,6 +171,14 @@ def test_a_changed_segment_is_not_what_its_entry_put(
     assert [each.key for each in found.findings] == [keys.segment(mark.revision)]
 
 
+def test_an_entry_of_another_shape_cannot_be_read(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    raw = b'{"id":"x","after":{}}'
+    spoil(fleet, "UPDATE log SET value=?, hash=? WHERE revision=4", raw, codec.digest(raw))
+    found = agree(fleet, tmp_path)
+    assert found.integrity == "bad"
+    assert found.findings[0].says == "the entry cannot be read as an entry"
+
+
 def test_a_log_that_was_trimmed_and_never_sealed_is_unproven_before(
     fleet: interlock.Fleet, tmp_path: Path
 ) -> None:
@@ -213,7 +237,7 @@ def test_an_event_loop_verifies_exports_and_anchors(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def spoil(fleet: interlock.Fleet, sql: str, *values: str | int) -> None:
+def spoil(fleet: interlock.Fleet, sql: str, *values: str | bytes | int) -> None:
     """Change the file behind the store's back."""
     assert isinstance(fleet.store, SQLiteStore)
     db = apsw.Connection(fleet.store.path)

@@ -76,6 +76,7 @@ class Verifier:
         self._excused: dict[str, set[str]] = {}
         self._open: dict[str, list[Open]] = {}
         self._behind: dict[str, int] = {}
+        self._unread: list[int] = []
         self._suspects: dict[str, Finding] = {}
         for kept in marks:
             self.rolling.expect(kept)
@@ -158,6 +159,7 @@ class Verifier:
             entry = decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._spoilt(revision, "cannot be read as an entry")
+            self._unread.append(revision)
             return None
         if entry.id != item.key[_LOG:]:
             self._spoilt(revision, f"says that it is {entry.id}, and stands at {item.key}")
@@ -339,16 +341,16 @@ class Verifier:
         saw = [each for each in opens if each.key]
         each = saw[0] if saw else opens[0]
         instead = each.instead
-        if instead is not None and not instead.vouched and not instead.undone and instead.revision:
+        if instead is None or instead.vouched or instead.undone or not instead.revision:
+            what = f"saw {each.key} as an entry left it" if each.key else "links an entry"
+            self.findings.add("completeness", f"the entry {what} that is missing", each.revision)
+        elif not any(instead.revision < unread < each.revision for unread in self._unread):
             self.findings.add(
                 "integrity",
                 f"the entry is not the one that revision {each.revision} links:"
                 " it was changed, or the one behind it is missing",
                 instead.revision,
             )
-            return
-        what = f"saw {each.key} as an entry left it" if each.key else "links an entry"
-        self.findings.add("completeness", f"the entry {what} that is missing", each.revision)
 
     def _misled(self, each: Open, stands: int) -> None:
         if stands >= each.revision:

@@ -174,6 +174,9 @@ def _made(part: str) -> IO[bytes]:
 
 
 def _finished(file: IO[bytes], part: str, path: str) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name another file") from None
