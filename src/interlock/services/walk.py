@@ -12,6 +12,7 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 import msgspec
@@ -21,7 +22,7 @@ from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
 from interlock.driving import Op
-from interlock.errors import StoreBusy
+from interlock.errors import StoreBusy, StoreRefused
 from interlock.services.steps import Read, Upkeep
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
@@ -135,10 +136,15 @@ def _mark(item: Item | None) -> Mark | None:
 
 
 def _trimmed() -> Op[int]:
-    """The last entry that the engine forgot, if it ever forgets any by itself."""
-    facts = cast("dict[str, object]", (yield Upkeep("info")))
-    trimmed = facts.get("trimmed")
-    return trimmed if isinstance(trimmed, int) else 0
+    """The last entry that the engine forgot, if it ever forgets any by itself.
+
+    Only engines that answer everybody do; where facts are for some users alone, none is forgotten.
+    """
+    with suppress(StoreRefused):
+        facts = cast("dict[str, object]", (yield Upkeep("info")))
+        trimmed = facts.get("trimmed")
+        return trimmed if isinstance(trimmed, int) else 0
+    return 0
 
 
 def _read_segment(
