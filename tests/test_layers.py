@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "errors": set[str](),
     "version": set[str](),
     "clock": set[str](),
+    "check_record": set[str](),
     "driving": set[str](),
     "core": {"core", "errors"},
     "store": {"errors"},
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "interlock": BELOW_CLIENTS | CLIENTS,
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo"},
-    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo"},
+    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "check_record"},
     "__main__": {"faces"},
     "testing": BELOW_CLIENTS | CLIENTS | {"testing"},
 }

@@ -21,6 +21,7 @@ from interlock.core.lock import (
 from interlock.core.log import Line
 from interlock.core.pool import Proof
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
+from interlock.core.verdict import Anchored, Exported, Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
 from interlock.services.why import Why
@@ -38,6 +39,9 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.agents.beat(), Renewed | Lapsed)
     assert_type(fleet.agents.list(), tuple[Agent, ...])
     assert_type(fleet.record.log(limit=5), tuple[Line, ...])
+    assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
+    assert_type(fleet.record.export("record.jsonl", after=3), Exported)
+    assert_type(fleet.record.anchor("git:anchors"), Anchored)
     assert_type(fleet.maintain(), Maintained)
     assert_type(fleet.why("lock/merge"), Why)
     match outcome:

@@ -23,6 +23,7 @@ from interlock.core import lock, session
 from interlock.core.decision import Outcome
 from interlock.core.log import Line
 from interlock.core.story import Happening, Story
+from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.operations.shape import Field, Operation, fields
@@ -46,12 +47,24 @@ RETURNED: tuple[type, ...] = (
     Line,
     Story,
     Happening,
+    Verified,
+    Finding,
+    Compared,
+    Exported,
+    Anchored,
     Why,
     Maintained,
 )
 INSIDE = ("keep",)
 """Public to the command line alone."""
-_KINDS = {"name": "NAME", "text": "TEXT", "int": "N", "duration": "DURATION", "json": "JSON"}
+_KINDS = {
+    "name": "NAME",
+    "text": "TEXT",
+    "int": "N",
+    "duration": "DURATION",
+    "json": "JSON",
+    "things": "THING",
+}
 _NEEDS = {
     "nothing": "",
     "store": "Needs a store.",
@@ -161,7 +174,7 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
             continue
         status = str(outcome.exit_status) if issubclass(outcome, Outcome) else "0"
         if isinstance(getattr(outcome, "exit_status", None), property):
-            status = "0 or 4"
+            status = getattr(outcome, "exit_statuses", "0 or 4")
         word = f"`{tag(outcome)}`" if tag(outcome) else ""
         yield word, status, first(outcome.__doc__), members(outcome)
 

@@ -97,6 +97,9 @@ class Record(_Noun[RecordCalls]):
 
     log = awaited(RecordCalls.log)
     explain = awaited(RecordCalls.explain)
+    verify = awaited(RecordCalls.verify)
+    export = awaited(RecordCalls.export)
+    anchor = awaited(RecordCalls.anchor)
 
     def follow(self, after: int = 0) -> Follower:
         """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.

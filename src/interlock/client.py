@@ -100,6 +100,9 @@ class Record(_Noun[RecordCalls]):
 
     log = blocking(RecordCalls.log)
     explain = blocking(RecordCalls.explain)
+    verify = blocking(RecordCalls.verify)
+    export = blocking(RecordCalls.export)
+    anchor = blocking(RecordCalls.anchor)
 
     def follow(self, after: int = 0) -> Follower:
         """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from interlock.core import lock as locks
     from interlock.core import session as sessions
     from interlock.core.story import Story
+    from interlock.core.verdict import Anchored, Compared, Exported, Verified
+    from interlock.core.verdict import Finding as Proof
     from interlock.faces.operations.agent import AgentList, Nobody
     from interlock.faces.operations.fleet import Created, Diagnosis, Exists
     from interlock.faces.operations.lock import LockList
@@ -234,6 +236,81 @@ def _story(outcome: Story, paint: Paint) -> str:
     return told(outcome, paint)
 
 
+def _verified(outcome: Verified, paint: Paint) -> str:
+    colours = {"ok": "green", "unproven": "yellow", "bad": "red"}
+    words = {name: getattr(outcome, name) for name in ("integrity", "completeness", "truncation")}
+    rows = [
+        (name, paint(colours[word], word), _reason(outcome, name)) for name, word in words.items()
+    ]
+    if outcome.against is not None:
+        rows.append(("against", outcome.against.record, _beside(outcome.against)))
+    lines = columns(rows)
+    lines += [_found(finding) for finding in outcome.findings]
+    if outcome.more:
+        lines.append(f"and {outcome.more} more")
+    return "\n".join(lines)
+
+
+def _reason(outcome: Verified, name: str) -> str:
+    """Why a verdict is what it is, or what to do about it."""
+    if getattr(outcome, name) == "bad":
+        places = [_position(each) for each in outcome.findings if each.verdict == name]
+        return f"at {', '.join(places[:3])}{' ...' if len(places) > len(places[:3]) else ''}"
+    match name:
+        case "integrity":
+            span = f", revision {outcome.begins} to {outcome.ends}" if outcome.ends else ""
+            return f"{_count(outcome.entries)}{span}"
+        case "completeness" if outcome.since:
+            return f"entries before revision {outcome.since} are gone, and nothing stands for them"
+        case "completeness":
+            left = f"; {outcome.dropped} more were dropped, as retention wants" * bool(
+                outcome.dropped
+            )
+            return f"record and state tell the same{left}"
+        case _ if outcome.anchored:
+            return f"nothing is missing up to revision {outcome.anchored}"
+        case _:
+            return "a cut end would not show; from now on it does: interlock record anchor FILE"
+
+
+def _beside(compared: Compared) -> str:
+    """How a record stands to an export."""
+    if not compared.common:
+        return "they have no entry in common"
+    common = f"up to revision {compared.common} they are the same"
+    match compared.record:
+        case "same":
+            return common
+        case "longer":
+            return f"{common}, then the record goes on"
+        case "shorter":
+            return f"{common}, then only the export goes on: a cut record, or a newer copy"
+        case "parted":
+            return f"{common}, then each goes its own way"
+
+
+def _found(finding: Proof) -> str:
+    return f"{_position(finding)}: {finding.says}"
+
+
+def _position(finding: Proof) -> str:
+    return f"revision {finding.revision}" if finding.revision else finding.key
+
+
+def _count(entries: int) -> str:
+    return "1 entry" if entries == 1 else f"{entries} entries"
+
+
+def _exported(outcome: Exported, paint: Paint) -> str:
+    left = f"{_count(outcome.entries)}, {outcome.items} items"
+    return f"{paint('green', 'exported')} {outcome.path}: {left}"
+
+
+def _anchored(outcome: Anchored, paint: Paint) -> str:
+    where = f"at revision {outcome.revision}, {_count(outcome.entries)}"
+    return f"{paint('green', 'anchored')} {outcome.place}: {where}"
+
+
 def _why(outcome: Why, paint: Paint) -> str:
     if not outcome.blocked:
         word = paint("green", "not blocked")
@@ -337,6 +414,9 @@ RENDERERS: dict[str, Callable[[Any, Paint], str]] = {
     "record.Entries": _entries,
     "record.Nothing": _nothing,
     "story.Story": _story,
+    "verdict.Verified": _verified,
+    "verdict.Exported": _exported,
+    "verdict.Anchored": _anchored,
     "why.Why": _why,
     "maintain.Maintained": _maintained,
     "fleet.Created": _created,

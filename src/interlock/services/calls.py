@@ -5,7 +5,7 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,6 +33,8 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.core.story import Story
+    from interlock.core.verdict import Anchored, Exported, Verified
+    from interlock.services.proof import Proofs
 
 Moment: TypeAlias = str | float | datetime
 GRANT_TTL = 900.0
@@ -270,6 +272,38 @@ class RecordCalls(Calls):
         if after < 0:
             raise BadInput("'after' must not be negative")
         return Following(after)
+
+    def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
+        """Read the whole record, and say whether anything was changed, is missing, or was cut.
+
+        ``anchors`` are places where ``anchor`` kept marks: a file, or ``git:REF``.  ``against`` is
+        an export to compare with: of this store, or of a copy that went on by itself.
+        """
+        if isinstance(anchors, str):
+            raise BadInput("'anchors' takes a list of places; put brackets around it")
+        return self._proofs().verify(anchors, against or "")
+
+    def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
+        """Write the record down for those who check it without Interlock (JSON Lines).
+
+        ``to`` is a path, or a function that is given some lines at a time.
+        """
+        if after < 0:
+            raise BadInput("'after' must not be negative")
+        return self._proofs().export(to, after)
+
+    def anchor(self, place: str) -> Op[Anchored]:
+        """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
+
+        Put it where whoever can change the store cannot: then ``verify`` can tell that nothing up
+        to there was changed or cut off.
+        """
+        return self._proofs().anchor(place)
+
+    def _proofs(self) -> Proofs:
+        from interlock.services.proof import Proofs  # it needs much that others do not
+
+        return Proofs(self.desk.runner)
 
 
 class FleetCalls(Calls):

@@ -131,7 +131,7 @@ class Upkeep:
 
 
 class Aside:
-    """Compute something that would hold up an event loop."""
+    """Something beside the store that may hold up an event loop: much to compute, a file."""
 
     __slots__ = ("work",)
 

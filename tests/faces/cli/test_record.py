@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 from tests.faces.shell import COMMAND, Shell
@@ -267,3 +269,57 @@ def test_a_child_inherits_the_trace(ada: Shell) -> None:
     assert ada.run(*inner).out == "t-9\n"
     ada.run("lock", "run", "outer", "--trace", "t-9", "--", *COMMAND, "lock", "acquire", "inner")
     assert "lock/inner" in things(ada, "--trace", "t-9")
+
+
+def test_verify_says_three_verdicts_and_what_to_do_about_the_third(ada: Shell) -> None:
+    ada.run("lock", "acquire", "merge")
+    status, found = ada.json("record", "verify")
+    assert status == 0
+    assert list(found.items())[:4] == [
+        ("integrity", "ok"),
+        ("completeness", "ok"),
+        ("truncation", "unproven"),
+        ("entries", 1),
+    ]
+    lines = ada.run("record", "verify").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["integrity", "ok"],
+        ["completeness", "ok"],
+        ["truncation", "unproven"],
+    ]
+    assert lines[2].endswith("interlock record anchor FILE")
+    assert ada.json("record", "anchor", "anchors")[1]["outcome"] == "anchored"
+    assert ada.json("record", "verify", "--anchor", "anchors")[1]["truncation"] == "ok"
+
+
+def test_a_record_that_was_changed_is_an_ordinary_no(ada: Shell) -> None:
+    for name in ("first", "second", "third"):
+        ada.run("lock", "acquire", name)
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    db.execute("UPDATE log SET value=CAST(replace(value, 'ada', 'eve') AS BLOB) WHERE revision=2")
+    db.close()
+    done = ada.run("record", "verify")
+    assert done.status == 1
+    assert done.out.splitlines()[0].split()[:2] == ["integrity", "bad"]
+    assert "revision 2: the entry does not hash to what is stored beside it" in done.out
+    status, found = ada.json("record", "verify")
+    assert (status, found["findings"][0]["revision"]) == (1, 2)
+    status, said = ada.json("record", "anchor", "anchors")
+    assert (status, said["error"]) == (4, "store_damaged")
+
+
+def test_an_export_is_checked_by_the_script_that_comes_along(ada: Shell) -> None:
+    ada.run("lock", "acquire", "merge")
+    (ada.folder / "check.py").write_text(ada.run("record", "export", "--checker").out)
+    assert ada.json("record", "export", "--out", "record.jsonl")[1]["entries"] == 1
+    assert ada.run("record", "export").out == (ada.folder / "record.jsonl").read_text()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "check.py", "record.jsonl"],
+        cwd=ada.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split()[:4] == ["integrity", "ok", "completeness", "ok"]
+    beside = ada.run("record", "verify", "--against", "record.jsonl")
+    assert beside.out.splitlines()[-1].split()[:2] == ["against", "same"]

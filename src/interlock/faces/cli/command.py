@@ -28,6 +28,7 @@ _SPECIAL = {
     "init": "init:init",
     "lock run": "run:lock_run",
     "record explain": "record:explain",
+    "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
     "sem run": "run:sem_run",

@@ -1,4 +1,4 @@
-"""``record log``, which can go on for as long as somebody reads."""
+"""``record log``, which can go on for as long as somebody reads, and ``record export``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.record import Entries, Gap, Log, filters, gap
+from interlock.faces.operations.record import Entries, Export, Gap, Log, filters, gap
 from interlock.faces.render import render
 from interlock.services.history import EVERYTHING
 from interlock.store import Resync
@@ -61,6 +61,23 @@ def explain(parsed: Parsed) -> int:
         untraced = tuple(replace(each, trace="") for each in outcome.happenings)
         outcome = replace(outcome, happenings=untraced)
     return answer(parsed, outcome)
+
+
+def export(parsed: Parsed) -> int:
+    """The record on stdout or in a file; or the script that checks one."""
+    request: Export = parsed.request
+    assert parsed.operation.act is not None  # noqa: S101 - the table says how to write a file
+    if request.checker:
+        from interlock import check_record
+
+        with open(check_record.__file__, "rb") as file:
+            write(file.read())
+        return 0
+    with connected(parsed) as fleet:
+        if request.out:
+            return answer(parsed, parsed.operation.act(fleet, request))
+        fleet.record.export(write, after=request.after or 0)
+    return 0
 
 
 def _newest(fleet: Fleet) -> int:

@@ -20,7 +20,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "list", "show"),
-    "record": ("log", "explain"),
+    "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),
 }
 
@@ -28,7 +28,7 @@ NOUNS = {
     "agent": "sessions of agents: who is here",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
-    "record": "what happened",
+    "record": "what happened, and the proof of it",
     "store": "where it is kept",
 }
 

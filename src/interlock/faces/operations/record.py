@@ -8,6 +8,8 @@ from interlock.core.decision import Outcome
 from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.core.story import Story
+from interlock.core.verdict import Anchored, Exported, Verified
+from interlock.errors import BadInput
 from interlock.faces.operations.shape import Operation, Request, option
 
 if TYPE_CHECKING:
@@ -45,6 +47,35 @@ class ExplainRequest(Request, frozen=True, kw_only=True):
         str, option("name", "lock/merge, or just merge; agent/ada; a session's id", positional=True)
     ]
     limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
+
+
+class Verify(Request, frozen=True, kw_only=True):
+    """Whether the record is what was recorded."""
+
+    anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
+        None
+    )
+    against: Annotated[
+        str | None, option("text", "an export to compare with: an older one, or that of a copy")
+    ] = None
+
+
+class Export(Request, frozen=True, kw_only=True):
+    """The record as a file that others can check."""
+
+    out: Annotated[str | None, option("text", "the file to write, not stdout")] = None
+    after: Annotated[int | None, option("int", "only the entries after this revision")] = None
+    checker: Annotated[
+        bool, option("flag", "not the record but the checker: a script that needs only Python")
+    ] = False
+
+
+class Anchor(Request, frozen=True, kw_only=True):
+    """A mark of the record, kept outside of the store."""
+
+    place: Annotated[
+        str, option("text", "a file to add it to, or git:REF of this repository", positional=True)
+    ]
 
 
 class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
@@ -93,6 +124,21 @@ def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | Nothing:
     return story if story.happenings else Nothing(thing=story.thing)
 
 
+def _verify(fleet: "Fleet", request: Verify) -> Verified:
+    places = () if request.anchor is None else (request.anchor,)
+    return fleet.record.verify(anchors=places, against=request.against)
+
+
+def _export(fleet: "Fleet", request: Export) -> Exported:
+    if not request.out:
+        raise BadInput("where to? give --out FILE")
+    return fleet.record.export(request.out, after=request.after or 0)
+
+
+def _anchor(fleet: "Fleet", request: Anchor) -> Anchored:
+    return fleet.record.anchor(request.place)
+
+
 OPERATIONS = (
     Operation(
         name="record log",
@@ -115,5 +161,41 @@ OPERATIONS = (
         needs="store",
         act=_explain,
         examples=("interlock record explain merge", "interlock record explain agent/ada"),
+    ),
+    Operation(
+        name="record verify",
+        help="whether the record was changed, lacks something, or was cut",
+        request=Verify,
+        outcomes=(Verified,),
+        needs="store",
+        act=_verify,
+        examples=(
+            "interlock record verify --anchor ~/anchors.jsonl",
+            "interlock record verify --against old.jsonl --json",
+        ),
+    ),
+    Operation(
+        name="record export",
+        help="write the record as JSON Lines that others can check",
+        request=Export,
+        outcomes=(Exported,),
+        needs="store",
+        act=_export,
+        examples=(
+            "interlock record export --out record.jsonl",
+            "interlock record export --checker > check_record.py",
+        ),
+    ),
+    Operation(
+        name="record anchor",
+        help="keep a mark of the record outside of the store",
+        request=Anchor,
+        outcomes=(Anchored,),
+        needs="store",
+        act=_anchor,
+        examples=(
+            "interlock record anchor ~/anchors.jsonl",
+            "interlock record anchor git:anchors",
+        ),
     ),
 )

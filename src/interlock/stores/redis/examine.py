@@ -75,10 +75,12 @@ def _grade(store: RedisStore) -> Grade:
 
 def _sizes(store: RedisStore) -> Op[dict[str, object]]:
     keys = store.keys
-    revision: Any = yield from store.asked(pack(("HGET", keys["meta"], "rev")))
+    told: Any = yield from store.asked(pack(("HMGET", keys["meta"], "rev", "trimmed")))
+    revision, trimmed = (int(each or 0) for each in told)
     items: Any = yield from store.asked(pack(("HLEN", keys["items"])))
     entries: Any = yield from store.asked(pack(("XLEN", keys["log"])))
-    return {"revision": int(revision or 0), "items": items, "entries": entries}
+    sizes = {"revision": revision, "items": items, "entries": entries}
+    return sizes | {"trimmed": trimmed or None}
 
 
 def _reach(took: float) -> Finding:

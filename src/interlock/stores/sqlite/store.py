@@ -151,9 +151,12 @@ class SQLiteStore(Local):
 
     def info(self) -> dict[str, object]:
         """Facts about this store for a person."""
-        items, entries, revision = self._ask(
+        items, entries, trimmed, revision = self._ask(
             lambda reader: (
-                *reader.one("SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log)"),
+                *reader.one(
+                    "SELECT (SELECT count(*) FROM item), (SELECT count(*) FROM log),"
+                    " (SELECT value FROM meta WHERE name='trimmed')"
+                ),
                 reader.revision(),
             )
         )
@@ -169,6 +172,7 @@ class SQLiteStore(Local):
             "revision": revision,
             "items": items,
             "entries": entries,
+            "trimmed": trimmed or None,
             "doorbells": self._try_bell(),
         }
 

@@ -1,0 +1,124 @@
+"""What a reading of the record found: three verdicts, and a position for whatever speaks against.
+
+integrity     nothing that is there was changed, moved or added
+completeness  nothing is missing in between, and record and state tell the same
+truncation    nothing is missing at the end; only a mark that was kept elsewhere can prove that
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from interlock.core.decision import Outcome
+
+Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
+Word: TypeAlias = Literal["ok", "bad", "unproven"]
+
+KEPT = 20
+"""Findings that are told; the others are counted."""
+_LAST = 1 << 63
+
+
+class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that speaks against the record: which verdict it breaks, where, and what it is."""
+
+    verdict: Aspect
+    says: str
+    revision: int = 0
+    key: str = ""
+
+
+class Compared(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A record beside an export of it, or of a copy of its store.
+
+    ``same``, ours is ``longer`` or ``shorter``, or they ``parted``: after ``common``, the last
+    revision that both have, ours goes on at revision ``ours`` and the export at ``theirs``.
+    """
+
+    record: Literal["same", "longer", "shorter", "parted"]
+    common: int = 0
+    ours: int = 0
+    theirs: int = 0
+
+
+class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a record proves of itself: three verdicts, and how far each goes.
+
+    ``begins`` and ``ends`` are the revisions of the first and the last entry; ``sealed`` entries
+    were read from segments, ``dropped`` ones are proven by their digest alone; ``anchored`` is the
+    revision of the last anchor that is met; ``since`` is where completeness begins if it is
+    unproven before; ``more`` counts the findings beyond those that are told.
+    """
+
+    exit_statuses: ClassVar[str] = "0 or 1"
+
+    integrity: Word
+    completeness: Word
+    truncation: Word
+    entries: int
+    begins: int = 0
+    ends: int = 0
+    sealed: int = 0
+    dropped: int = 0
+    anchored: int = 0
+    since: int = 0
+    against: Compared | None = None
+    findings: tuple[Finding, ...] = ()
+    more: int = 0
+
+    @property
+    def exit_status(self) -> int:
+        """An ordinary no if anything is bad; what is merely unproven is none."""
+        return int("bad" in (self.integrity, self.completeness, self.truncation))
+
+
+class Anchored(Outcome, frozen=True, kw_only=True, tag="anchored"):
+    """The record up to here is anchored: what is changed or cut from it now can be noticed."""
+
+    place: str
+    revision: int
+    entries: int
+    digest: str
+
+
+class Exported(Outcome, frozen=True, kw_only=True, tag="exported"):
+    """The record is in the file: entries from ``begins`` to ``ends``, and the stamps of items."""
+
+    path: str = ""
+    entries: int
+    items: int
+    begins: int
+    ends: int
+    digest: str
+
+
+class Findings:
+    """What was found, the first ones in full; a place is named once for each verdict."""
+
+    def __init__(self) -> None:
+        self.bad: set[Aspect] = set()
+        self.more = 0
+        self._kept: dict[tuple[Aspect, int, str], Finding] = {}
+
+    def add(self, verdict: Aspect, says: str, revision: int = 0, key: str = "") -> None:
+        """One more."""
+        self.put(Finding(verdict=verdict, says=says, revision=revision, key=key))
+
+    def put(self, finding: Finding) -> None:
+        """The same, ready made."""
+        self.bad.add(finding.verdict)
+        place = (finding.verdict, finding.revision, finding.key)
+        if place in self._kept:
+            return
+        if len(self._kept) < KEPT:
+            self._kept[place] = finding
+        else:
+            self.more += 1
+
+    def all(self) -> tuple[Finding, ...]:
+        """Those that are kept, in the order of the record, keys last."""
+        return tuple(
+            sorted(self._kept.values(), key=lambda each: (each.revision or _LAST, each.key))
+        )

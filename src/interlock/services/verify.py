@@ -1,0 +1,165 @@
+"""Reads a whole store and judges its record; ``core.verify`` says what gives a change away.
+
+The segments and the log are read first, in order, then the items.  What others write meanwhile is
+left out: entries behind the end are not read, and an item that one of them changed is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Protocol, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.log import Entry, Mark, decode
+from interlock.core.rolling import Kept
+from interlock.core.verdict import Verified
+from interlock.core.verify import Verifier, folder
+from interlock.driving import Op
+from interlock.errors import StoreBusy
+from interlock.services.compare import Beside
+from interlock.services.steps import Read
+from interlock.services.walk import PAGE, Moved, Span, exact, span, walk
+from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
+
+Judged: TypeAlias = tuple[str, int, str, str, str]
+"""Of an item: key, revision, digest of the payload, and the stamp: entry and hash."""
+Take: TypeAlias = Callable[[str, int, str, str, str], None]
+
+TRIES = 5
+_FOLDERS = frozenset((*keys.POOLS, keys.SESSIONS, keys.WAITS, "meta/"))
+_ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
+
+
+def verify(
+    capabilities: Capabilities, anchors: Sequence[Kept] = (), against: str = ""
+) -> Op[Verified]:
+    """Read everything, and say what it proves; also beside an export if one is named."""
+    for _ in range(TRIES):
+        found = yield from span(capabilities)
+        judge = verifier(found, anchors)
+        beside = Beside(judge, against, found) if against else None
+        with suppress(Moved):
+            return (yield from _verify(found, judge, beside))
+    raise StoreBusy("the oldest entries are dropped faster than they can be read; try again")
+
+
+def verifier(found: Span, anchors: Sequence[Kept] = ()) -> Verifier:
+    """Whoever judges the entries of this span."""
+    return Verifier(strict=found.strict, begins=found.begins, marks=(*found.kept, *anchors))
+
+
+def _verify(found: Span, judge: Verifier, beside: Beside | None) -> Op[Verified]:
+    noting = Noting(judge if beside is None else beside)
+    yield from walk(found, noting)
+    if wanted := judge.wanted():
+        yield from walk(found, _Seeking(judge, wanted))
+    for item in noting.segments:
+        judge.item(*item)
+    yield from items(judge.folders(), judge.item)
+    suspects = judge.items_end()
+    changed = (yield from touched(found.end)) & suspects if suspects else frozenset()
+    compared = None if beside is None else beside.end()
+    return replace(judge.finish(changed), sealed=noting.sealed, against=compared)
+
+
+class Judge(Protocol):
+    """Who judges what is read, or looks on."""
+
+    def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
+        """The next entries."""
+
+    def segment(self, key: str, begins: Mark, ends: Mark | None) -> None:
+        """The next entries come from here."""
+
+    def unreadable(self, key: str, last: int) -> None:
+        """This should be a segment, and is none."""
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one."""
+
+
+class Noting:
+    """Hands on what is read, and notes what to know of the segments: they are read but once."""
+
+    def __init__(self, reader: Judge) -> None:
+        self.sealed = 0
+        self.segments: list[Judged] = []
+        self._reader = reader
+
+    def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
+        """The next entries."""
+        self._reader.feed(items, sealed=sealed)
+        self.sealed += len(items) if sealed else 0
+
+    def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None:
+        """The next entries come from here."""
+        self._reader.segment(item.key, begins, ends)
+        self.segments.append(_judged(item))
+
+    def unreadable(self, item: Item, last: int) -> None:
+        """This should be a segment, and is none."""
+        self._reader.unreadable(item.key, last)
+        self.segments.append(_judged(item))
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one."""
+        self._reader.forgotten(first)
+
+
+class _Seeking:
+    """A second reading, for hashes that links have and that were not met in time."""
+
+    def __init__(self, judge: Verifier, wanted: frozenset[str]) -> None:
+        self._judge = judge
+        self._wanted = wanted
+
+    def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:  # noqa: ARG002 - alike
+        for item in items:
+            if (hash_ := sha256(item.value).hexdigest()) in self._wanted:
+                self._judge.resolve(hash_, item.created)
+
+    def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None: ...
+
+    def unreadable(self, item: Item, last: int) -> None: ...
+
+    def forgotten(self, first: int) -> None: ...
+
+
+def _judged(item: Item) -> Judged:
+    digest = sha256(exact(item).value).hexdigest()
+    return item.key, item.revision, digest, item.entry, item.hash
+
+
+def items(folders: frozenset[str], take: Take) -> Op[None]:
+    """Everything that stands in these folders, and in those that every store has."""
+    for each in sorted((_FOLDERS | folders).difference(_ELSEWHERE)):
+        page = Range(each)
+        while found := (yield Read(page)).ranges[page]:
+            for item in found:
+                if folder(item.key) == each:
+                    take(*_judged(item))
+            page = Range(each, found[-1].key)
+
+
+def touched(after: int) -> Op[frozenset[str]]:
+    """The keys that entries behind a revision wrote or deleted."""
+    found: set[str] = set()
+    while True:
+        page = Log(after=after, limit=PAGE)
+        entries = (yield Read(page)).ranges[page]
+        for item in entries:
+            found.update(_changed(item))
+        if len(entries) < PAGE:
+            return frozenset(found)
+        after = entries[-1].created
+
+
+def _changed(item: Item) -> Iterator[str]:
+    with suppress(msgspec.DecodeError):
+        entry: Entry = decode(item.value)
+        yield from (*entry.put, *entry.deleted)

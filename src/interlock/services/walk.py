@@ -1,0 +1,158 @@
+"""One reading of the whole record: the segments in order, then the log, up to an end.
+
+The end is fixed first, so that a reader can be done while others write on.  Whoever seals or drops
+meanwhile is no trouble: a page of the log is read together with the segment that would come next,
+and where the segment is there, it comes first.  So entries that stand in both (somebody was killed
+between sealing and trimming) are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.log import Mark, Sealed, Segment
+from interlock.core.rolling import Kept
+from interlock.core.segment import unpack
+from interlock.driving import Op
+from interlock.errors import StoreBusy
+from interlock.services.steps import Read, Upkeep
+from interlock.store import LOG, Capabilities, Item, Log, Range
+
+PAGE = 2000
+"""Entries at a time: what an event loop is kept from others for is some milliseconds."""
+
+_segment = msgspec.json.Decoder(Segment).decode
+
+
+class Moved(StoreBusy):
+    """Retention dropped what was to be read next: begin again."""
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """What there is to read.
+
+    ``begins`` is the mark up to which retention dropped everything; ``covered`` is false if the
+    engine forgot entries that no segment has; ``kept`` are the marks of the store itself.
+    """
+
+    end: int
+    strict: bool
+    covered: bool
+    begins: Mark | None = None
+    kept: tuple[Kept, ...] = ()
+
+
+class Reader(Protocol):
+    """Who is given what was read."""
+
+    def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
+        """The next entries."""
+
+    def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None:
+        """The next entries come from here; no end if it lies behind that of the reading."""
+
+    def unreadable(self, item: Item, last: int) -> None:
+        """This should be a segment, up to this revision, and is none."""
+
+    def forgotten(self, first: int) -> None:
+        """The engine forgot entries before this one, and no segment has them."""
+
+
+def span(capabilities: Capabilities) -> Op[Span]:
+    """Where the record begins and ends at this moment."""
+    trimmed = (yield Upkeep("extent")).trimmed  # first: whoever trims has sealed before
+    last = Log(limit=1, last=True)
+    snapshot = yield Read(last, keys.SEALED, keys.CHECKPOINT)
+    sealed = sealed_mark(snapshot[keys.SEALED])
+    marks = {keys.SEALED: sealed, keys.CHECKPOINT: _mark(snapshot[keys.CHECKPOINT])}
+    entries = snapshot.ranges[last]
+    reached = sealed.revision if sealed is not None else 0
+    dropped = sealed.dropped if sealed is not None else None
+    anew = dropped is not None and not dropped.digest  # sealing began again behind a gap
+    return Span(
+        end=max(reached, entries[-1].created if entries else 0),
+        strict=capabilities.local,
+        covered=trimmed <= reached and not anew,
+        begins=dropped,
+        kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
+    )
+
+
+def walk(span: Span, reader: Reader) -> Op[None]:
+    """Give a reader all entries up to the end of the span."""
+    at = span.begins.revision if span.begins is not None else 0
+    logged, covered = False, span.covered
+    while at < span.end:
+        segments, log = Range(keys.SEGMENTS, keys.segment(at), 1), Log(after=at, limit=PAGE)
+        refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
+        snapshot = yield Read(*refs)
+        if found := snapshot.ranges[segments]:
+            at = _read_segment(found[0], at, span, reader, sealed_mark(snapshot[keys.SEALED]))
+        elif not logged:
+            logged = True
+        else:
+            items = snapshot.ranges[log]
+            page = [exact(item) for item in items if item.created <= span.end]
+            if page and not covered:
+                reader.forgotten(page[0].created)
+                covered = True
+            reader.feed(page)
+            if len(page) < PAGE:
+                return
+            at = page[-1].created
+
+
+def sealed_mark(item: Item | None) -> Sealed | None:
+    """How far the record is sealed; None if it is not, or if nobody can tell."""
+    try:
+        return None if item is None else msgspec.json.decode(item.value, type=Sealed)
+    except msgspec.DecodeError:
+        return None  # the item is compared with the entry that wrote it, and that says so
+
+
+def exact(item: Item) -> Item:
+    """The item with its value as bytes: whoever edits SQLite by hand leaves text behind."""
+    if type(item.value) is bytes:
+        return item
+    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))
+
+
+def plain(mark: Mark) -> Mark:
+    """Only the mark: what stands beside it is not compared."""
+    return Mark(revision=mark.revision, entries=mark.entries, digest=mark.digest)
+
+
+def _mark(item: Item | None) -> Mark | None:
+    try:
+        return None if item is None else msgspec.json.decode(item.value, type=Mark)
+    except msgspec.DecodeError:
+        return None
+
+
+def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Sealed | None) -> int:
+    """Give a reader the entries of a segment that it does not have; how far that goes."""
+    number = item.key.removeprefix(keys.SEGMENTS)
+    last = int(number) if number.isascii() and number.isdigit() else span.end
+    try:
+        segment = _segment(item.value)
+        lines = list(unpack(segment.packed))
+    except ValueError:  # also what msgspec raises
+        reader.unreadable(item, last)
+        return last
+    dropped = sealed.dropped if sealed is not None else None
+    if segment.begins.revision > at and dropped is not None and dropped.revision > at:
+        raise Moved("the oldest entries were dropped while they were read; try again")
+    ends = segment.ends if segment.ends.revision <= span.end else None
+    reader.segment(item, segment.begins, ends)
+    entries = [
+        Item(LOG + id_, data, revision, revision, id_)
+        for revision, id_, data in lines
+        if at < revision <= span.end
+    ]
+    reader.feed(entries, sealed=True)
+    return last

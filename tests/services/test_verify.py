@@ -1,0 +1,506 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.core.histories import History, words
+from tests.core.test_verify import TAMPERING, random_history, tamper
+from tests.services.records import (
+    agree,
+    busy,
+    checker,
+    checkpoint,
+    entries,
+    record,
+    seal,
+)
+
+import interlock
+from interlock import aio
+from interlock.core import codec, keys
+from interlock.core.decision import Write
+from interlock.core.log import Sealed
+from interlock.errors import BadInput, StoreDamaged
+from interlock.services import walk
+from interlock.services.walk import Moved
+from interlock.store import Item, void
+from interlock.stores.memory import MemoryStore, _Row
+from interlock.stores.sqlite import SQLiteStore
+from interlock.testing.stage import Stage
+
+OK = ("ok", "ok", "unproven")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[interlock.Fleet]:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+        busy(fleet)
+        yield fleet
+
+
+def trim(fleet: interlock.Fleet, revision: int) -> None:
+    assert isinstance(fleet.store, SQLiteStore)
+    fleet.store.trim(revision)
+
+
+def test_every_store_keeps_a_sound_record(url: str, tmp_path: Path) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        for each in (ada, bob):
+            busy(each)
+        ada.store.commit(void("txn_never"))
+        assert words(agree(ada, tmp_path)) == OK
+        ada.record.anchor(str(tmp_path / "anchors"))
+        busy(bob)
+        found = agree(ada, tmp_path, tmp_path / "anchors")
+        assert words(found) == ("ok", "ok", "ok")
+        assert found.begins < found.anchored < found.ends
+
+
+def test_many_commits_under_way_at_once_make_a_sound_record(url: str) -> None:
+    async def work() -> None:
+        async with (
+            await aio.connect(url, agent="ada") as ada,
+            await aio.connect(url, agent="bob") as bob,
+        ):
+            locks = [f"lock{n % 10}" for n in range(60)]
+            for _ in range(2):
+                await asyncio.gather(*(f.locks.acquire(n) for n in locks for f in (ada, bob)))
+                await asyncio.gather(*(f.locks.release(n) for n in locks for f in (ada, bob)))
+            found = await ada.record.verify()
+            assert words(found) == OK, found.findings
+
+    asyncio.run(work())
+
+
+def test_an_empty_store_has_an_empty_record(tmp_path: Path) -> None:
+    with interlock.connect(str(tmp_path / "store.db")) as fleet:
+        found = agree(fleet, tmp_path)
+        assert (words(found), found.entries) == (OK, 0)
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_on_a_local_engine_an_entry_stands_right_above_what_it_was_decided_on(
+    engine: str, tmp_path: Path
+) -> None:
+    store = MemoryStore() if engine == "memory" else SQLiteStore(str(tmp_path / "store.db"))
+
+    async def work() -> None:
+        async with await aio.connect(agent="ada", store=store) as fleet:
+            await asyncio.gather(*(fleet.locks.acquire(f"lock{n}") for n in range(40)))
+            await fleet.store.commit_async(void("txn_never"))
+            await asyncio.gather(*(fleet.agents.beat() for _ in range(3)))  # quiet ones between
+            await asyncio.gather(*(fleet.locks.release(f"lock{n}") for n in range(40)))
+            found = await fleet.record.verify()
+            assert (words(found), found.entries) == (OK, 82)
+            lines = [line for line in await fleet.record.log(limit=100) if line.on]
+            assert all(line.on + 1 == line.revision for line in lines)
+            assert len(lines) == 80
+
+    asyncio.run(work())
+
+
+def test_clients_across_a_network_are_judged_by_what_they_can_know() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.remote("bob")
+    ada.run(ada.locks.acquire("merge"))
+    wait = bob.start(bob.locks.acquire("merge", wait=60))
+    ada.run(ada.locks.release("merge"))
+    wait.run().result()
+    assert words(bob.run(bob.record.verify())) == OK
+
+
+def test_sealed_entries_are_read_from_their_segments(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    whole = fleet.record.verify()
+    first = seal(fleet, 4)
+    found = agree(fleet, tmp_path)
+    assert (words(found), found.sealed) == (OK, 4), "not trimmed yet: what stands twice counts once"
+    trim(fleet, first.revision)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    found = agree(fleet, tmp_path)
+    assert (words(found), found.sealed, found.entries) == (OK, 7, whole.entries + 2)
+
+
+def test_what_retention_dropped_is_proven_by_its_digest(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    fleet.record.anchor(str(tmp_path / "anchors"))
+    first = seal(fleet, 4)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
+    gone = (keys.segment(first.revision),)
+    record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
+    found = agree(fleet, tmp_path, tmp_path / "anchors")
+    assert words(found) == ("ok", "ok", "ok")
+    assert (found.dropped, found.sealed) == (4, 3)
+
+
+def test_a_segment_that_cannot_be_read_is_found(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    first = seal(fleet, 4)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    swap(fleet, '"packed":"', '"packed":"A')
+    assert agree(fleet, tmp_path).integrity == "bad"
+
+
+def test_a_segment_that_is_gone_is_missed(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    first = seal(fleet, 4)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    spoil(fleet, "DELETE FROM item WHERE key=?", keys.segment(first.revision))
+    found = agree(fleet, tmp_path)
+    assert (found.completeness, found.findings[0].revision) == ("bad", first.revision)
+
+
+def test_a_changed_segment_is_not_what_its_entry_put(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    mark = seal(fleet, 4)
+    trim(fleet, mark.revision)
+    swap(fleet, '"until":0.0', '"until":9.0')
+    found = agree(fleet, tmp_path)
+    assert [each.key for each in found.findings] == [keys.segment(mark.revision)]
+
+
+def test_an_entry_of_another_shape_cannot_be_read(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    raw = b'{"id":"x","after":{}}'
+    spoil(fleet, "UPDATE log SET value=?, hash=? WHERE revision=4", raw, codec.digest(raw))
+    found = agree(fleet, tmp_path)
+    assert found.integrity == "bad"
+    assert found.findings[0].says == "the entry cannot be read as an entry"
+
+
+def test_a_log_that_was_trimmed_and_never_sealed_is_unproven_before(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    trim(fleet, entries(fleet)[3].revision)
+    found = agree(fleet, tmp_path)
+    assert words(found) == ("ok", "unproven", "unproven")
+    assert found.since == entries(fleet)[0].revision
+
+
+def test_what_an_engine_forgot_behind_the_segments_is_unproven_and_no_mark_is_blamed(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    sealed = seal(fleet, 3)
+    checkpoint(fleet, sealed)
+    busy(fleet, 1)
+    trim(fleet, sealed.revision + 2)
+    found = agree(fleet, tmp_path)
+    assert words(found) == ("ok", "unproven", "unproven")
+    assert (found.sealed, found.since) == (3, sealed.revision + 3)
+    assert fleet.record.anchor(str(tmp_path / "anchors")).revision == found.ends
+
+
+def test_a_reading_that_retention_overtakes_begins_again(
+    fleet: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = seal(fleet, 3)
+    second = seal(fleet, 3, first)
+    trim(fleet, second.revision)
+    real = walk._read_segment
+    dropped: list[int] = []
+
+    def overtaken(item: Item, *rest: Any) -> int:
+        if not dropped:
+            dropped.append(first.revision)
+            sealed = Sealed(**msgspec.structs.asdict(second), dropped=first)
+            gone = (keys.segment(first.revision),)
+            record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
+            raise Moved("try again")
+        return real(item, *rest)
+
+    monkeypatch.setattr(walk, "_read_segment", overtaken)
+    found = fleet.record.verify()
+    assert (words(found), found.dropped) == (OK, 3)
+
+
+def test_an_event_loop_verifies_exports_and_anchors(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with await aio.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+            place, path = str(tmp_path / "anchors"), str(tmp_path / "record.jsonl")
+            anchored = await fleet.record.anchor(place)
+            exported = await fleet.record.export(path)
+            assert anchored.digest == exported.digest
+            found = await fleet.record.verify(anchors=[place], against=path)
+            assert words(found) == ("ok", "ok", "ok")
+
+    asyncio.run(work())
+
+
+def spoil(fleet: interlock.Fleet, sql: str, *values: str | bytes | int) -> None:
+    """Change the file behind the store's back."""
+    assert isinstance(fleet.store, SQLiteStore)
+    db = apsw.Connection(fleet.store.path)
+    db.execute(sql, values)
+    db.close()
+
+
+def swap(fleet: interlock.Fleet, old: str, new: str) -> None:
+    """Change a piece of every item that has it."""
+    sql = "UPDATE item SET value=CAST(replace(CAST(value AS TEXT), ?, ?) AS BLOB)"
+    spoil(fleet, sql, old, new)
+
+
+def test_what_others_write_meanwhile_is_no_finding(
+    fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "PAGE", 5)
+    assert isinstance(fleet.store, SQLiteStore)
+    stop = threading.Event()
+
+    def write() -> None:
+        with interlock.connect(str(tmp_path / "store.db"), agent="bob") as bob:
+            while not stop.is_set():
+                busy(bob, 1)
+                bob.locks.release("kept0")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(10):
+            assert words(fleet.record.verify()) == OK
+    finally:
+        stop.set()
+        writer.join()
+    assert words(agree(fleet, tmp_path)) == OK
+
+
+# ---- anchors ------------------------------------------------------------------------------------
+
+
+def test_an_anchor_is_one_line_for_its_owner_alone(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    place = tmp_path / "anchors"
+    made = fleet.record.anchor(str(place))
+    assert fleet.record.anchor(str(place)) == made, "nothing happened since: no second line"
+    busy(fleet, 1)
+    fleet.record.anchor(str(place))
+    first, second = map(json.loads, place.read_text().splitlines())
+    assert list(first) == ["anchor", "at", "revision", "entries", "digest"]
+    assert first["revision"] == made.revision < second["revision"]
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_line_that_was_cut_while_it_was_written_is_left_out(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place = tmp_path / "anchors"
+    fleet.record.anchor(str(place))
+    with place.open("a") as file:
+        file.write('{"anchor":1,"at"')
+    assert fleet.record.verify(anchors=[str(place)]).truncation == "ok"
+
+
+def test_a_place_without_an_anchor_is_no_proof(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no anchor; make one"):
+        fleet.record.verify(anchors=[str(tmp_path / "nothing")])
+    (tmp_path / "other").write_text("hello\nworld\n")
+    with pytest.raises(BadInput, match=r"line 1 of .* is not an anchor"):
+        fleet.record.verify(anchors=[str(tmp_path / "other")])
+    with pytest.raises(BadInput, match="takes a list"):
+        fleet.record.verify(anchors="file")
+
+
+def test_a_record_that_contradicts_its_checkpoint_is_not_anchored(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    checkpoint(fleet)
+    spoil(fleet, "DELETE FROM log WHERE revision=3")
+    with pytest.raises(StoreDamaged, match="contradicts itself"):
+        fleet.record.anchor(str(tmp_path / "anchors"))
+    assert not (tmp_path / "anchors").exists()
+
+
+def test_a_place_of_another_store_or_a_cut_record_is_refused(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "anchors")
+    first = fleet.record.anchor(place)
+    busy(fleet, 2)
+    fleet.record.anchor(place)
+    with (
+        interlock.connect(str(tmp_path / "other.db"), agent="ada") as other,
+        pytest.raises(StoreDamaged, match="or it is another store"),
+    ):
+        other.record.anchor(place)
+    spoil(fleet, "DELETE FROM log WHERE revision > ?", first.revision)
+    with pytest.raises(StoreDamaged, match=f"since revision {first.revision}"):
+        fleet.record.anchor(place)
+
+
+def test_anchors_can_be_commits_of_a_git_ref(
+    fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    monkeypatch.chdir(repository)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    with pytest.raises(BadInput, match="git rev-parse failed"):
+        fleet.record.anchor("git:anchors")
+    subprocess.run(["git", "init", "-q"], check=True)
+    fleet.record.anchor("git:anchors")
+    busy(fleet, 1)
+    last = fleet.record.anchor("git:anchors")
+    found = fleet.record.verify(anchors=["git:anchors"])
+    assert (found.truncation, found.anchored) == ("ok", last.revision)
+    log = ["git", "log", "--format=%s", "refs/interlock/anchors"]
+    said = subprocess.run(log, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert said[0] == f"Anchor the record at revision {last.revision}"
+    assert len(said) == 2
+    assert os.listdir(repository) == [".git"], "the work tree is not touched"
+
+
+# ---- exports and forks --------------------------------------------------------------------------
+
+
+def test_an_export_has_no_payloads_and_is_its_owners_alone(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    fleet.locks.acquire("secret", ttl=900, metadata={"password": "tiger"})
+    path = tmp_path / "record.jsonl"
+    made = fleet.record.export(str(path))
+    assert "tiger" not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (made.entries, made.ends) == (len(entries(fleet)), entries(fleet)[-1].revision)
+    pages: list[bytes] = []
+    fleet.record.export(pages.append)
+    assert b"".join(pages) == path.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == [
+        "record.jsonl",
+        "store.db",
+        "store.db-bells",
+        *wal(tmp_path),
+    ]
+
+
+def wal(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(("-wal", "-shm")))
+
+
+def test_a_part_of_the_record_can_be_checked_alone(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    made = fleet.record.export(str(path), after=4)
+    assert made.begins == 5
+    status, said = checker(path)
+    assert (status, said.split()[:6]) == (
+        0,
+        ["integrity", "ok", "completeness", "ok", "truncation", "unproven"],
+    )
+
+
+def test_the_checker_needs_nothing_but_python(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    path, place = tmp_path / "record.jsonl", tmp_path / "anchors"
+    fleet.record.anchor(str(place))
+    fleet.record.export(str(path))
+    assert checker(path, "--anchor", place, "--against", path)[0] == 0
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))
+    assert checker(path) == (
+        2,
+        f"this cannot be checked: ValueError('{path} was cut before its end')\n",
+    )
+    path.write_text("".join([*lines[:3], *lines[4:]]))
+    status, said = checker(path, "--anchor", place)
+    assert status == 1
+    assert "completeness  bad" in said
+    assert checker(tmp_path / "nothing")[0] == 2
+
+
+def test_a_copy_that_went_on_is_told_from_the_original(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    path, copy = tmp_path / "record.jsonl", tmp_path / "copy.db"
+    fleet.record.export(str(path))
+    same = fleet.record.verify(against=str(path))
+    assert same.against is not None
+    assert (same.against.record, same.truncation) == ("same", "ok")
+    spoil(fleet, "VACUUM INTO ?", str(copy))
+    with interlock.connect(str(copy), agent="eve") as fork:
+        at = same.ends
+        busy(fork, 1)
+        longer = fork.record.verify(against=str(path)).against
+        assert longer is not None
+        assert (longer.record, longer.common, longer.ours) == ("longer", at, at + 1)
+        fork.record.export(str(tmp_path / "fork.jsonl"))
+    shorter = fleet.record.verify(against=str(tmp_path / "fork.jsonl"))
+    assert shorter.against is not None
+    assert (shorter.against.record, shorter.truncation) == ("shorter", "bad")
+    busy(fleet, 1)
+    parted = fleet.record.verify(against=str(tmp_path / "fork.jsonl"))
+    assert parted.against is not None
+    assert (parted.against.record, parted.truncation) == ("parted", "bad")
+    assert (parted.against.common, parted.against.theirs) == (at, at + 1)
+    fleet.record.export(str(path))
+    status, said = checker(path, "--against", tmp_path / "fork.jsonl")
+    assert status == 1
+    assert f"truncation at revision {at + 1}" in said
+
+
+def test_a_cut_export_is_no_proof(fleet: interlock.Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    fleet.record.export(str(path))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(BadInput, match="was cut before its end"):
+        fleet.record.verify(against=str(path))
+    path.write_text("{}\n")
+    with pytest.raises(BadInput, match=r"line 1 of .* is none of an export"):
+        fleet.record.verify(against=str(path))
+
+
+# ---- the two checkers agree ---------------------------------------------------------------------
+
+
+def stored(history: History) -> MemoryStore:
+    """A store that has this history."""
+    store = MemoryStore()
+    for item in (*history.entries, *history.items.values()):
+        store._rows[item.key] = _Row(
+            item.value, item.revision, item.created, item.entry, item.hash, None
+        )
+    store._order = sorted(store._rows)
+    store._revision = 1000
+    return store
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    acts=st.lists(
+        st.tuples(
+            st.sampled_from(["ada", "bob", "cleo"]),
+            st.sampled_from(["put", "delete", "none", "void", "quiet"]),
+            st.sampled_from(["locks/a", "locks/b", "locks/c"]),
+        ),
+        min_size=3,
+        max_size=20,
+    ),
+    tampering=TAMPERING,
+    where=st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
+)
+def test_the_checker_agrees_with_verify_whatever_was_done(
+    acts: list[tuple[str, str, str]], tampering: str, where: tuple[int, int], tmp_path: Path
+) -> None:
+    history = random_history(acts)
+    anchor = tmp_path / "anchors"
+    line = {"anchor": 1, "at": 0, **msgspec.structs.asdict(history.mark())}
+    anchor.write_text(json.dumps(line) + "\n")
+    changed = tamper(history, tampering, where)
+    with interlock.connect(store=stored(history)) as fleet:
+        found = agree(fleet, tmp_path, anchor)
+    assert found.exit_status == changed
