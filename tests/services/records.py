@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import interlock
@@ -14,6 +12,7 @@ from interlock import check_record
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.core.segment import pack
 from interlock.core.verdict import Verified
 from interlock.driving import drive
 from interlock.services.runner import Deciding, Who
@@ -56,10 +55,7 @@ def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark
     begins = begins or Mark()
     items = tuple(i for i in entries(fleet) if i.revision > begins.revision)[:count]
     ends = rolled(items, begins)
-    lines = b"".join(
-        b"%d %b %b\n" % (i.revision, i.key.removeprefix(LOG).encode(), i.value) for i in items
-    )
-    packed = base64.b64encode(zlib.compress(lines)).decode()
+    packed = pack((i.revision, i.key.removeprefix(LOG), i.value) for i in items)
     segment = Segment(begins=begins, ends=ends, since=0.0, until=0.0, packed=packed)
     sealed = Sealed(revision=ends.revision, entries=ends.entries, digest=ends.digest)
     record(

@@ -78,8 +78,8 @@ class Facts:
 
     ``newest`` has the token that each pool was last written with.
     ``relied`` are the liveness keys that must still be there when the decision is committed: of
-    waiters that it promotes, and those that it renews.  Nothing else needs that: what is gone
-    never comes back, and who waits behind a holder that lapses just now will see so.
+    waiters that it promotes, of grants that it renews, and of the few that it queues behind.
+    Nothing else needs that: what is gone never comes back.
     """
 
     def __init__(

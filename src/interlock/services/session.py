@@ -133,7 +133,7 @@ class Sessions:
 
 
 def _pools_of(session: str) -> Reading[list[str]]:
-    """The pools where a session has something; each is read again by whoever relies on it."""
+    """The pools that a session holds something of; whoever relies on one reads it again."""
     found: list[str] = []
     for prefix in keys.POOLS:
         after = ""
@@ -141,17 +141,15 @@ def _pools_of(session: str) -> Reading[list[str]]:
             page = Range(prefix, after)
             items = (yield (page,)).ranges[page]
             pools = [(item.key, states.readable_pool(item, 0)) for item in items]
-            found.extend(key for key, pool in pools if pool and _is_in(pool, session))
+            found.extend(key for key, pool in pools if pool and _lives_by(pool, session))
             if len(items) < page.limit:
                 break
             after = items[-1].key
     return found
 
 
-def _is_in(pool: Pool, session: str) -> bool:
-    """Whether something here lives by this session."""
-    held = any(keys.live(session) in grant.live for grant in pool.grants)
-    return held or any(waiter.session == session for waiter in pool.waiters)
+def _lives_by(pool: Pool, session: str) -> bool:
+    return any(keys.live(session) in grant.live for grant in pool.grants)
 
 
 def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:

@@ -220,7 +220,7 @@ def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
     fleet = interlock.connect(agent="ada", store=store, join=False)
     for number in range(150):
         fleet.locks.acquire(f"lock-{number}")
-    store.trim(150)  # the feed forgot them, the record did not
+    store._forget(150)  # the feed forgot them, the record did not
     lines, gap = next(record._later(fleet, 1, EVERYTHING))
     assert (len(lines), gap) == (149, None)
 
