@@ -34,8 +34,6 @@ from interlock.errors import BadInput, NotAllowed
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
 
 REFUSAL_WINDOW = 60.0
-_FEW = 4
-"""Holders that whoever queues behind them makes sure of, so as not to queue behind a dead one."""
 
 
 class Want(Struct, frozen=True, gc=False):
@@ -291,8 +289,7 @@ def _queue(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...], into: str = "") 
                 f"{WAITERS} already wait for {keys.thing(want.key)};"
                 " try again later, or do not wait"
             )
-        if len(pool.grants) <= _FEW:  # else we find out as soon as we wait
-            turn.known.relied.update(dict.fromkeys(k for grant in pool.grants for k in grant.live))
+        turn.rely_on_few(want.key)
         waiters = (*pool.waiters, _waiter(ask, want.weight, turn.now, together, into))
         turn.change(want.key, Pool(pool.grants, waiters, pool.capacity))
     if ask.indexed:

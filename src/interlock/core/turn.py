@@ -31,6 +31,7 @@ CLAIM_WINDOW = 30.0
 MANY = 1_000_000
 _AT_ONCE = 16
 _LEEWAY = 8
+_FEW = 4
 
 
 class Terms(Protocol):
@@ -217,6 +218,17 @@ class Turn:
                     self.end(key, grant, stale=True)
                     ended += 1
         return ended
+
+    def rely_on_few(self, key: str) -> None:
+        """Make sure of the holders before us, if they are few: nobody should queue behind the dead.
+
+        With many, we find out as soon as we wait.
+        """
+        before, now = self.known.pool(key), self.pool(key)
+        if before is not None and now is not None and len(now.grants) <= _FEW:
+            for grant in before.grants:
+                if now.grant(grant.id) is not None:
+                    self.known.relied.update(dict.fromkeys(grant.live))
 
     def serve(self, wanted: Iterable[str]) -> None:
         """Give what there is room for to those who wait, in their order."""

@@ -59,6 +59,8 @@ class Gathering:
                 continue
             if self._local or not self.facts.relied:
                 return decision
+            if any(self._live.get(key) is False for key in self.facts.relied):
+                raise AssertionError("a decision relies on what it knows to be gone")
             relied = (yield tuple(self.facts.relied)).items
             if None not in relied.values():
                 return decision

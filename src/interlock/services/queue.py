@@ -68,7 +68,7 @@ class Queues:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._held: dict[tuple[str, int], str] = {}
+        self._held: dict[str, dict[int, str]] = {}
         self.owed: deque[tuple[Seat, Ask[Any]]] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.on_owed: Callable[[], None] = lambda: None
@@ -139,9 +139,8 @@ class Queues:
         done: Done[Outcome] = yield from self._runner.change(
             deciding, who, self._recall(caller.keys), urgent=True
         )
-        if isinstance(done.outcome, RELEASED) and caller.token is not None:
-            for key in caller.keys:
-                self._held.pop((key, caller.token), None)
+        if isinstance(done.outcome, RELEASED):
+            self._forget(caller)
         return done.outcome
 
     def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
@@ -203,13 +202,24 @@ class Queues:
         )
 
     def _holds_something(self, caller: str) -> bool:
-        return len(self._held) >= _REMEMBERED or caller in self._held.values()
+        if len(self._held) >= _REMEMBERED:
+            return True  # who knows?
+        return any(caller in holders.values() for holders in tuple(self._held.values()))
 
     def _note(self, ask: Ask[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
         if ask.caller and isinstance(outcome, GRANTED) and len(self._held) < _REMEMBERED:
             for key in ask.keys:
-                self._held[key, outcome.token or 0] = ask.caller
+                self._held.setdefault(key, {})[outcome.token or 0] = ask.caller
+
+    def _forget(self, caller: Caller[Any]) -> None:
+        """The same, when it was given back: one grant, or whatever our session had there."""
+        for key in caller.keys:
+            holders = self._held.get(key, {})
+            if caller.token is not None:
+                holders.pop(caller.token, None)
+            if caller.token is None or not holders:
+                self._held.pop(key, None)
 
     def _recall(self, wanted: tuple[str, ...]) -> dict[str, Item | None]:
         """A guess, if we know all of them."""
