@@ -1,0 +1,71 @@
+"""What the record costs: its share of an acquisition, and reading all of it again.
+
+To know the share, the same acquisition is done by a client that writes no record: its decisions
+are marked as quiet, so that nothing is encoded, hashed, linked or logged for them.
+Nothing but this measurement may do that: such a store cannot tell what happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+import interlock
+from interlock.bench import locks
+from interlock.bench.engine import Engine
+from interlock.bench.table import Row, percentile
+from interlock.clock import SystemClock
+from interlock.core.session import TTL
+from interlock.driving import drive
+from interlock.services.calls import Desk
+from interlock.services.chain import Draft
+from interlock.services.runner import Attempt, Runner, Who
+from interlock.stores import open_store
+
+SHARE = "under 0.35 of its time"
+
+
+def share(engine: Engine, quick: bool) -> Iterator[Row]:
+    """An acquire with its record, in turns with one without; the ratio is the share."""
+    ours: list[float] = []
+    bare: list[float] = []
+    with (
+        interlock.connect(engine.fresh(), agent="bench") as fleet,
+        unrecorded(engine.fresh()) as other,
+    ):
+        for name in locks.names(quick):
+            began = time.perf_counter()
+            fleet.locks.acquire(name)
+            between = time.perf_counter()
+            other.locks.acquire(name)
+            ours.append(between - began)
+            bare.append(time.perf_counter() - between)
+        engine.wipe()
+    whole, without = percentile(ours, 0.5), percentile(bare, 0.5)
+    yield Row(
+        name="the record's share of an acquire",
+        floor=without * 1000,
+        p50=whole * 1000,
+        ratio=1 - without / whole,
+        target=SHARE,
+    )
+
+
+class Unrecorded(Runner):
+    """A writer that keeps no record."""
+
+    def draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+        """The transaction alone."""
+        quiet = replace(attempt, decision=replace(attempt.decision, quiet=True))
+        return super().draft(quiet, who, checked=checked)
+
+
+def unrecorded(url: str) -> interlock.Fleet:
+    """A client whose acquisitions leave no trace."""
+    store = open_store(url)
+    clock = SystemClock(suspends=store.capabilities.local)
+    desk = Desk(store, "bench", "", Unrecorded(store, clock=clock))
+    drive(desk.begin(None, TTL), store)
+    return interlock.Fleet(desk)
