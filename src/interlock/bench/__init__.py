@@ -40,6 +40,7 @@ LOCAL: Rows[Engine] = {
     "slots-in-flight": slots.in_flight,
     "several": slots.three_at_once,
     "share": record.share,
+    "verify": record.verify,
     "handoff": handoff.measure,
     "slots-handoff": handoff.slots,
     "cold": commands.cold_start,

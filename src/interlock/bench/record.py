@@ -7,12 +7,14 @@ Nothing but this measurement may do that: such a store cannot tell what happened
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 import interlock
+from interlock import aio
 from interlock.bench import locks
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, percentile
@@ -25,6 +27,7 @@ from interlock.services.runner import Attempt, Runner, Who
 from interlock.stores import open_store
 
 SHARE = "under 0.35 of its time"
+VERIFY = "at least 100,000 /s of CPU time"
 
 
 def share(engine: Engine, quick: bool) -> Iterator[Row]:
@@ -51,6 +54,36 @@ def share(engine: Engine, quick: bool) -> Iterator[Row]:
         ratio=1 - without / whole,
         target=SHARE,
     )
+
+
+def verify(engine: Engine, quick: bool) -> Iterator[Row]:
+    """Reading the whole record and judging it, by the time that the processor spent on it.
+
+    Nothing where a client cannot verify.
+    """
+    url = engine.fresh()
+    asyncio.run(_fill(url, *locks.ROUNDS["quick" if quick else "full"]))
+    with interlock.connect(url) as fleet:
+        judge = getattr(fleet.record, "verify", None)
+        if judge is None:
+            return
+        began = time.process_time()
+        found = judge()
+        spent = time.process_time() - began
+    engine.wipe()
+    yield Row(name="record verify, entries", rate=found.entries / spent, target=VERIFY)
+
+
+async def _fill(url: str, rounds: int, each: int) -> None:
+    """A record of two entries for each acquisition, by many at once."""
+    async with await aio.connect(url, agent="bench") as fleet:
+
+        async def worker(number: int) -> None:
+            for _ in range(rounds * each):
+                await fleet.locks.acquire(f"bench.{number}")
+                await fleet.locks.release(f"bench.{number}")
+
+        await asyncio.gather(*map(worker, range(locks.IN_FLIGHT)))
 
 
 class Unrecorded(Runner):
