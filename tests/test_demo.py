@@ -20,7 +20,7 @@ import interlock
 from interlock.demo import run_demo
 from interlock.demo.facts import gather
 from interlock.demo.ledger import Ledger, Written
-from interlock.demo.play import Seen, Turn
+from interlock.demo.play import Build, Seen, Turn
 from interlock.demo.report import try_next
 
 DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "1s"]
@@ -105,10 +105,17 @@ def test_shows_that_a_killed_holder_is_replaced_and_its_late_write_refused(
     assert facts["moved_on"]["agent"] in {"ada", "cleo"}
     assert facts["moved_on"]["token"] > facts["killed"]["token"]
     assert 0.3 < facts["moved_on"]["seconds"] < 3.0
+    assert facts["killed"]["slots"] == 2
+    assert facts["slots"]["moved_to"] in {"ada", "cleo"}
+    assert 0.3 < facts["slots"]["seconds"] < 3.0
+    assert 2 <= facts["slots"]["most_at_once"] <= facts["slots"]["capacity"] == 3
     assert facts["late_write"] == {"file": "refused", "store": "fenced"}
     verbs = [told["verb"] for told in facts["story"]]
-    assert verbs[:2] == ["lock.release", "lock.reclaim"]
-    assert "lock.beat" in verbs
+    # Whoever waits finds the dead, or whoever comes: the others may all have waited for slots.
+    assert verbs[0] in {"lock.release", "lock.acquire"}
+    assert verbs[1] in {"lock.reclaim", "lock.acquire"}
+    assert "found bob gone" in facts["story"][1]["text"]
+    assert set(verbs[2:]) <= {"lock.release", "lock.beat"}  # a refusal if somebody held it then
     assert facts["entries"] > facts["turns"]
     assert left_behind(tmp_path) == []
 
@@ -120,14 +127,15 @@ def test_runs_on_a_given_store_and_leaves_nothing_but_its_record(
     assert (status, errors) == (0, "")
     lines = out.splitlines()
     assert lines[0] == (
-        "2 agents share one lock; one is killed while it holds it. Watch what happens."
+        "2 agents share a lock and 3 slots; one is killed with both. See what happens."
     )
     assert "\x1b" not in out
     assert max(map(len, lines)) < 80
     names = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
-    assert {"killed", "moved", "late", "record"} < set(names)
+    assert {"slots", "killed", "moved", "its", "late", "record"} < set(names)
     with interlock.connect(url) as fleet:
         assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
+        assert fleet.semaphores.list() == ()
         assert len(fleet.record.log(limit=1000)) > 10
     assert left_behind(tmp_path) == []
 
@@ -268,12 +276,25 @@ def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
 
 def test_a_run_that_breaks_a_promise_says_so() -> None:
     def outcome(
-        *writes: Written, heir: float = 2.5, late: str = "refused"
+        *writes: Written,
+        heir: float = 2.5,
+        late: str = "refused",
+        slots: float = 2.6,
+        beside: int = 1,
+        verdict: str = "ok",
     ) -> tuple[str, list[str]]:
         dead = Turn("bob", 2, took=1.0)
         turns = [Turn("ada", 1, took=0.0, wrote=0.5), dead, Turn("ada", 4, heir, "bob", wrote=9.0)]
-        seen = Seen(turns, "bob", 1, 2, 1, 1.5, turns[-1], late, "fenced")
-        facts = gather(seen, list(writes), (), workers=2, ttl=1.0, seconds=9.0)
+        builds = [
+            Build("bob", 2, took=0.9),
+            Build("cleo", beside, took=1.0, done=1.4),
+            Build("ada", 2, took=slots, done=8.0),
+        ]
+        seen = Seen(turns, builds, "bob", 1, 2, 1, 1.5, turns[-1], late, "fenced")
+        words = {"integrity": verdict}
+        facts = gather(
+            seen, list(writes), (), workers=2, ttl=1.0, seconds=9.0, capacity=3, verdicts=words
+        )
         return facts.outcome, [name for name, kept in facts.promises.items() if not kept]
 
     good = Written(1, 1, "ada"), Written(2, 4, "ada")
@@ -283,6 +304,10 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome(good[0], Written(2, 1, "ada")) == ("failed", ["tokens_increase"])
     assert outcome(*good, heir=5.0) == ("failed", ["moved_on_in_time"])
     assert outcome(*good, heir=1.2)[0] == "failed"
+    assert outcome(*good, beside=2) == ("failed", ["never_above_the_capacity"])
+    assert outcome(*good, slots=5.0) == ("failed", ["slots_moved_on_in_time"])
+    assert outcome(*good, verdict="bad") == ("failed", ["record_not_refuted"])
+    assert outcome(*good, verdict="unproven") == ("done", [])
     assert outcome(*good, late="accepted") == ("failed", ["late_write_refused"])
 
 

@@ -8,21 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from interlock.bench import handoff, idle, locks, pairs, run_bench
+from interlock.bench import handoff, idle, locks, pairs, record, run_bench
 from interlock.bench.engine import within
+from interlock.core.lock import Acquired
 from interlock.errors import BadInput
 from interlock.stores.address import parse
 from interlock.testing.servers import EtcdServer, RedisServer
 from interlock.testing.servers.etcd import coded
 
+SHARE = "the record's share of an acquire"
 NETWORK_ROWS = [
     "acquire, blocking",
     "acquire, async",
+    "acquire a slot, blocking",
+    "acquire a slot, async",
+    "two locks and a slot at once, beside one lock",
+    SHARE,
     "release, read first",
     "handoff, 2 processes",
     "handoff, 2 processes, p95",
     "handoff, 3 processes",
+    "handoff of a slot, 3 processes",
     "publish to follower",
+    "acquire a slot, 64 in flight",
     "acquire, 64 in flight",
 ]
 
@@ -53,7 +61,7 @@ def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(
 def test_etcd_is_measured_in_a_namespace_that_is_gone_afterwards(
     etcd_server: EtcdServer, etcd_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert measured(capsys, etcd_url) == NETWORK_ROWS
+    assert measured(capsys, etcd_url) == [row for row in NETWORK_ROWS if row != SHARE]
     assert measured(capsys, etcd_url, "idle") == ["idle, 3 agents, ttl 2 s"]
     scope = {"key": coded("bench-"), "range_end": coded("bench."), "count_only": True}
     assert "count" not in etcd_server.call("/v3/kv/range", scope)
@@ -65,6 +73,31 @@ def test_sqlite_is_measured_beside_the_file_that_was_named(
     for place in (tmp_path, tmp_path / "store.db"):
         assert measured(capsys, str(place), "acquire") == ["acquire, blocking"]
         assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("only", "row"),
+    [
+        ("slots", "acquire a slot, blocking"),
+        ("slots-async", "acquire a slot, async"),
+        ("slots-in-flight", "acquire a slot, 64 in flight"),
+        ("several", "two locks and a slot at once, beside one lock"),
+        ("share", SHARE),
+        ("slots-handoff", "handoff of a slot, 3 processes"),
+    ],
+)
+def test_semaphores_and_the_record_are_measured_on_sqlite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str, row: str
+) -> None:
+    assert measured(capsys, str(tmp_path), only) == [row]
+
+
+def test_the_record_is_measured_beside_a_client_that_keeps_none(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    with record.unrecorded(url) as fleet:
+        assert isinstance(fleet.locks.acquire("merge"), Acquired)
+        assert fleet.locks.show("merge").holder == "bench"
+        assert fleet.record.log() == ()
 
 
 def test_an_unknown_measurement_is_refused_with_those_of_the_engine() -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core import session as sessions
 from interlock.core.lock import Acquired, Busy, Reclaimed
 from interlock.core.log import Entry, decode
 from interlock.core.session import Lapsed, Left, Renewed
@@ -198,3 +201,23 @@ def test_sessions_are_listed_with_what_they_hold(stage: Stage, ada: Client) -> N
         ("ada", "alive", ("merge",)),
         ("bob", "lapsed", ()),
     ]
+
+
+def test_leaving_with_many_locks_decides_a_few_times_not_once_for_each(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = 0
+    leave = sessions.leave
+
+    def counted(*args: Any) -> Any:
+        nonlocal decided
+        decided += 1
+        return leave(*args)
+
+    monkeypatch.setattr(sessions, "leave", counted)
+    for number in range(300):
+        ada.run(ada.locks.acquire(f"lock.{number}"))
+    left = ada.run(ada.agents.leave())
+    assert isinstance(left, Left)
+    assert len(left.released) == 300
+    assert decided < 10

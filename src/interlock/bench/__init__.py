@@ -7,7 +7,9 @@ nothing of Interlock in between.  The ratio is what counts.
 table.py              numbers, and the table that shows them
 engine.py             what an engine gives to be measured: fresh stores, a floor
 sqlite.py redis.py etcd.py    the engines
-locks.py peers.py     locks in one process, and what others make of the same engine
+locks.py slots.py     locks in one process; semaphores, and several things at once
+peers.py              what others make of the same engine
+record.py             what the record costs
 pairs.py handoff.py   from one process to another, and between many
 commands.py idle.py   what a command costs, and clients that do nothing
 """
@@ -19,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TypeAlias, TypeVar
 
-from interlock.bench import commands, handoff, idle, locks, pairs, peers
+from interlock.bench import commands, handoff, idle, locks, pairs, peers, record, slots
 from interlock.bench.engine import Engine, NetworkEngine
 from interlock.bench.engines import local, network
 from interlock.bench.table import Row, as_json, as_text
@@ -33,17 +35,30 @@ LOCAL: Rows[Engine] = {
     "acquire": locks.one_at_a_time,
     "acquire-async": locks.one_at_a_time_async,
     "in-flight": locks.in_flight,
+    "slots": slots.one_at_a_time,
+    "slots-async": slots.one_at_a_time_async,
+    "slots-in-flight": slots.in_flight,
+    "several": slots.three_at_once,
+    "share": record.share,
+    "verify": record.verify,
     "handoff": handoff.measure,
+    "slots-handoff": handoff.slots,
     "cold": commands.cold_start,
     "memory": commands.idle_memory,
 }
 NETWORK: Rows[NetworkEngine] = {
     "acquire": locks.one_at_a_time,
     "acquire-async": locks.one_at_a_time_async,
+    "slots": slots.one_at_a_time,
+    "slots-async": slots.one_at_a_time_async,
+    "several": slots.three_at_once,
+    "share": record.share,
     "read-first": locks.read_first,
     "handoff": pairs.handoffs,
+    "slots-handoff": handoff.slots,
     "publish": pairs.publish,
-    "in-flight": peers.in_flight,  # leaves an engine with much to clear away: last but one
+    "slots-in-flight": slots.in_flight,  # these leave an engine with much to clear away: last
+    "in-flight": peers.in_flight,
     "idle": idle.measure,
 }
 SLOW = frozenset(("idle",))

@@ -6,40 +6,55 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, closing
+from typing import TypeAlias
 
 import interlock
 from interlock import aio
 from interlock.bench.engine import AsyncFloor, Engine
 from interlock.bench.table import Row, timed
-from interlock.core.lock import Acquired, Released
+from interlock.core.lock import Acquired, AcquireOutcome, Released
 
 IN_FLIGHT = 64
 ONE_BY_ONE = {"quick": 300, "full": 2000}
+Take: TypeAlias = Callable[[interlock.Fleet, str], object]
+TakeAsync: TypeAlias = Callable[[aio.Fleet, str], Awaitable[object]]
+"""Taking what has this name."""
+
 ROUNDS = {"quick": (3, 20), "full": (10, 30)}
 """How often, and how many each of those in flight does then."""
 
 
 def one_at_a_time(engine: Engine, quick: bool) -> Iterator[Row]:
     """An uncontended acquire through the blocking client, in turns with a bare commit."""
+    yield one_by_one(engine, quick, "acquire, blocking", _take)
+
+
+def one_at_a_time_async(engine: Engine, quick: bool) -> Iterator[Row]:
+    """An uncontended acquire through the async client, in turns with a bare commit."""
+    yield one_by_one_async(engine, quick, "acquire, async", _take_async)
+
+
+def one_by_one(engine: Engine, quick: bool, row: str, take: Take) -> Row:
+    """Whatever is taken through the blocking client, in turns with a bare commit."""
     ours: list[float] = []
     bare: list[float] = []
     with (
         closing(engine.floor()) as floor,
         interlock.connect(engine.fresh(), agent="bench") as fleet,
     ):
-        for name in _names(quick):
+        for name in names(quick):
             began = time.perf_counter()
-            fleet.locks.acquire(name)
+            take(fleet, name)
             between = time.perf_counter()
             floor.commit(name)
             ours.append(between - began)
             bare.append(time.perf_counter() - between)
         engine.wipe()
-    yield timed("acquire, blocking", ours, bare, engine.targets["acquire"])
+    return timed(row, ours, bare, engine.targets["acquire"])
 
 
-def one_at_a_time_async(engine: Engine, quick: bool) -> Iterator[Row]:
-    """An uncontended acquire through the async client, in turns with a bare commit."""
+def one_by_one_async(engine: Engine, quick: bool, row: str, take: TakeAsync) -> Row:
+    """The same through the async client."""
     ours: list[float] = []
     bare: list[float] = []
 
@@ -48,9 +63,9 @@ def one_at_a_time_async(engine: Engine, quick: bool) -> Iterator[Row]:
             aclosing(await engine.floor_async()) as floor,
             await aio.connect(engine.fresh(), agent="bench") as fleet,
         ):
-            for name in _names(quick):
+            for name in names(quick):
                 began = time.perf_counter()
-                await fleet.locks.acquire(name)
+                await take(fleet, name)
                 between = time.perf_counter()
                 await floor.commit(name)
                 ours.append(between - began)
@@ -58,7 +73,7 @@ def one_at_a_time_async(engine: Engine, quick: bool) -> Iterator[Row]:
             engine.wipe()
 
     asyncio.run(measure())
-    yield timed("acquire, async", ours, bare, engine.targets["acquire-async"])
+    return timed(row, ours, bare, engine.targets["acquire-async"])
 
 
 def read_first(engine: Engine, quick: bool) -> Iterator[Row]:
@@ -71,7 +86,7 @@ def read_first(engine: Engine, quick: bool) -> Iterator[Row]:
         interlock.connect(url, agent="bench") as holder,
         interlock.connect(url, agent="bench") as fleet,
     ):
-        for name in _names(quick):
+        for name in names(quick):
             held = holder.locks.acquire(name)
             assert isinstance(held, Acquired)  # noqa: S101 - nobody else is there
             began = time.perf_counter()
@@ -91,10 +106,17 @@ def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
 
 
 def in_flight_beside(
-    engine: Engine, quick: bool, beside: Callable[[], Awaitable[AsyncFloor]], note: str = ""
+    engine: Engine,
+    quick: bool,
+    beside: Callable[[], Awaitable[AsyncFloor]],
+    note: str = "",
+    *,
+    what: str = "acquire",
+    take: TakeAsync | None = None,
 ) -> Iterator[Row]:
-    """The same in turns with a given floor."""
+    """The same in turns with a given floor, or of something else."""
     rounds, each = ROUNDS["quick" if quick else "full"]
+    take = take or _take_async
     ours = bare = 0.0
 
     async def measure() -> None:
@@ -106,7 +128,7 @@ def in_flight_beside(
 
             async def worker(turn: int, number: int) -> None:
                 for count in range(each):
-                    await fleet.locks.acquire(f"bench.{turn}.{number}.{count}")
+                    await take(fleet, f"bench.{turn}.{number}.{count}")
 
             for turn in range(rounds):
                 began = time.perf_counter()
@@ -124,7 +146,7 @@ def in_flight_beside(
     asyncio.run(measure())
     done = rounds * each * IN_FLIGHT
     yield Row(
-        name=f"acquire, {IN_FLIGHT} in flight{note}",
+        name=f"{what}, {IN_FLIGHT} in flight{note}",
         floor=done / bare,
         rate=done / ours,
         ratio=bare / ours,
@@ -133,5 +155,14 @@ def in_flight_beside(
     )
 
 
-def _names(quick: bool) -> list[str]:
+def names(quick: bool) -> list[str]:
+    """Names that nobody used."""
     return [f"bench.{number}" for number in range(ONE_BY_ONE["quick" if quick else "full"])]
+
+
+def _take(fleet: interlock.Fleet, name: str) -> AcquireOutcome:
+    return fleet.locks.acquire(name)
+
+
+def _take_async(fleet: aio.Fleet, name: str) -> Awaitable[AcquireOutcome]:
+    return fleet.locks.acquire(name)

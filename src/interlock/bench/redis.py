@@ -42,6 +42,7 @@ class RedisEngine(Namespaces):
         "acquire": "at most 1.6",
         "acquire-async": "at most 1.6",
         "read-first": "at most 2.5",
+        "share": "under 0.35 of its time",
         "in-flight": "at least 0.60",
         "handoff": "at most 3",
         "publish": "at most 2",

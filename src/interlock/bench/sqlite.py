@@ -30,6 +30,7 @@ class SQLiteEngine:
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.6",
         "acquire-async": "at most 2.5",
+        "share": "under 0.35 of its time",
         "in-flight": "at least 0.25",
         "crowd": "500 /s, p95 3 ms; ",
         "cold": "at most 5",

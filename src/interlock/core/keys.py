@@ -61,6 +61,11 @@ def thing(key: str) -> str:
     return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
 
 
+def kind(key: str) -> str:
+    """Whether a key is that of a lock or of a semaphore, as events name it."""
+    return "lock" if key.startswith(LOCKS) else "semaphore"
+
+
 def of(thing: str) -> str:
     """The item of a thing as the record names it: ``lock/merge``, ``sem/builds``, ``agent/ID``."""
     kind, _, name = thing.partition("/")

@@ -17,7 +17,7 @@ from interlock.core.queue import Ask, Standing, Want
 from interlock.core.queue import Caller as AnyCaller
 
 
-class Granted(Outcome, frozen=True, kw_only=True):
+class Granted(answers.Granted, frozen=True, kw_only=True):
     """What every grant says."""
 
     lock: str
@@ -51,19 +51,17 @@ class Busy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
     waiters: int = 0
 
 
-class Waiting(Outcome, frozen=True, kw_only=True, tag="waiting"):
+class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In the queue, with so many before you; look again when the holder's liveness may lapse."""
 
-    exit_status = 1
     lock: str
     holder: str
     before: int
 
 
-class Gone(Outcome, frozen=True, kw_only=True, tag="gone"):
+class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queue any more: our liveness lapsed and somebody cleaned up."""
 
-    exit_status = 1
     lock: str
 
 
@@ -138,6 +136,10 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
                 return Deadlock(lock=self.lock, cycle=standing.cycle)
             case "gone":
                 return Gone(lock=self.lock)
+
+    def fenced(self, thing: str) -> Outcome:
+        """Something that it relies on is gone."""
+        return Fenced(lock=thing.partition("/")[2])
 
     def _granted(self, standing: Standing, grant: Grant) -> Granted:
         kind = Acquired if standing.kind == "granted" else Extended

@@ -132,10 +132,12 @@ class Proof(Struct, frozen=True, kw_only=True):
 def seen(pool: Pool, token: int) -> Pool:
     """The pool as a reader knows it: what the last write brought has the token of the item."""
     grants, waiters = pool.grants, pool.waiters
-    if any(grant.token is None for grant in grants):
+    if None in [grant.token for grant in grants]:
         grants = tuple([g if g.token is not None else replace(g, token=token) for g in grants])
-    if waiters and any(waiter.order is None for waiter in waiters):
+    if waiters and None in [waiter.order for waiter in waiters]:
         waiters = tuple([w if w.order is not None else replace(w, order=token) for w in waiters])
+    if grants is pool.grants and waiters is pool.waiters:
+        return pool
     return Pool(grants, waiters, pool.capacity)
 
 

@@ -26,9 +26,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Outcome, Write
+from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.pool import WAITERS, Grant, Pool, Waiter, caller
-from interlock.core.turn import Facts, Turn, event, grant_of, liveness, renewal, things
+from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
 from interlock.errors import BadInput, NotAllowed
 
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
@@ -80,6 +80,10 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
 
     def answer(self, standing: Standing) -> O_co:
         """The words of this noun for how the request stands."""
+        raise NotImplementedError
+
+    def fenced(self, thing: str) -> O_co:
+        """The words of this noun for something that it relies on and that is gone."""
         raise NotImplementedError
 
     @property
@@ -141,8 +145,10 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
 def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
     """Take it, extend what is carried, or be refused; with ``wait`` queue for it."""
     wants = ask.wants
-    if len(wants) == 1 and known.pool(wants[0].key) is None:
-        return _take_unheld(ask, wants[0], now)
+    if len(wants) == 1:
+        pool = known.pool(wants[0].key)
+        if pool is None or _may_take_at_once(ask, pool, wants[0]):
+            return _take_at_once(ask, pool, wants[0], now)
     turn = Turn(known, now)
     for want in wants:
         _admit(turn, want)
@@ -196,10 +202,14 @@ def agree(ask: Ask[Any], known: Facts) -> Decision[str]:
 
 def release(who: Caller[O_co], known: Facts, now: float) -> Decision[O_co]:
     """Give back all that is carried, and serve those who wait in the same commit."""
-    turn = Turn(known, now)
     found = [(key, grant) for key in who.keys if (grant := carried(known.pool(key), who))]
     if not found:
         return _refuse(who, known, who.verb("release"))
+    if len(found) == 1 and not found[0][1].together:
+        pool = known.pool(found[0][0]) or Pool()
+        if not pool.waiters:
+            return _give_back_at_once(who, pool, *found[0])
+    turn = Turn(known, now)
     for key, grant in found:
         turn.end(key, grant)
     ended = [key for key, _ in found]
@@ -248,18 +258,41 @@ def carried(pool: Pool | None, who: Caller[Any]) -> Grant | None:
     return (own or fitting)[-1] if fitting else None
 
 
-def _take_unheld(ask: Ask[O_co], want: Want, now: float) -> Decision[O_co]:
-    """What happens most: nobody has it and nobody waits."""
-    pool = _made(want)
+def _may_take_at_once(ask: Ask[Any], pool: Pool, want: Want) -> bool:
+    """Whether there is room, nobody waits, and no grant that is carried may be meant."""
+    carries = ask.token is not None or ask.whole_session
+    agreed = want.capacity in (None, pool.capacity)
+    return not carries and agreed and _fits(pool, want.weight)
+
+
+def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> Decision[O_co]:
+    """What happens most, without a Turn."""
+    pool = pool or _made(want)
     grant = grant_of(ask, want.weight, now)
-    pool = Pool((grant,), (), pool.capacity)
+    pool = Pool((*pool.grants, grant), (), pool.capacity)
     thing = keys.thing(want.key)
     return Decision(
         outcome=ask.answer(Standing("granted", (pool,), grant, 0, _lives(ask))),
         verb=ask.verb("acquire"),
         thing=thing,
         puts=(Write(want.key, pool), *liveness(grant, thing)),
-        events=(event(want.key, "acquired", ask.agent, thing),),
+        events=(Event(f"{keys.kind(want.key)}:acquired", ask.agent),),
+    )
+
+
+def _give_back_at_once(who: Caller[O_co], pool: Pool, key: str, grant: Grant) -> Decision[O_co]:
+    """What happens most when it is over: nobody waits for it."""
+    rest = tuple([each for each in pool.grants if each is not grant])
+    over = not rest and key.startswith(keys.LOCKS)
+    thing, session = keys.thing(key), keys.live(grant.session)
+    own = [each for each in grant.live if each != session]
+    return Decision(
+        outcome=who.released((thing,), ()),
+        verb=who.verb("release"),
+        thing=thing,
+        puts=() if over else (Write(key, Pool(rest, (), pool.capacity)),),
+        deletes=(key, *own) if over else tuple(own),
+        events=(Event(f"{keys.kind(key)}:released", grant.agent),),
     )
 
 

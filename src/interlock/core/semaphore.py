@@ -20,7 +20,7 @@ from interlock.core.queue import Caller as AnyCaller
 from interlock.core.turn import Facts, Turn
 
 
-class Granted(Outcome, frozen=True, kw_only=True):
+class Granted(answers.Granted, frozen=True, kw_only=True):
     """What every grant says; ``available`` is what is left for others."""
 
     semaphore: str
@@ -55,18 +55,16 @@ class Full(answers.Busy, frozen=True, kw_only=True, tag="full"):
     holders: tuple[str, ...] = ()
 
 
-class Waiting(Outcome, frozen=True, kw_only=True, tag="waiting"):
+class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In the queue, with so many before you."""
 
-    exit_status = 1
     semaphore: str
     before: int
 
 
-class Gone(Outcome, frozen=True, kw_only=True, tag="gone"):
+class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queue any more: our liveness lapsed, or what we want can never be had."""
 
-    exit_status = 1
     semaphore: str
 
 
@@ -147,6 +145,10 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
                 return Deadlock(semaphore=self.semaphore, cycle=standing.cycle)
             case "gone":
                 return Gone(semaphore=self.semaphore)
+
+    def fenced(self, thing: str) -> Outcome:
+        """Something that it relies on is gone."""
+        return Fenced(semaphore=thing.partition("/")[2])
 
     def _granted(self, kind: type[Granted], standing: Standing) -> Granted:
         grant = cast("Grant", standing.grant)

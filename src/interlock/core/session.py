@@ -15,7 +15,7 @@ A lapsed session is over for good: its grants may be reclaimed by anybody, at on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.turn import Facts, Turn
+from interlock.core.turn import Facts, Missing, Turn
 
 TTL = 30.0
 SHELL_TTL = 900.0
@@ -117,7 +117,7 @@ def beat(session: Session | None, id_: str, live: AbstractSet[str]) -> Decision[
 
 
 def leave(
-    session: Session, wanted: Iterable[str], known: Facts, now: float
+    session: Session, wanted: Sequence[str], known: Facts, now: float
 ) -> Decision[Left | Leaving]:
     """Pass on all that lives by the session in these pools, then end it.
 
@@ -127,10 +127,13 @@ def leave(
     turn = Turn(known, now)
     released: list[str] = []
     all_ = True
-    for key in wanted:
+    for number, key in enumerate(wanted):
         if released and turn.size() + _FOR_A_POOL > known.room:
             all_ = False
             break
+        if key not in known.pools:
+            fit = max(1, (known.room - turn.size()) // _FOR_A_POOL)
+            raise Missing(tuple(wanted[number : number + fit]))
         if _leave_pool(turn, key, session.id):
             released.append(keys.thing(key).removeprefix("lock/"))
     thing = f"agent/{session.agent}"

@@ -49,18 +49,16 @@ class Busy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
     blocked: tuple[lock.Busy | semaphore.Full, ...]
 
 
-class Waiting(Outcome, frozen=True, kw_only=True, tag="waiting"):
+class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In all the queues, with so many before you where most are."""
 
-    exit_status = 1
     things: tuple[str, ...]
     before: int
 
 
-class Gone(Outcome, frozen=True, kw_only=True, tag="gone"):
+class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queues any more."""
 
-    exit_status = 1
     things: tuple[str, ...]
 
 
@@ -124,6 +122,10 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
                 return Deadlock(things=self.named, cycle=standing.cycle)
             case "gone":
                 return Gone(things=self.named)
+
+    def fenced(self, thing: str) -> Outcome:
+        """Something that it relies on is gone."""
+        return Fenced(things=(thing,))
 
     def _acquired(self, standing: Standing, grant: Grant) -> Acquired:
         return Acquired(

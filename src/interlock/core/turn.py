@@ -344,8 +344,7 @@ class Turn:
 def event(key: str, word: str, agent: str, whole: str) -> Event:
     """What watchers are told about one of the pools of an entry."""
     thing = keys.thing(key)
-    kind = "lock" if key.startswith(keys.LOCKS) else "semaphore"
-    return Event(f"{kind}:{word}", agent, "" if thing == whole else thing)
+    return Event(f"{keys.kind(key)}:{word}", agent, "" if thing == whole else thing)
 
 
 def things(wanted: Iterable[str]) -> str:

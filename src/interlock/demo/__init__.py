@@ -1,4 +1,4 @@
-"""See it work: agents share a lock, one is killed while it holds it, and the lock moves on.
+"""See it work: agents share a lock and slots, one is killed while it has both, and both move on.
 
 Everything here goes through the public API, with real processes, on any store.
 """
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     import interlock
     from interlock.demo.crew import Crew
     from interlock.demo.facts import Facts
+    from interlock.services.runner import Deciding
 
 LOCK = "merge"
+SEMAPHORE = "builds"
+CAPACITY = 3
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,10 +34,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def run_demo(
     store: str | None = None, *, json: bool = False, ttl: float = 2.0, workers: int = 8
 ) -> int:
-    """Show agents that share a lock, a crash, and who takes over; returns the exit status.
+    """Show agents that share a lock and slots, a crash, and who takes over; returns the status.
 
     Without a store it makes one in a temporary folder and removes it.  On a given store it uses a
-    lock of its own, so that nobody is disturbed, and leaves nothing there but its record.
+    lock and a semaphore of its own, so that nobody is disturbed, and leaves nothing there but its
+    record.
     """
     try:
         with _polite_signals():
@@ -53,7 +57,7 @@ def run_demo(
 
 def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
     import interlock
-    from interlock.demo import display, facts
+    from interlock.demo import display, facts, report
     from interlock.demo.crew import Crew
     from interlock.demo.ledger import Ledger
     from interlock.demo.play import PACE, Play
@@ -66,12 +70,16 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interlock-demo-"))
         url = store or os.path.join(folder, "store.db")
-        lock = LOCK if store is None else f"demo/{os.urandom(4).hex()}/{LOCK}"
+        place = "" if store is None else f"demo/{os.urandom(4).hex()}/"
+        lock, semaphore = place + LOCK, place + SEMAPHORE
         fleet = stack.enter_context(interlock.connect(url))
         before = facts.latest(fleet)
         job = Job(
             agent="",
             lock=lock,
+            semaphore=semaphore,
+            capacity=CAPACITY,
+            weight=1,
             ledger=os.path.join(folder, "count"),
             ttl=max(ttl, fleet.store.capabilities.min_ttl),
             pace=PACE,
@@ -80,18 +88,21 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
         screen: display.Silent = display.Silent() if json else display.choose(fleet, lock, workers)
         stack.callback(screen.close)
         crew = Crew(folder, url)
-        stack.callback(_bury, fleet, crew)
+        stack.callback(_bury, fleet, crew, semaphore)
         stack.callback(crew.end)
         screen.title(
-            f"{workers} agents share one lock; one is killed while it holds it. Watch what happens."
+            f"{workers} agents share a lock and {CAPACITY} slots;"
+            " one is killed with both. See what happens."
         )
         seen = Play(fleet, crew, screen, job, workers).perform()
         result = facts.gather(
             seen,
             Ledger(job.ledger).lines(),
-            facts.record(fleet, before, lock, crew.sessions()),
+            facts.record(fleet, before, (f"lock/{lock}", f"sem/{semaphore}"), crew.sessions()),
             workers=workers,
             ttl=job.ttl,
+            capacity=CAPACITY,
+            verdicts=report.verdicts(fleet),
             grain=fleet.store.capabilities.grain,
             seconds=time.monotonic() - began,
         )
@@ -99,14 +110,27 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
         return result
 
 
-def _bury(fleet: interlock.Fleet, crew: Crew) -> None:
-    """End the sessions of whoever could not leave, with all that they hold."""
+def _bury(fleet: interlock.Fleet, crew: Crew, semaphore: str) -> None:
+    """End the sessions of whoever could not leave, with all that they hold, and our semaphore."""
     from interlock.driving import drive
     from interlock.services.runner import Who
 
+    desk = fleet.calls.desk
     with suppress(InterlockError):  # a store that is away: it all lapses by itself
         for session in crew.sessions(left=False):
-            drive(fleet.calls.desk.sessions.leave(Who("demo", session)), fleet.store)
+            drive(desk.sessions.leave(Who("demo", session)), fleet.store)
+        drive(desk.runner.change(lambda: _removal(semaphore), Who("demo")), fleet.store)
+
+
+def _removal(semaphore: str) -> Deciding[str]:
+    """Nobody needs it any more."""
+    from interlock.core import keys
+    from interlock.core.decision import Decision
+
+    key = keys.semaphore(semaphore)
+    if (yield (key,))[key] is None:
+        return Decision(outcome="gone")
+    return Decision(outcome="removed", verb="sem.remove", thing=f"sem/{semaphore}", deletes=(key,))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class Member:
     state: str = "starting"
     token: int = 0
     turns: int = 0
+    weight: int = 0
     sessions: list[str] = field(default_factory=list)
     rest: bytes = field(default=b"", repr=False)
 
@@ -122,6 +123,8 @@ class Crew:
     def _note(self, member: Member, said: Said) -> None:
         member.turns += said.state == "wrote"
         member.token = said.token or member.token
+        if said.state in ("building", "built", "lost"):
+            member.weight = said.weight
         if said.session:
             member.sessions.append(said.session)
         if member.state != "killed":

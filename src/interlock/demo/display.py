@@ -22,6 +22,8 @@ STYLES = {"bold": "1", "dim": "2", "red": "31;1", "green": "32;1"}
 LOOKS = {
     "holding": ("HOLDING", "green"),
     "staying": ("HOLDING", "green"),
+    "building": ("building", "bold"),
+    "built": ("waiting", "dim"),
     "killed": ("KILLED", "red"),
     "waiting": ("waiting", "dim"),
     "done": ("left", "dim"),
@@ -165,7 +167,9 @@ def choose(fleet: interlock.Fleet, lock: str, workers: int, out: TextIO | None =
 
 def _status(lock: Shown, crew: Crew) -> Pieces:
     count = sum(member.turns for member in crew.members.values())
-    head: Pieces = [(f"  count {count:<4}", "bold"), ("  the lock is ", "")]
+    work = sum(member.weight for member in crew.members.values() if member.state != "killed")
+    head: Pieces = [(f"  count {count:<4}", "bold"), (f"  {work} slots at work", "")]
+    head.append(("  the lock is ", ""))
     member = crew.members.get(lock.holder)
     if member is None:
         return [*head, ("free", "dim")]

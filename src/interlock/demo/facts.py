@@ -12,6 +12,7 @@ import interlock
 from interlock.core.log import Line
 from interlock.demo.ledger import Written
 from interlock.demo.play import Seen, Turn
+from interlock.demo.worker import STAYS
 
 GRACE = 2.0
 """Seconds after the end of a TTL in which somebody should have noticed."""
@@ -23,6 +24,17 @@ class Killed(Struct, frozen=True, kw_only=True):
     agent: str
     pid: int
     token: int
+    slots: int
+
+
+class Slots(Struct, frozen=True, kw_only=True):
+    """What was built, and how many slots were at work at most; who built in the dead one's."""
+
+    capacity: int
+    builds: int
+    most_at_once: int
+    moved_to: str
+    seconds: float
 
 
 class MovedOn(Struct, frozen=True, kw_only=True):
@@ -65,7 +77,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     handoff_ms: float
     killed: Killed
     moved_on: MovedOn
+    slots: Slots
     late_write: LateWrite
+    verdicts: dict[str, str]
     promises: dict[str, bool]
     entries: int
     story: tuple[Told, ...]
@@ -79,6 +93,8 @@ def gather(
     workers: int,
     ttl: float,
     seconds: float,
+    capacity: int,
+    verdicts: dict[str, str],
     grain: float = 0.0,
 ) -> Facts:
     """Everything that a run showed; ``grain`` is how exactly the store measures a TTL."""
@@ -86,6 +102,7 @@ def gather(
     handoffs = _handoffs(seen.turns)
     finished = sum(turn.wrote is not None for turn in seen.turns)
     after = seen.heir.took - seen.killed
+    slots = _slots(seen, capacity)
     promises = {
         "one_holder_at_a_time": all(gap >= 0 for gap in handoffs) and after > 0,
         "no_update_lost": [w.count for w in writes] == list(range(1, len(writes) + 1))
@@ -93,6 +110,9 @@ def gather(
         "tokens_increase": all(a.token < b.token for a, b in pairwise(writes)),
         "moved_on_in_time": seen.heir.reclaimed_from == seen.victim
         and after <= ttl + grain + GRACE,
+        "never_above_the_capacity": 0 < slots.most_at_once <= capacity,
+        "slots_moved_on_in_time": 0 < slots.seconds <= ttl + grain + GRACE,
+        "record_not_refuted": "bad" not in verdicts.values(),
         "late_write_refused": (seen.late_file, seen.late_store) == ("refused", "fenced"),
     }
     return Facts(
@@ -105,8 +125,10 @@ def gather(
         count=len(writes),
         handoffs=len(handoffs),
         handoff_ms=round(median(handoffs or [0.0]) * 1000, 2),
-        killed=Killed(agent=seen.victim, pid=seen.pid, token=seen.token),
+        killed=Killed(agent=seen.victim, pid=seen.pid, token=seen.token, slots=STAYS),
         moved_on=MovedOn(agent=seen.heir.agent, token=seen.heir.token, seconds=round(after, 3)),
+        slots=slots,
+        verdicts=verdicts,
         late_write=LateWrite(file=seen.late_file, store=seen.late_store),
         promises=promises,
         entries=len(lines),
@@ -118,6 +140,18 @@ def _handoffs(turns: list[Turn]) -> list[float]:
     """From the end of one's work to the beginning of the next one's."""
     in_order = sorted(turns, key=lambda turn: turn.token)
     return [b.took - a.wrote for a, b in pairwise(in_order) if a.wrote is not None]
+
+
+def _slots(seen: Seen, capacity: int) -> Slots:
+    """Slots at work, counted at each moment when somebody began."""
+    heir = seen.built_instead(capacity)
+    return Slots(
+        capacity=capacity,
+        builds=sum(build.done is not None for build in seen.builds),
+        most_at_once=max((seen.at_work(build.took) for build in seen.builds), default=0),
+        moved_to="" if heir is None else heir.agent,
+        seconds=0.0 if heir is None else round(heir.took - seen.killed, 3),
+    )
 
 
 def _story(lines: tuple[Line, ...], seen: Seen) -> tuple[Told, ...]:
@@ -159,11 +193,11 @@ def _text(line: Line) -> str:
 
 
 def record(
-    fleet: interlock.Fleet, after: int, lock: str, sessions: Container[str]
+    fleet: interlock.Fleet, after: int, things: Container[str], sessions: Container[str]
 ) -> tuple[Line, ...]:
     """What the record has of us since a revision; others may use the same store."""
     lines = fleet.record.log(after=after, limit=100_000, last=False)
-    ours = (line for line in lines if line.thing == f"lock/{lock}" or line.session in sessions)
+    ours = (line for line in lines if line.thing in things or line.session in sessions)
     return tuple(ours)
 
 

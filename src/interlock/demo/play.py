@@ -13,6 +13,8 @@ import interlock
 from interlock.demo.crew import Crew, Member, names
 from interlock.demo.ledger import Ledger
 from interlock.demo.protocol import Failed, Job, Said
+from interlock.demo.worker import STAYS
+from interlock.services.semaphore import Shown
 
 FRAME = 0.1
 NOTE = 68
@@ -45,10 +47,21 @@ class Turn:
 
 
 @dataclass(slots=True)
+class Build:
+    """One time at work in slots, by the monotonic clock."""
+
+    agent: str
+    weight: int
+    took: float
+    done: float | None = None
+
+
+@dataclass(slots=True)
 class Seen:
     """What the demo saw with its own eyes."""
 
     turns: list[Turn] = field(default_factory=list)
+    builds: list[Build] = field(default_factory=list)
     victim: str = ""
     pid: int = 0
     token: int = 0
@@ -57,6 +70,30 @@ class Seen:
     heir: Turn | None = None
     late_file: str = ""
     late_store: str = ""
+
+    def at_work(self, moment: float, *, without: str = "") -> int:
+        """How many slots were at work at a moment; those of the dead until it died."""
+        return sum(
+            build.weight
+            for build in self.builds
+            if build.agent != without and build.took <= moment < self._until(build)
+        )
+
+    def built_instead(self, capacity: int) -> Build | None:
+        """The first build that had no room while the dead one's slots were taken."""
+        lost = sum(b.weight for b in self.builds if b.agent == self.victim and b.done is None)
+        for build in self.builds:
+            beside = self.at_work(build.took, without=self.victim)
+            if build.took > self.killed > 0 and beside + lost > capacity:
+                return build
+        return None
+
+    def _until(self, build: Build) -> float:
+        """When a build was over: what was cut short counts as never begun."""
+        if build.done is not None:
+            return build.done
+        died = build.agent == self.victim and self.killed > build.took
+        return self.killed if died else build.took
 
 
 class Play:
@@ -84,12 +121,12 @@ class Play:
         return self.seen
 
     def _everybody_joins(self) -> None:
-        for name in self._names:
-            self._crew.start(replace(self._job, agent=name))
+        for number, name in enumerate(self._names):
+            self._crew.start(replace(self._job, agent=name, weight=2 - number % 2))
         self._until(lambda: self._all("ready"), "all workers have joined")
 
     def _all_take_turns(self) -> None:
-        self._screen.note("all take turns: get the lock, add 1 to the count in a file, release")
+        self._screen.note("all take turns: build in 1 or 2 slots, then count on under the lock")
         self._crew.tell("go")
         self._watch(2.5)
         self._until(lambda: self._had(2), "everybody had two turns")
@@ -101,14 +138,24 @@ class Play:
         for _ in range(TRIES):
             self._until(lambda: victim.state == "staying", f"{victim.name} holds the lock")
             said = self._staying[-1]
-            self._screen.note(f"{victim.name} has the lock and is in the middle of its work ...")
+            self._screen.note(
+                f"{victim.name} has {STAYS} slots and the lock, and is in the middle ..."
+            )
             self._watch(1.0)
-            lock = self._fleet.locks.show(self._job.lock)
-            if (lock.state, lock.holder, lock.token) == ("held", victim.name, said.token):
+            if self._holds(victim, said):
                 break
         else:
             raise Failed(f"{victim.name} could not keep the lock; is this machine overloaded?")
         self._kill(victim, said)
+
+    def _holds(self, victim: Member, said: Said) -> bool:
+        """Whether the store agrees that it has both."""
+        lock = self._fleet.locks.show(self._job.lock)
+        slots = self._fleet.semaphores.show(self._job.semaphore)
+        assert isinstance(slots, Shown)  # noqa: S101 - the first build made it
+        owns = [each.holder for each in slots.holders if each.state == "held"]
+        expected = ("held", victim.name, said.token)
+        return (lock.state, lock.holder, lock.token) == expected and victim.name in owns
 
     def _kill(self, victim: Member, said: Said) -> None:
         seen = self.seen
@@ -120,6 +167,14 @@ class Play:
             f"kill -9 {victim.pid}: {victim.name} is dead and gave nothing back;"
             f" its TTL is {self._job.ttl:g} s"
         )
+
+    def _slots_move_on(self) -> None:
+        seen, capacity = self.seen, self._job.capacity
+        self._until(lambda: seen.built_instead(capacity) is not None, "its slots moved on")
+        build = seen.built_instead(capacity)
+        assert build is not None  # noqa: S101 - just awaited
+        after = f"{build.took - seen.killed:.2f} s after the kill"
+        self._screen.note(f"{build.agent} builds in slots that were {seen.victim}'s, {after}")
 
     def _another_takes_over(self) -> None:
         seen = self.seen
@@ -134,6 +189,7 @@ class Play:
             )
         )
         self._until(self._written_since, f"{heir.agent} has written")
+        self._slots_move_on()
 
     def _the_dead_writes(self) -> None:
         """What the dead worker would do if it had only been asleep."""
@@ -196,6 +252,11 @@ class Play:
             case "holding":
                 turn = Turn(member.name, said.token, said.at, said.reclaimed_from)
                 self.seen.turns.append(turn)
+            case "building":
+                self.seen.builds.append(Build(member.name, said.weight, said.at))
+            case "built":
+                build = next(b for b in reversed(self.seen.builds) if b.agent == member.name)
+                build.done = said.at
             case "wrote":
                 turn = next(t for t in reversed(self.seen.turns) if t.token == said.token)
                 turn.wrote = said.at
@@ -220,4 +281,4 @@ def _refusal(outcome: object) -> str:
             return "accepted"
 
 
-__all__ = ["PACE", "Play", "Screen", "Seen", "Turn"]
+__all__ = ["PACE", "Build", "Play", "Screen", "Seen", "Turn"]

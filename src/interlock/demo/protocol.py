@@ -18,6 +18,9 @@ class Job(Struct, frozen=True, kw_only=True):
 
     agent: str
     lock: str
+    semaphore: str
+    capacity: int
+    weight: int
     ledger: str
     ttl: float
     pace: float
@@ -30,6 +33,7 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
     token: int = 0
     count: int = 0
+    weight: int = 0
     reclaimed_from: str = ""
     session: str = ""
 

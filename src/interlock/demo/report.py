@@ -1,4 +1,4 @@
-"""The end of the demo in words: what was done, who was killed, and how the lock moved on."""
+"""The end of the demo in words: what was done, who was killed, and how its grants moved on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import interlock
 from interlock.demo.facts import Facts
 
 Pieces: TypeAlias = list[tuple[str, str]]
@@ -29,19 +30,38 @@ def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     yield "file", [(f"counted to {facts.count}: ", ""), _verdict(facts)]
     median = f"{facts.handoff_ms:.1f} ms from write to next holder (median)"
     yield "handoffs", [(f"{facts.handoffs}, {median}", "")]
-    held = f" (pid {killed.pid}) while it held the lock, token {killed.token}"
+    slots = facts.slots
+    most = (
+        f"{slots.most_at_once} of {slots.capacity} at work at once, at most; {slots.builds} builds"
+    )
+    yield "slots", [(most, "")]
+    held = f" (pid {killed.pid}) had {killed.slots} slots and the lock, token {killed.token}"
     yield "killed", [(killed.agent, "red"), (held, "")]
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
     yield "moved on", [after, (f" with token {moved.token}; the TTL is {facts.ttl:g} s", "")]
+    after = (f"to {slots.moved_to} after {slots.seconds:.2f} s", "green")
+    yield "its slots", [after]
     refused = (f"file {late.file}, Interlock {late.store}", "green")
     yield "late write", [(f"by {killed.agent}, token {killed.token}: ", ""), refused]
     yield "record", [(f"{facts.entries} entries; around the kill:", "")]
     for told in facts.story:
         clock = time.strftime("%H:%M:%S", time.localtime(told.at))
         yield "", [(f"#{told.revision:<5} {clock}  {told.agent:5}  {told.text}", "dim")]
+    if facts.verdicts:
+        said = ", ".join(f"{name} {word}" for name, word in facts.verdicts.items())
+        yield "verified", [(said, "red" if "bad" in facts.verdicts.values() else "green")]
     broken = [name.replace("_", " ") for name, kept in facts.promises.items() if not kept]
     if broken:
         yield "BROKEN", [(", ".join(broken), "red")]
+
+
+def verdicts(fleet: interlock.Fleet) -> dict[str, str]:
+    """What the record proves of itself, in three words; none where a client cannot verify."""
+    verify = getattr(fleet.record, "verify", None)
+    if verify is None:
+        return {}
+    found = verify()
+    return {name: getattr(found, name) for name in ("integrity", "completeness", "truncation")}
 
 
 def try_next() -> Iterator[tuple[str, str]]:

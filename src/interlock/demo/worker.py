@@ -1,8 +1,10 @@
-"""One agent of the demo, a process of its own: takes the lock, adds one, gives it back.
+"""One agent of the demo, a process of its own: builds in its slots, then merges under the lock.
+
+To build is to be at work for a moment; to merge is to add one to the count.
 
 It reports what it does on stdout, one JSON object a line, and takes orders from stdin, one word a
-line: ``go``, ``stay`` (in the next turn, hold the lock and never write) and ``stop``.  When stdin
-ends, the demo is gone or wants us gone: the worker gives back what it has, and ends.
+line: ``go``, ``stay`` (in the next turn, keep slots and lock and never write) and ``stop``.  When
+stdin ends, the demo is gone or wants us gone: the worker gives back what it has, and ends.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import time
 from typing import NoReturn
 
 import interlock
+from interlock.client import Block
 from interlock.demo.ledger import Ledger
 from interlock.demo.protocol import STORE, Job, Said, decode_job, encode
 
+STAYS = 2
+"""Slots of the one that stays: too many for others to go on beside it."""
 LEAVING = 3.0
 """Seconds to give everything back; a store that is away must not keep us."""
 
@@ -69,6 +74,23 @@ class Worker:
         say("done")
 
     def _turn(self, fleet: interlock.Fleet) -> None:
+        if self._orders.stay.is_set():
+            with self._slots(fleet, STAYS):
+                say("building", weight=STAYS)
+                self._merge(fleet, staying=True)
+            return
+        say("queueing")
+        with self._slots(fleet, self._job.weight) as held:
+            say("building", weight=self._job.weight)
+            self._pause.wait(self._job.pace)
+            if not held.lost:
+                say("built")
+        self._merge(fleet, staying=False)
+
+    def _slots(self, fleet: interlock.Fleet, weight: int) -> Block:
+        return fleet.slots(self._job.semaphore, weight=weight, capacity=self._job.capacity)
+
+    def _merge(self, fleet: interlock.Fleet, *, staying: bool) -> None:
         job = self._job
         say("waiting")
         with fleet.lock(job.lock) as held:
@@ -78,7 +100,7 @@ class Worker:
             say("holding", token=held.token, reclaimed_from=stale)
             count = self._ledger.count()
             self._pause.wait(job.pace)
-            if self._orders.stay.is_set():
+            if staying:
                 say("staying", token=held.token, count=count)
                 while not held.lost:
                     self._pause.wait(job.ttl / 20)
@@ -87,7 +109,13 @@ class Worker:
 
 
 def say(
-    state: str, *, token: int = 0, count: int = 0, reclaimed_from: str = "", session: str = ""
+    state: str,
+    *,
+    token: int = 0,
+    count: int = 0,
+    weight: int = 0,
+    reclaimed_from: str = "",
+    session: str = "",
 ) -> None:
     """Tell the demo, with the time, which all processes of a machine read off one clock."""
     said = Said(
@@ -95,6 +123,7 @@ def say(
         at=time.monotonic(),
         token=token,
         count=count,
+        weight=weight,
         reclaimed_from=reclaimed_from,
         session=session,
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from interlock.core import lock, queue, semaphore, several, words
+from interlock.core import lock, queue, words
 from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.services.calls import Desk
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls, parsed
+
+if TYPE_CHECKING:
+    from interlock.core import semaphore, several
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -96,6 +99,8 @@ class SlotsAim(Struct, frozen=True):
 
     def ask(self, grant: str) -> queue.Ask[Any]:
         """The slots under this grant."""
+        from interlock.core import semaphore
+
         return semaphore.Acquire(semaphore=self.name, grant=grant, agent="", session="")
 
     def release(self, desk: Desk, grant: str, token: int | None) -> Op[semaphore.ReleaseOutcome]:
@@ -125,6 +130,8 @@ class SeveralAim(Struct, frozen=True):
 
     def ask(self, grant: str) -> queue.Ask[Any]:
         """All of them under this grant."""
+        from interlock.core import several
+
         return several.Acquire(parts=parsed(self.named), grant=grant, agent="", session="")
 
     def release(self, desk: Desk, grant: str, token: int | None) -> Op[several.ReleaseOutcome]:

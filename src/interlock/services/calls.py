@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from interlock.core import keys, words
@@ -18,23 +19,23 @@ from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks
-from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.queue import Queues, Seat
 from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
-from interlock.services.semaphore import Semaphores
 from interlock.services.session import Sessions
-from interlock.services.several import Several
 from interlock.services.steps import Upkeep
 from interlock.services.tend import Tending
-from interlock.services.why import Explain, Why
 from interlock.settings import Settings
 from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
+    from interlock.services.maintain import Maintained
     from interlock.services.proof import Proofs
+    from interlock.services.semaphore import Semaphores
+    from interlock.services.several import Several
+    from interlock.services.why import Why
 
 Moment: TypeAlias = str | float | datetime
 GRANT_TTL = 900.0
@@ -61,8 +62,6 @@ class Desk:
         self.runner = runner or Runner(store)
         self.queues = Queues(self.runner)
         self.locks = Locks(self.runner, self.queues)
-        self.semaphores = Semaphores(self.runner, self.queues)
-        self.several = Several(self.queues)
         self.sessions = Sessions(self.runner)
         self.record = Record()
         self.keeper = Keeper(
@@ -73,6 +72,20 @@ class Desk:
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
+
+    @cached_property
+    def semaphores(self) -> Semaphores:
+        """Semaphores on this store; whoever never asks for one does not pay for them."""
+        from interlock.services.semaphore import Semaphores
+
+        return Semaphores(self.runner, self.queues)
+
+    @cached_property
+    def several(self) -> Several:
+        """Several things at once, likewise."""
+        from interlock.services.several import Several
+
+        return Several(self.queues)
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
         """Resume the session that was named, or join if we have a name and are to live by a ttl."""
@@ -311,12 +324,16 @@ class FleetCalls(Calls):
 
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
+        from interlock.services.maintain import Maintenance
+
         done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
         yield Upkeep("sweep")
         return done
 
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
+        from interlock.services.why import Explain
+
         desk = self.desk
         explain = Explain(desk.locks, desk.semaphores, desk.sessions)
         kind, _, name = thing.partition("/")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from interlock.core import lock as locks
-from interlock.core import semaphore as semaphores
-from interlock.core import several, words
+from interlock.core import words
 from interlock.core.pool import CAPACITY, Proof
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.calls import Calls
-from interlock.services.lock import Shown as LockShown
-from interlock.services.semaphore import Shown as SemaphoreShown
+
+if TYPE_CHECKING:
+    from interlock.core import lock as locks
+    from interlock.core import semaphore as semaphores
+    from interlock.core import several
+    from interlock.services.lock import Shown as LockShown
+    from interlock.services.semaphore import Shown as SemaphoreShown
 
 
 class LockCalls(Calls):
@@ -192,6 +196,8 @@ class SeveralCalls(Calls):
         kind, _, name = part.thing.partition("/")
         if kind != "sem":
             return part
+        from interlock.core import several
+
         least = self.desk.runner.capabilities.min_ttl
         capacity = self.desk.settings.semaphore(name, least).get("capacity")
         return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
@@ -199,6 +205,8 @@ class SeveralCalls(Calls):
 
 def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
     """Things as people write them; each at most once, and not too many."""
+    from interlock.core import several  # a command about one lock does without
+
     parts = tuple(_part(thing) for thing in things)
     if not parts:
         raise BadInput("which things? name some, such as lock/merge and sem/builds=2")
@@ -212,6 +220,8 @@ def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
 
 
 def _part(text: str) -> several.Part:
+    from interlock.core import several
+
     if not isinstance(text, str):
         raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
     thing, equals, weight = text.partition("=")

@@ -7,11 +7,12 @@ blocks for a lock, for slots and for several things at once, which differ in the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from interlock.core import keys, lock, semaphore, several, words
+from interlock.core import answers, keys, words
+from interlock.core.answers import Granted
 from interlock.core.decision import Write
 from interlock.core.pool import Proof
 from interlock.driving import Op
@@ -19,30 +20,12 @@ from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.services.aims import Aim, Terms
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease, Stake
-from interlock.services.queue import GRANTED, RELEASED
+
+if TYPE_CHECKING:
+    from interlock.core import several
 
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
-
-
-class Granted(Protocol):
-    """What is the same for every grant."""
-
-    @property
-    def holder(self) -> str:
-        """In whose name."""
-
-    @property
-    def token(self) -> int | None:
-        """The fencing token."""
-
-    @property
-    def expires_in(self) -> float | None:
-        """How long it lives at least."""
-
-    @property
-    def grant(self) -> str:
-        """Its id."""
 
 
 class Holding:
@@ -121,7 +104,7 @@ class Holding:
         except StoreTrouble as error:
             self._later(str(error))
             return lost
-        return lost or not isinstance(outcome, RELEASED)
+        return lost or not isinstance(outcome, answers.Released)
 
     def _later(self, trouble: str) -> None:
         import logging
@@ -207,7 +190,7 @@ def _take_once(
     clock = desk.runner.clock
     sent = clock.monotonic()
     outcome = yield from aim.acquire(desk, terms)
-    if not isinstance(outcome, GRANTED):
+    if not isinstance(outcome, Granted):
         raise _no(outcome)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > WAITED
@@ -249,6 +232,8 @@ def _leases(
 
 def _no(outcome: object) -> Unavailable:
     """Why a block cannot begin."""
+    from interlock.core import lock, semaphore, several
+
     match outcome:
         case lock.Deadlock() | semaphore.Deadlock() | several.Deadlock():
             circle = " -> ".join((*outcome.cycle, outcome.cycle[0]))

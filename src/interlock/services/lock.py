@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -67,23 +67,20 @@ class Locks:
             metadata=metadata,
             token=token,
         )
-        outcome = yield from self._queues.acquire(seat, ask, wait=wait, given=given)
-        return cast("core.AcquireOutcome", outcome)
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
 
     def release(
         self, who: Who, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give it back; the next waiter has it with the same commit."""
-        outcome = yield from self._queues.release(who, _caller(who, name, token, grant))
-        return cast("core.ReleaseOutcome", outcome)
+        return self._queues.release(who, _caller(who, name, token, grant))
 
     def heartbeat(
         self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
         caller = _caller(who, name, token)
-        outcome = yield from self._queues.heartbeat(who, caller, session_ttl)
-        return cast("core.BeatOutcome", outcome)
+        return self._queues.heartbeat(who, caller, session_ttl)
 
     def show(self, name: str) -> Op[Shown]:
         """The lock, its holder and its queue."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys, lock, queue, semaphore, several
+from interlock.core import answers, keys, lock, queue
 from interlock.core.decision import Decision, Outcome
 from interlock.core.pool import Pool, Proof, proves
 from interlock.core.queue import Ask, Caller
@@ -30,18 +30,11 @@ from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import callers, states
 from interlock.services.gather import KEYS_AT_ONCE, Gathering, looked_up, outside
-from interlock.services.graph import Graph
 from interlock.services.runner import ALIVE, Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
-
-WAITING = (lock.Waiting, semaphore.Waiting, several.Waiting)
-GONE = (lock.Gone, semaphore.Gone, several.Gone)
-GRANTED = (lock.Granted, semaphore.Granted, several.Acquired)
-REFUSED = (lock.Busy, semaphore.Full, several.Busy)
-RELEASED = (lock.Released, semaphore.Released, several.Released)
 
 _AHEAD = 16
 _BEHIND_EACH_OTHER = 0.02
@@ -76,7 +69,7 @@ class Queues:
 
     def acquire(
         self, seat: Seat, ask: Ask[Any], *, wait: float | None = None, given: tuple[Proof, ...] = ()
-    ) -> Op[Outcome]:
+    ) -> Op[Any]:
         """Take it, or queue for it until the wait is over; interrupted, leave no trace.
 
         The ask says what; the rest of its terms is filled in here.
@@ -85,10 +78,9 @@ class Queues:
         deadline = None if wait is None else self._runner.clock.monotonic() + wait
         ask = self._on_terms(seat, ask, wait=bool(wait))
         while True:
-            ask = replace(ask, grant=self._runner.new_id("grt"))
             try:
                 outcome = yield from self._acquire(seat, ask, base, deadline, given)
-                if isinstance(outcome, GONE) and len(ask.keys) > 1:
+                if isinstance(outcome, answers.Gone) and len(ask.keys) > 1:
                     yield from self._take_back(seat, ask)  # some of it may be left
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
@@ -97,9 +89,10 @@ class Queues:
             except BaseException:
                 yield from self.give_up(seat, ask)
                 raise
-            if not isinstance(outcome, GONE):
+            if not isinstance(outcome, answers.Gone):
                 self._note(ask, outcome)
                 return outcome
+            ask = replace(ask, grant=self._runner.new_id("grt"))
 
     def owe(self, seat: Seat, ask: Ask[Any]) -> None:
         """Take this back later."""
@@ -139,7 +132,7 @@ class Queues:
         done: Done[Outcome] = yield from self._runner.change(
             deciding, who, self._recall(caller.keys), urgent=True
         )
-        if isinstance(done.outcome, RELEASED):
+        if isinstance(done.outcome, answers.Released):
             self._forget(caller)
         return done.outcome
 
@@ -162,7 +155,7 @@ class Queues:
 
         done: Done[Outcome] = yield from self._runner.change(deciding, who)
         grant = queue.carried(held, caller)
-        if isinstance(done.outcome, GRANTED) and grant is not None and grant.max_hold:
+        if isinstance(done.outcome, answers.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
             return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
         return done.outcome
@@ -192,6 +185,7 @@ class Queues:
         indexed = wait and bool(caller) and (bool(seat.caller) or self._holds_something(caller))
         return replace(
             ask,
+            grant=self._runner.new_id("grt"),
             agent=seat.who.agent,
             session=seat.who.session,
             caller=caller,
@@ -208,7 +202,7 @@ class Queues:
 
     def _note(self, ask: Ask[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
-        if ask.caller and isinstance(outcome, GRANTED) and len(self._held) < _REMEMBERED:
+        if ask.caller and isinstance(outcome, answers.Granted) and len(self._held) < _REMEMBERED:
             for key in ask.keys:
                 self._held.setdefault(key, {})[outcome.token or 0] = ask.caller
 
@@ -224,6 +218,8 @@ class Queues:
     def _recall(self, wanted: tuple[str, ...]) -> dict[str, Item | None]:
         """A guess, if we know all of them."""
         known: dict[str, Item | None] = {}
+        if self._runner.capabilities.local:
+            return known
         for key in wanted:
             known |= self._runner.recall(key)
         return known if len(known) == len(wanted) else {}
@@ -248,10 +244,11 @@ class Queues:
                 raise Lapsed(f"session {seat.who.session} lapsed; join again")
             for proof in given:
                 if not (yield from _holds(proof)):
-                    return Decision(outcome=_fenced(ask, proof))
+                    return Decision(outcome=ask.fenced(proof.thing))
             last = Gathering(runner, base)
             last.learn(items)
-            call, now = (yield from self._extending(ask, last)), runner.clock.wall()
+            call = ask if ask.token is None else (yield from self._extending(ask, last))
+            now = runner.clock.wall()
             return (yield from last.decide(lambda known: queue.acquire(call, known, now)))
 
         guess: dict[str, Item | None] = self._guess(ask)
@@ -259,17 +256,21 @@ class Queues:
             guess[own[0]] = ALIVE
         done: Done[Outcome] = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
-        if isinstance(outcome, WAITING):
+        if isinstance(outcome, answers.Granted):
+            return _stamped(outcome, base, done.revision)
+        if isinstance(outcome, answers.Waiting):
             return (
                 yield from self._wait(seat, ask, base, (deadline or 0.0, done.revision or 0), given)
             )
-        if isinstance(outcome, REFUSED):
+        if isinstance(outcome, answers.Busy):
             return (yield from self._timed(ask, outcome, last))
-        return _stamped(outcome, base, done.revision)
+        return outcome
 
     def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
         guess: dict[str, Item | None] = {}
+        if self._runner.capabilities.local:
+            return guess  # nothing to save: it reads inside of its transaction
         for want in ask.wants:
             if want.key.startswith(keys.LOCKS):
                 guess[want.key] = None
@@ -282,8 +283,6 @@ class Queues:
 
     def _extending(self, ask: Ask[Any], gathering: Gathering) -> Reading[Ask[Any]]:
         """What may be extended is the holder's session, by its own ttl and not by ours."""
-        if ask.token is None:
-            return ask
         pool = gathering.facts.pool(ask.keys[0])
         for grant in () if pool is None else pool.grants:
             if (grant.token, grant.agent) == (ask.token, ask.agent):
@@ -308,7 +307,7 @@ class Queues:
                 found, nap = yield from self._look_at(ask, base)
                 if nap is None:
                     found = found or (yield from self._decide(queue.look, seat, ask, base))
-                    if not isinstance(found, WAITING):
+                    if not isinstance(found, answers.Waiting):
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if (refused := (yield from self._deadlocked(seat, ask, base))) is not None:
@@ -363,6 +362,8 @@ class Queues:
         """
         if not ask.indexed:
             return None
+        from interlock.services.graph import Graph  # hardly anybody waits with something in hand
+
         graph = Graph(base)
         yield from outside(graph.explore(ask.keys))
         if graph.knot(ask.grant) is None:
@@ -409,9 +410,9 @@ class Queues:
 
         One commit stretches its short ttl as asked, or gives it back.
         """
-        if isinstance(outcome, REFUSED):
+        if isinstance(outcome, answers.Busy):
             return (yield from self._timed(ask, outcome, None))
-        if not isinstance(outcome, GRANTED):
+        if not isinstance(outcome, answers.Granted):
             return outcome
         if (ask.ttl is None or outcome.grant != ask.grant) and not given:
             return replace(outcome, expires_in=_least(ask.session_ttl, ask.max_hold))
@@ -424,7 +425,7 @@ class Queues:
             for proof in given:
                 if not (yield from _holds(proof)):
                     back = yield from gathering.decide(lambda k: queue.abandon(ask, k, now))
-                    return replace(back, outcome=_fenced(ask, proof))
+                    return replace(back, outcome=ask.fenced(proof.thing))
             return (yield from gathering.decide(lambda k: queue.agree(ask, k)))
 
         done = yield from self._runner.change(deciding, seat.who, self._recall(ask.keys))
@@ -494,21 +495,9 @@ def _session_ttl(session: str, otherwise: float) -> Reading[float]:
     return otherwise if found is None else found.ttl
 
 
-def _fenced(ask: Ask[Any], proof: Proof) -> Outcome:
-    """What this relies on is no longer ours."""
-    _, _, name = proof.thing.partition("/")
-    match ask.noun:
-        case "lock":
-            return lock.Fenced(lock=name)
-        case "sem":
-            return semaphore.Fenced(semaphore=name)
-        case _:
-            return several.Fenced(things=(proof.thing,))
-
-
 def _stamped(outcome: T, base: int, revision: int | None) -> T:
     """A grant that this very commit wrote has its revision for a token."""
-    if isinstance(outcome, GRANTED) and outcome.token is None and revision is not None:
+    if isinstance(outcome, answers.Granted) and outcome.token is None and revision is not None:
         return replace(outcome, token=base + revision)
     return outcome
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from msgspec import Struct
 
@@ -85,23 +85,20 @@ class Semaphores:
             metadata=metadata,
             token=token,
         )
-        outcome = yield from self._queues.acquire(seat, ask, wait=wait, given=given)
-        return cast("core.AcquireOutcome", outcome)
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
 
     def release(
         self, who: Who, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give them back; whoever waits and fits has them with the same commit."""
-        outcome = yield from self._queues.release(who, _caller(who, name, token, grant))
-        return cast("core.ReleaseOutcome", outcome)
+        return self._queues.release(who, _caller(who, name, token, grant))
 
     def heartbeat(
         self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
         caller = _caller(who, name, token)
-        outcome = yield from self._queues.heartbeat(who, caller, session_ttl)
-        return cast("core.BeatOutcome", outcome)
+        return self._queues.heartbeat(who, caller, session_ttl)
 
     def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""

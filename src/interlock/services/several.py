@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from interlock.core import several as core
 from interlock.core.pool import Proof
 from interlock.driving import Op
@@ -38,8 +36,7 @@ class Several:
             max_hold=max_hold,
             metadata=metadata,
         )
-        outcome = yield from self._queues.acquire(seat, ask, wait=wait, given=given)
-        return cast("core.AcquireOutcome", outcome)
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
 
     def release(
         self, who: Who, things: tuple[str, ...], *, token: int | None = None, grant: str = ""
@@ -48,5 +45,4 @@ class Several:
         caller = core.Caller(
             things=things, agent=who.agent, session=who.session, token=token, grant=grant
         )
-        outcome = yield from self._queues.release(who, caller)
-        return cast("core.ReleaseOutcome", outcome)
+        return self._queues.release(who, caller)
