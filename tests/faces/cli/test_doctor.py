@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_named_and_hides_nothing_else(ada: Shell) -> None
     _, joined = ada.json("agent", "join")
     db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
     for key in ("locks/second", f"sessions/{joined['session']}"):
-        db.execute("UPDATE item SET value = ? WHERE key = ?", (b'{"grant": 1}', key))
+        db.execute("UPDATE item SET value = ? WHERE key = ?", (b'{"grants": 1}', key))
         assert db.changes() == 1
     db.close()
     done = ada.run("doctor")
