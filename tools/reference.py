@@ -59,7 +59,7 @@ RETURNED: tuple[type, ...] = (
     Problem,
     Maintained,
 )
-CALLED = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
+CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
 """Two that have one name where they are made."""
 ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
 """Where each noun has its own form of an answer that means the same for all."""
@@ -122,7 +122,7 @@ def tag(outcome: type) -> str:
 
 def word(outcome: type) -> str:
     """The same, for an answer that each noun has a form of."""
-    return tag(outcome) or ", ".join(dict.fromkeys(tag(form) for form in _forms(outcome).values()))
+    return tag(next(iter(_forms(outcome).values()), outcome))
 
 
 def forms(outcome: type) -> str:
@@ -339,8 +339,7 @@ def _type(annotation: object) -> str:
     text = _spelled(text)
     text = re.sub(r"\b(?:locks|semaphores|several|sessions|core)\.", "", text)
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
-    text = re.sub(r"\bMoment\b", "str | float | datetime", text)
-    return text
+    return re.sub(r"\bMoment\b", "str | float | datetime", text)
 
 
 def _spelled(text: str) -> str:
