@@ -30,7 +30,7 @@ class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All problems; ``partial`` if the store has more than one pass reads."""
 
     healthy: bool
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Problem, ...]
     partial: bool = False
 
     @property

@@ -238,8 +238,8 @@ def _kept(thing: str, seen: Seen, first: Waiter) -> Why:
 
 
 def _slots(seen: Seen) -> str:
-    verb = "slot is" if seen.room == 1 else "slots are"
-    return f"{seen.room} of {seen.pool.capacity} {verb} free"
+    verb = "is" if seen.room == 1 else "are"
+    return f"{seen.room} of {seen.pool.capacity} slots {verb} free"
 
 
 def _queue(waiters: Iterable[Waiter]) -> tuple[Queued, ...]:
