@@ -102,7 +102,7 @@ class Checkup:
                 yield Problem(
                     kind="stuck",
                     says=f"{thing}: {grant.agent} has held it for {span(now - grant.since)}",
-                    remedy=f"see what {grant.agent} does; when it ends, this moves on",
+                    remedy=f"see what {grant.agent} does: when that ends, this moves on",
                     thing=thing,
                     agent=grant.agent,
                     since=grant.since,

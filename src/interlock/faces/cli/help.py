@@ -151,9 +151,8 @@ def _option(field: Field) -> str:
 
 
 def _shown(field: Field) -> str:
-    if field.kind == "command":
-        return "-- CMD..."
-    return field.name.upper()
+    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
+    return places.get(field.kind, field.name.upper())
 
 
 def _with_default(field: Field) -> str:
