@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from interlock.core import keys
+from interlock.core.pool import caller_of
+from interlock.services import states
 from interlock.services.why import Why
+from interlock.store import Put, Txn
 from interlock.testing.stage import Client, Stage
 
 
@@ -49,12 +53,12 @@ def test_what_the_holder_waits_for_itself_is_said(stage: Stage) -> None:
 
 
 def test_a_wait_that_is_listed_but_over_is_not_said(stage: Stage) -> None:
-    ada, bob = stage.client("ada"), stage.client("bob")
+    ada = stage.client("ada")
     ada.run(ada.locks.acquire("a"))
-    bob.run(bob.locks.acquire("b"))
-    wait = ada.start(ada.locks.acquire("b", wait=60))
-    bob.run(bob.locks.release("b"))
-    wait.run().result()
+    pool = states.pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
+    assert pool is not None
+    left = keys.waits(caller_of(pool.grants[0]), "grt_gone")
+    stage.store.commit(Txn(id="t", puts=(Put(left, b'["locks/b"]'),)))
     assert why(stage, "a").meanwhile == ()
 
 

@@ -57,7 +57,7 @@ def test_two_names_in_one_hand_are_no_circle(shell: Shell) -> None:
     assert (status, answer["outcome"]) == (1, "busy")
 
 
-@pytest.mark.parametrize("nested", ["lock run", "run --hold"])
+@pytest.mark.parametrize("nested", ["lock run", "run --hold", "a run between"])
 def test_commands_inside_a_run_are_one_caller_with_it(shell: Shell, nested: str) -> None:
     first, second = runs(nested, "a", "b"), runs(nested, "b", "a")
     ada = shell.start(*first[0], "--agent", "ada", "--", "sh", "-c", meets(shell, "b", first[1]))
@@ -72,8 +72,10 @@ def test_commands_inside_a_run_are_one_caller_with_it(shell: Shell, nested: str)
 def runs(nested: str, outer: str, inner: str) -> tuple[tuple[str, ...], str]:
     """A command that holds the outer lock, and the one inside of it for the other."""
     ours = " ".join(map(shlex.quote, COMMAND))
-    if nested == "lock run":
-        return ("lock", "run", outer), f"{ours} lock run {inner} --wait 60s --json -- echo worked"
+    if nested != "run --hold":
+        between = f"{ours} run -- " if nested == "a run between" else ""
+        then = f"{between}{ours} lock run {inner} --wait 60s --json -- echo worked"
+        return ("lock", "run", outer), then
     hold = f"{ours} run --hold lock/{inner} --wait 60s --json -- echo worked"
     return ("run", "--hold", f"lock/{outer}"), hold
 

@@ -60,6 +60,19 @@ def test_if_one_thing_is_taken_none_is_had(builds: Shell) -> None:
     assert rest[1] == "  full builds: 1 of 3 free, held by ada"
 
 
+def test_nothing_is_had_before_everything_is(builds: Shell) -> None:
+    _, lock = builds.json("lock", "acquire", "merge")
+    _, slots = builds.json("sem", "acquire", "builds", "--weight", "3")
+    waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "20s", "--json")
+    until(lambda: builds.json("lock", "show", "merge")[1].get("waiters") == ["bob"])
+    words = ("--token", str(slots["token"]))
+    assert "next" not in builds.json("sem", "release", "builds", *words)[1]
+    assert builds.json("sem", "show", "builds")[1]["available"] == 3
+    assert builds.json("lock", "show", "merge")[1]["holder"] == "ada"
+    builds.run("lock", "release", "merge", "--token", str(lock["token"]))
+    assert '"outcome":"acquired"' in waiter.communicate()[0]
+
+
 def test_whoever_waits_for_all_gets_all_with_the_last_release(builds: Shell) -> None:
     _, held = builds.json("lock", "acquire", "merge")
     waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "20s", "--json")
