@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import asyncio
 import time
+from pathlib import Path
 
 import pytest
 from tests.faces.shell import until
 
 import interlock
+from interlock import aio
 from interlock.core import keys
 from interlock.core.health import Health, Problem
+from interlock.core.lock import Acquired
 from interlock.core.seal import Limits
 from interlock.driving import drive
 from interlock.errors import StoreDamaged
 from interlock.services import health
 from interlock.services.seal import Sealing
 from interlock.store import Put, Txn
+from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
 
@@ -139,6 +144,22 @@ def test_a_wait_that_will_end_is_no_circle(stage: Stage) -> None:
     assert problems(onlooker(stage)) == ()
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Stage, steps: int) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
+    lock = bob.run(bob.locks.acquire("merge", ttl=900.0))
+    assert isinstance(lock, Acquired)
+    stage.clock.advance(29.0)
+    ada.run(ada.agents.beat())
+    stage.clock.advance(29.0)
+    hand = Hand(onlooker(stage).fleet.health(dead_after=0), stage.store, stage.clock)
+    for _ in range(steps):
+        assert hand.go()
+    bob.run(bob.locks.release("merge", token=lock.token))
+    ada.run(ada.agents.leave())
+    assert hand.run().result().problems == ()
+
+
 def test_a_log_far_above_its_limit_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     ada = stage.client("ada")
     for _ in range(20):
@@ -191,6 +212,18 @@ def test_the_same_on_every_store(url: str) -> None:
     kinds = [(each.kind, each.thing, each.agent) for each in found.problems]
     assert kinds == [("stale", "lock/merge", "ada"), ("stuck", "sem/builds", "ada")]
     assert all(abs((each.since or 0) - began) < 30 for each in found.problems)
+
+
+def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
+    async def look() -> Health:
+        async with (
+            await aio.connect(str(tmp_path / "store.db"), agent="ada") as fleet,
+            fleet.lock("merge"),
+        ):
+            return await fleet.health(held=0)
+
+    (found,) = asyncio.run(look()).problems
+    assert (found.kind, found.thing) == ("stuck", "lock/merge")
 
 
 def test_pools_that_nobody_uses_are_no_problem(stage: Stage) -> None:

@@ -4,13 +4,17 @@ Interlock mends itself wherever it can, so most of what is found here is about p
 that died and nobody cleared away, one that holds for hours, one that waits for hours.  How long is
 too long only the fleet knows, so each of these has its patience.
 
+Everybody works on while we read, and whoever gives back or leaves ends its liveness with it.  So
+what seems to be dead is read again: what is gone never comes back, so if it still stands, it is.
+
 A lapse leaves nothing behind that says when it was.  So a session counts from the moment when it
 can have lapsed first, a ttl after it joined; one that lived long is reported as soon as it is dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -29,6 +33,9 @@ from interlock.services.seal import Sealing
 from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
+
+Held: TypeAlias = tuple[Grant, list[str]]
+"""A grant, and the pools that have it."""
 
 BOUND = 10_000
 """Locks, semaphores and sessions that a pass reads of each kind."""
@@ -75,9 +82,11 @@ class Checkup:
         wanted += [key for grant, _ in grants for key in grant.live]
         wanted += [waiter.live for waiter in waiters]
         live = {key for key, item in (yield from looked_up(wanted)).items() if item is not None}
+        lapsed = [each for each in sessions if keys.live(each.id) not in live]
+        stale = [each for each in grants if not live.issuperset(each[0].live)]
         return [
-            *self._dead([each for each in sessions if keys.live(each.id) not in live], now),
-            *_stale([each for each in grants if not live.issuperset(each[0].live)]),
+            *self._dead((yield from _still_there(lapsed)), now),
+            *_stale((yield from _still_held(stale))),
             *self._stuck([each for each in grants if live.issuperset(each[0].live)], now),
             *_waiting([each for each in waiters if each.live in live], pools, now),
         ]
@@ -96,8 +105,9 @@ class Checkup:
                     since=since,
                 )
 
-    def _stuck(self, held: Iterable[tuple[Grant, str]], now: float) -> Iterator[Problem]:
-        for grant, thing in held:
+    def _stuck(self, held: Iterable[Held], now: float) -> Iterator[Problem]:
+        for grant, wanted in held:
+            thing = things(wanted)
             if now - grant.since > self._patience.held:
                 yield Problem(
                     kind="stuck",
@@ -133,12 +143,9 @@ class Checkup:
         start = dict.fromkeys(key for _, wanted in settled.values() for key in wanted)
         yield from outside(graph.explore(tuple(start)))
         found = yield from looked_up(graph.liveness())
-        live = {key: item is not None for key, item in found.items()}
-        knots = (graph.knot(id_, live) for id_ in settled)
-        distinct = {knot.youngest.id: knot for knot in knots if knot is not None}
-        return [
-            _deadlock(knot, settled[id_][0]) for id_, knot in distinct.items() if id_ in settled
-        ]
+        knots = graph.knots({key: item is not None for key, item in found.items()})
+        ids = [(knot, knot.youngest.id) for knot in knots]
+        return [_deadlock(knot, settled[id_][0]) for knot, id_ in ids if id_ in settled]
 
     def _record(self) -> Op[list[Problem]]:
         findings = yield from Sealing(self._runner, self._settings).findings()
@@ -154,17 +161,37 @@ def _alone(waiter: Waiter, key: str) -> Waiter:
     return replace(waiter, together=(key,))
 
 
-def _grants(pools: Mapping[str, Pool]) -> list[tuple[Grant, str]]:
+def _grants(pools: Mapping[str, Pool]) -> list[Held]:
     """Every grant once, with all that it is for."""
-    found: dict[str, tuple[Grant, list[str]]] = {}
+    found: dict[str, Held] = {}
     for key, pool in pools.items():
         for grant in pool.grants:
             found.setdefault(grant.id, (grant, []))[1].append(key)
-    return [(grant, things(wanted)) for grant, wanted in found.values()]
+    return list(found.values())
 
 
-def _stale(found: Iterable[tuple[Grant, str]]) -> Iterator[Problem]:
-    for grant, thing in found:
+def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
+    """Those that did not just leave: that also ends their liveness."""
+    found = {keys.session(each.id): each for each in lapsed}
+    items = yield from looked_up(found)
+    return [each for key, each in found.items() if items[key] is not None]
+
+
+def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
+    """Those that were not just given back, likewise."""
+    items = yield from looked_up(key for _, wanted in stale for key in wanted)
+    pools = {key: states.pool(item, 0) for key, item in items.items()}
+    left = [(grant, [k for k in wanted if _has(pools[k], grant)]) for grant, wanted in stale]
+    return [(grant, wanted) for grant, wanted in left if wanted]
+
+
+def _has(pool: Pool | None, grant: Grant) -> bool:
+    return pool is not None and pool.grant(grant.id) is not None
+
+
+def _stale(found: Iterable[Held]) -> Iterator[Problem]:
+    for grant, wanted in found:
+        thing = things(wanted)
         yield Problem(
             kind="stale",
             says=f"{thing}: {grant.agent} stopped beating, and nobody came for it yet",

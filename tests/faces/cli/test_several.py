@@ -86,6 +86,22 @@ def test_whoever_waits_for_all_gets_all_with_the_last_release(builds: Shell) -> 
     assert builds.json("sem", "show", "builds")[1]["available"] == 1
 
 
+def test_a_beat_for_one_thing_renews_all_and_one_can_be_given_back_alone(builds: Shell) -> None:
+    _, grant = builds.json("acquire", *BOTH, "--ttl", "60s")
+    token = ("--token", str(grant["token"]))
+    until(lambda: lives(builds) < 59.9)
+    before = lives(builds)
+    assert builds.json("lock", "beat", "merge", *token)[1]["outcome"] == "extended"
+    assert lives(builds) > before
+    assert builds.json("lock", "release", "merge", *token)[0] == 0
+    assert builds.json("sem", "beat", "builds", *token)[1]["weight"] == 2
+    assert builds.json("release", *BOTH, *token)[1]["things"] == ["sem/builds"]
+
+
+def lives(shell: Shell) -> float:
+    return float(shell.json("sem", "show", "builds")[1]["holders"][0]["expires_in"])
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
