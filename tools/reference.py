@@ -201,7 +201,7 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
             continue
         status = str(outcome.exit_status) if issubclass(outcome, Outcome) else "0"
         if isinstance(getattr(outcome, "exit_status", None), property):
-            status = "0 or 1" if outcome is Health else "0 or 4"
+            status = getattr(outcome, "exit_statuses", "0 or 4")
         word = f"`{tag(outcome)}`" if tag(outcome) else ""
         yield word, status, first(outcome.__doc__), members(outcome)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -28,6 +28,8 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All problems; ``partial`` if the store has more than one pass reads."""
+
+    exit_statuses: ClassVar[str] = "0 or 1"
 
     healthy: bool
     problems: tuple[Problem, ...]
