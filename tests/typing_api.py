@@ -7,6 +7,7 @@ from typing import assert_never, assert_type
 import interlock
 from interlock import aio
 from interlock.core.decision import Outcome
+from interlock.core.health import Health
 from interlock.core.lock import (
     Acquired,
     AlreadyFree,
@@ -20,10 +21,12 @@ from interlock.core.lock import (
 )
 from interlock.core.log import Line
 from interlock.core.pool import Proof
+from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
 from interlock.core.verdict import Anchored, Exported, Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.why import Why
 
 
@@ -44,6 +47,10 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.record.anchor("git:anchors"), Anchored)
     assert_type(fleet.maintain(), Maintained)
     assert_type(fleet.why("lock/merge"), Why)
+    assert_type(fleet.health(held="2h"), Health)
+    assert_type(fleet.semaphores.list(), tuple[SemaphoreShown, ...])
+    assert_type(fleet.semaphores.show("builds"), SemaphoreShown | NoSemaphore)
+    assert_type(fleet.semaphores.resize("builds", 3), Resized)
     match outcome:
         case Acquired() | Extended() | Reclaimed():
             assert_type(outcome.token, int | None)

@@ -19,8 +19,9 @@ import msgspec
 
 import interlock
 from interlock import aio, client, errors
-from interlock.core import lock, session
+from interlock.core import answers, lock, semaphore, session, several
 from interlock.core.decision import Outcome
+from interlock.core.health import Health, Problem
 from interlock.core.log import Line
 from interlock.core.story import Happening, Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
@@ -30,6 +31,8 @@ from interlock.faces.operations.shape import Field, Operation, fields
 from interlock.faces.render import lasting
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.semaphore import Queued, Slots
+from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.why import Why
 
 ROOT = Path(__file__).parent.parent
@@ -39,6 +42,11 @@ MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
 WIDTH = 100
 RETURNED: tuple[type, ...] = (
     Shown,
+    SemaphoreShown,
+    Slots,
+    Queued,
+    semaphore.NoSemaphore,
+    semaphore.Resized,
     session.Agent,
     session.Joined,
     session.Renewed,
@@ -53,8 +61,14 @@ RETURNED: tuple[type, ...] = (
     Exported,
     Anchored,
     Why,
+    Health,
+    Problem,
     Maintained,
 )
+CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
+"""Two that have one name where they are made."""
+ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
+"""Where each noun has its own form of an answer that means the same for all."""
 INSIDE = ("keep",)
 """Public to the command line alone."""
 _KINDS = {
@@ -110,6 +124,25 @@ def tag(outcome: type) -> str:
     """The word for an outcome in its JSON field "outcome", if it has one."""
     config = getattr(outcome, "__struct_config__", None)
     return str(config.tag) if config is not None and config.tag else ""
+
+
+def word(outcome: type) -> str:
+    """The same, for an answer that each noun has a form of."""
+    return tag(next(iter(_forms(outcome).values()), outcome))
+
+
+def forms(outcome: type) -> str:
+    """The fields of an outcome, for each noun where they differ."""
+    if not (found := _forms(outcome)):
+        return members(outcome)
+    return "; ".join(f"{noun}: {members(form)}" for noun, form in found.items())
+
+
+def _forms(outcome: type) -> dict[str, type]:
+    if outcome.__module__ != answers.__name__:
+        return {}
+    same = {noun: getattr(home, outcome.__name__, None) for noun, home in ANSWERS.items()}
+    return {noun: form for noun, form in same.items() if form is not None}
 
 
 # ---- Commands ---------------------------------------------------------------------------------
@@ -180,7 +213,8 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _place(field: Field) -> str:
-    return "-- CMD..." if field.kind == "command" else field.name.upper()
+    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
+    return places.get(field.kind, field.name.upper())
 
 
 def _option(field: Field) -> str:
@@ -217,12 +251,14 @@ def python() -> Iterator[str]:
     yield signature("interlock.connect", client.connect)
     yield whole(client.connect.__doc__) + "\n"
     for kind, made in (
-        ("What `connect` returns; `locks`, `agents` and `record` are below.", client.Fleet),
+        ("What `connect` returns; the nouns in it are below.", client.Fleet),
         ("`fleet.locks`: locks, by name.", client.Locks),
+        ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
+        ("`fleet.several`: several locks and slots at once.", client.Several),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
-        ("`with fleet.lock(...) as held`: a lock in our hands.", client.Held),
+        ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
     ):
         yield f"## {made.__name__}\n"
         yield f"{kind}\n"
@@ -230,7 +266,7 @@ def python() -> Iterator[str]:
     yield "## interlock.aio.connect\n"
     yield whole(aio.__doc__).partition("\n\n")[0] + "\n"
     yield signature("await interlock.aio.connect", aio.connect)
-    yield "Its `fleet.lock` is for `async with`, and has no `interrupt`:"
+    yield "Its `lock`, `slots` and `together` are for `async with`, and have no `interrupt`:"
     yield whole(aio.Fleet.lock.__doc__).rpartition("\n\n")[2] + "\n"
     yield "## interlock.trace\n"
     yield signature("with interlock.trace", interlock.trace).replace("Iterator[str]", "str")
@@ -242,7 +278,7 @@ def python() -> Iterator[str]:
     yield table(
         ("name", "word", "meaning", "fields"),
         (
-            (f"`{value.__name__}`", tag(value), first(value.__doc__), members(value))
+            (f"`{value.__name__}`", word(value), first(value.__doc__), forms(value))
             for value in names
             if issubclass(value, msgspec.Struct)
         ),
@@ -251,7 +287,10 @@ def python() -> Iterator[str]:
     yield "What the other calls return.\n"
     yield table(
         ("name", "meaning", "fields"),
-        ((f"`{value.__name__}`", first(value.__doc__), members(value)) for value in RETURNED),
+        (
+            (f"`{CALLED.get(value, value.__name__)}`", first(value.__doc__), members(value))
+            for value in RETURNED
+        ),
     )
     yield "## Errors\n"
     yield "All are below `InterlockError`; [errors](errors.md) has the whole tree.\n"
@@ -283,7 +322,7 @@ def signature(name: str, called: Callable[..., object]) -> str:
     own = [p for p in found.parameters.values() if p.name != "self"]
     shown = [_parameter(p) for p in own]
     star = next((place for place, p in enumerate(own) if p.kind == p.KEYWORD_ONLY), None)
-    if star is not None:
+    if star is not None and not any(p.kind == p.VAR_POSITIONAL for p in own):
         shown.insert(star, "*")
     line = f"{name}({', '.join(shown)}) -> {_type(found.return_annotation)}"
     if len(line) > WIDTH:
@@ -293,7 +332,8 @@ def signature(name: str, called: Callable[..., object]) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    text = f"{parameter.name}: {_type(parameter.annotation)}"
+    star = "*" if parameter.kind == parameter.VAR_POSITIONAL else ""
+    text = f"{star}{parameter.name}: {_type(parameter.annotation)}"
     if parameter.default is parameter.empty:
         return text
     return f"{text} = {parameter.default!r}"
@@ -302,13 +342,20 @@ def _parameter(parameter: inspect.Parameter) -> str:
 def _type(annotation: object) -> str:
     """An annotation as a user reads it: what a call returns, not how it is driven."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
-    text = re.sub(r"\b(?:locks|sessions|core)\.", "", text)
+    text = _spelled(text)
+    text = re.sub(r"\b(?:locks|semaphores|several|sessions|core)\.", "", text)
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
-    text = re.sub(r"\bMoment\b", "str | float | datetime", text)
-    for alias in ("AcquireOutcome", "ReleaseOutcome", "BeatOutcome"):
-        kinds = get_args(getattr(lock, alias))
-        text = text.replace(alias, " | ".join(kind.__name__ for kind in kinds))
-    return text
+    return re.sub(r"\bMoment\b", "str | float | datetime", text)
+
+
+def _spelled(text: str) -> str:
+    """Outcomes by their names instead of by that of their union."""
+    homes = {"locks": lock, "semaphores": semaphore, "several": several}
+
+    def names(found: re.Match[str]) -> str:
+        return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
+
+    return re.sub(r"\b(locks|semaphores|several)\.(\w+Outcome)\b", names, text)
 
 
 # ---- Errors -----------------------------------------------------------------------------------

@@ -208,6 +208,7 @@ class Fleet(_Noun[FleetCalls]):
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)
+    health = awaited(FleetCalls.health)
     why = awaited(FleetCalls.why)
 
     @property

@@ -227,6 +227,7 @@ class Fleet(_Noun[FleetCalls]):
         _open.add(self)
 
     maintain = blocking(FleetCalls.maintain)
+    health = blocking(FleetCalls.health)
     why = blocking(FleetCalls.why)
 
     @property

@@ -119,11 +119,13 @@ class Settings:
             raise BadInput(f"{where} must be a table, such as ttl = '30s'")
         for key in table:
             if key not in _KINDS[kind]:
+                *others, last = _KINDS[kind]
                 raise BadInput(
-                    f"{where} does not know {key!r}; it takes {' and '.join(_KINDS[kind])}"
+                    f"{where} does not know {key!r}; it takes {', '.join(others)} and {last}"
                 )
             if isinstance(table[key], bool) or not isinstance(table[key], str | int | float):
-                raise BadInput(f"{where} {key} must be a duration, such as '30s'")
+                like = "a whole number" if key == "capacity" else "a duration, such as '30s'"
+                raise BadInput(f"{where} {key} must be {like}")
         try:
             return {term: _term(term, table[term], least) for term in table}
         except (BadDuration, BadInput) as error:

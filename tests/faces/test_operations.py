@@ -5,7 +5,7 @@ import pytest
 
 from interlock.faces import operations
 from interlock.faces.operations.shape import Operation, fields
-from interlock.faces.render import RENDERERS, key
+from interlock.faces.render import RENDERERS, key, renderer
 
 TABLE = operations.table()
 every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
@@ -35,6 +35,7 @@ def test_every_field_of_a_request_says_what_it_means(operation: Operation) -> No
 def test_every_outcome_has_a_text(operation: Operation) -> None:
     for outcome in operation.outcomes:
         assert key(outcome) in RENDERERS
+        assert callable(renderer(outcome))
 
 
 @every
@@ -54,4 +55,4 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
 
 def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     alone = {operation.name for operation in TABLE if operation.act is None}
-    assert alone == {"init", "demo", "run", "doctor", "bench", "lock run"}
+    assert alone == {"init", "demo", "run", "doctor", "bench", "lock run", "sem run"}

@@ -27,7 +27,7 @@ def edit(folder: Path, key: str, **changes: object) -> None:
     """Change an item as an editor of SQLite files would."""
     db = apsw.Connection(str(folder / ".interlock" / "store.db"))
     value = json.loads(db.execute("SELECT value FROM item WHERE key = ?", (key,)).get)
-    part = value.get("grant", value)
+    part = value["grants"][0] if "grants" in value else value
     part.update(changes)
     db.execute("UPDATE item SET value = ? WHERE key = ?", (json.dumps(value).encode(), key))
     db.close()

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
 
+from interlock.core import lock, semaphore, several
+from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
 from interlock.faces.operations.lock import LockList
 from interlock.faces.render import ago, columns, lasting, render
@@ -73,3 +77,45 @@ def test_facts_are_aligned_words_and_sizes() -> None:
         "tls             no",
         "per member      a 1, b size 2.0 KB",
     ]
+
+
+def test_slots_show_what_is_left_and_who_has_the_rest() -> None:
+    got = semaphore.Acquired(
+        semaphore="builds", holder="ada", weight=2, capacity=3, available=1, token=4
+    )
+    assert render(got) == "acquired 2 of builds, token 4; 1 of 3 left"
+    full = semaphore.Full(
+        semaphore="builds", capacity=9, available=0, waiters=2, holders=tuple("abcdefg")
+    )
+    assert render(full) == "full builds: 0 of 9 free, held by a, b, c, d, e and 2 more, 2 waiting"
+    assert render(semaphore.Released(semaphore="builds", next=("ada",))) == (
+        "released builds; ada has some now"
+    )
+
+
+def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
+    circle = "waiting would never end (bob -> ada -> bob); give back what you hold, then try again"
+    cycle = ("bob", "ada")
+    assert render(lock.Deadlock(lock="a", cycle=cycle)) == f"deadlock a: {circle}"
+    assert render(semaphore.Deadlock(semaphore="s", cycle=cycle)) == f"deadlock s: {circle}"
+    several_ = several.Deadlock(things=("lock/a", "sem/s=2"), cycle=cycle)
+    assert render(several_) == f"deadlock lock/a, sem/s=2: {circle}"
+
+
+def test_a_problem_is_one_line_and_none_is_one_word() -> None:
+    assert render(Health(healthy=True, problems=())) == "healthy"
+    problem = Problem(kind="stuck", says="lock/a: ada has held it for 2 h", remedy="see ada")
+    assert (
+        render(Health(healthy=False, problems=(problem, problem))).splitlines()
+        == ["stuck lock/a: ada has held it for 2 h; see ada"] * 2
+    )
+
+
+def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
+    code = (
+        "import sys; from interlock.faces.render import render;"
+        "from interlock.core.lock import AlreadyFree; render(AlreadyFree(lock='a'));"
+        "print([n for n in sys.modules if n.startswith('interlock.faces.render.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['interlock.faces.render.lock']\n"

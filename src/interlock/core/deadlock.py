@@ -69,6 +69,13 @@ def knot(waits: Iterable[Wait], start: str) -> Knot | None:
     return Knot(tuple(stuck[id_] for id_ in members), tuple(stuck[id_] for id_ in cycle))
 
 
+def knots(waits: Iterable[Wait]) -> tuple[Knot, ...]:
+    """Every circle that there is."""
+    every = tuple(waits)
+    found = [knot(every, id_) for id_ in _stuck({wait.id: wait for wait in every})]
+    return tuple({each.youngest.id: each for each in found if each is not None}.values())
+
+
 def _stuck(waits: Mapping[str, Wait]) -> dict[str, Wait]:
     """What remains when everything that can end has ended."""
     stuck = dict(sorted(waits.items(), key=lambda each: each[1].order))

@@ -431,7 +431,10 @@ def _made(want: Want) -> Pool:
         return Pool()
     if want.capacity is None:
         name = keys.thing(want.key).removeprefix("sem/")
-        raise BadInput(f"semaphore {name!r} is not there yet; give its capacity to make it")
+        raise BadInput(
+            f"semaphore {name!r} is not there yet; give its capacity, or make it:"
+            f" interlock sem resize {name} N"
+        )
     _bounded(want, want.capacity)
     return Pool(capacity=want.capacity)
 

@@ -30,6 +30,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_SPANS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h"))
 
 
 def name(text: str, what: str = "name") -> str:
@@ -64,6 +65,15 @@ def duration(text: str | float, what: str = "duration") -> float:
     if not 0 <= seconds <= LONGEST:
         raise BadDuration(f"the {what} {str(text)[:_SHOWN]} is out of bounds; give 0 to 366 days")
     return seconds
+
+
+def span(seconds: float | None) -> str:
+    """A span of time as a person says it: ``12 s``, ``15 min``, ``3 h``, ``2 d``."""
+    left = max(seconds or 0.0, 0.0)
+    for most, unit, word in _SPANS:
+        if left < most:
+            return f"{left / unit:.0f} {word}"
+    return f"{left / _UNITS['d']:.0f} d"
 
 
 def moment(text: str | float | datetime, now: float, what: str = "time") -> float:

@@ -29,6 +29,7 @@ from interlock.settings import Settings
 from interlock.store import Store
 
 if TYPE_CHECKING:
+    from interlock.core.health import Health
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
@@ -330,12 +331,35 @@ class FleetCalls(Calls):
         yield Upkeep("sweep")
         return done
 
+    def health(
+        self,
+        *,
+        dead_after: float | str = 300.0,
+        waiting: float | str = 3600.0,
+        held: float | str = 3600.0,
+    ) -> Op[Health]:
+        """What somebody should look at; reads only, and never changes anything.
+
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, grants that
+        are stale, or that somebody has ``held`` for longer, who is ``waiting`` for longer, waits
+        that can never end, and a record that cannot be sealed.
+        """
+        from interlock.core.health import Patience
+        from interlock.services.health import Checkup  # for monitors alone
+
+        patience = Patience(
+            dead_after=words.duration(dead_after, "dead-after"),
+            waiting=words.duration(waiting, "waiting"),
+            held=words.duration(held, "held"),
+        )
+        return Checkup(self.desk.runner, self.desk.settings, patience).run()
+
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
         from interlock.services.why import Explain
 
         desk = self.desk
-        explain = Explain(desk.locks, desk.semaphores, desk.sessions)
+        explain = Explain(desk.runner, desk.sessions)
         kind, _, name = thing.partition("/")
         if kind == "sem" and name:
             return explain.semaphore(words.name(name, "semaphore name"))

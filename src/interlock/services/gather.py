@@ -83,8 +83,8 @@ def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Ite
     return found
 
 
-def every(*prefixes: str) -> Op[list[Item]]:
-    """All items under these prefixes, in pages."""
+def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
+    """All items under these prefixes, in pages; or ``most`` of them, and less than a page more."""
     found: list[Item] = []
     for prefix in prefixes:
         after = ""
@@ -92,7 +92,7 @@ def every(*prefixes: str) -> Op[list[Item]]:
             page = Range(prefix, after)
             items = (yield Read(page)).ranges[page]
             found.extend(items)
-            if len(items) < page.limit:
+            if len(items) < page.limit or (most is not None and len(found) >= most):
                 break
             after = items[-1].key
     return found

@@ -225,7 +225,10 @@ def _part(text: str) -> several.Part:
     if not isinstance(text, str):
         raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
     thing, equals, weight = text.partition("=")
-    kind, _, name = thing.partition("/")
+    kind, slash, name = thing.partition("/")
+    if not slash:
+        like = f"write lock/{text:.40} or sem/{text:.40}"
+        raise BadInput(f"{text!r:.60} does not say what it is; {like}")
     if kind not in ("lock", "sem") or not name or (equals and kind == "lock"):
         raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
     words.name(name, "lock name" if kind == "lock" else "semaphore name")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot, Need, Wait, knot
+from interlock.core.deadlock import Knot, Need, Wait, knot, knots
 from interlock.core.pool import Grant, Pool, Waiter, caller_of
 from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE
@@ -49,6 +49,10 @@ class Graph:
         if not self._someone_waits:
             return None
         return knot(_waits(self.pools, live), start)
+
+    def knots(self, live: Mapping[str, bool]) -> tuple[Knot, ...]:
+        """Every circle among those who live."""
+        return knots(_waits(self.pools, live)) if self._someone_waits else ()
 
     def liveness(self) -> tuple[str, ...]:
         """What keeps alive whoever waits or holds here."""

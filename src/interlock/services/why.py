@@ -1,21 +1,39 @@
-"""Why something does not go on: what blocks it, who can clear it, since when."""
+"""Why something does not go on: what blocks it, who can clear it, since when.
+
+What is dead is in nobody's way, for whoever comes next clears it: so a pool is looked at as if
+that had been done.  Then there are three ways to be blocked: all of it is held; or some is free,
+but the first who waits wants more than that; or what is free is kept for the first who waits,
+because that one waits for something else as well.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
 
+from interlock.core import keys
+from interlock.core.pool import Grant, Pool, Waiter, caller_of
 from interlock.core.session import Session
+from interlock.core.words import span
 from interlock.driving import Op
-from interlock.services.lock import Locks, Shown
-from interlock.services.semaphore import Semaphores
-from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services import states
+from interlock.services.gather import KEYS_AT_ONCE, looked_up
+from interlock.services.runner import Runner
+from interlock.services.semaphore import Queued
 from interlock.services.session import Sessions
+from interlock.services.steps import Read
+from interlock.store import Item, Range, Snapshot
 
-_MINUTES = 120
+NAMED = 5
+"""So many holders are named, and asked what they wait for themselves."""
 
 
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An explanation for a person, with its parts for a program."""
+    """An explanation for a person, with its parts for a program.
+
+    ``meanwhile`` is what those wait for themselves who could clear it.
+    """
 
     thing: str
     blocked: bool
@@ -24,110 +42,205 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""
     since: float | None = None
     expires_in: float | None = None
-    waiters: tuple[str, ...] = ()
+    meanwhile: tuple[str, ...] = ()
+    waiters: tuple[Queued, ...] = ()
+
+
+class Seen(Struct, frozen=True):
+    """A pool with what of it lives, and what went stale."""
+
+    pool: Pool
+    grants: tuple[Grant, ...]
+    stale: tuple[Grant, ...]
+    waiters: tuple[Waiter, ...]
+    live: Mapping[str, Item | None]
+
+    @property
+    def room(self) -> int:
+        """How much the living leave."""
+        return self.pool.capacity - sum(grant.weight for grant in self.grants)
+
+    @property
+    def lives(self) -> float | None:
+        """How long until the first of those who hold may lapse."""
+        items = [self.live[key] for grant in self.grants for key in grant.live]
+        times = [item.expires_in for item in items if item and item.expires_in is not None]
+        return min(times, default=None)
+
+    @property
+    def holders(self) -> str:
+        """The first of those who hold, with their slots."""
+        named = ", ".join(weighed(grant.agent, grant.weight) for grant in self.grants[:NAMED])
+        more = len(self.grants) - NAMED
+        return f"{named} and {more} more" if more > 0 else named
 
 
 class Explain:
     """Explanations, as generators for a driver."""
 
-    def __init__(self, locks: Locks, semaphores: Semaphores, sessions: Sessions) -> None:
-        self._locks = locks
-        self._semaphores = semaphores
+    def __init__(self, runner: Runner, sessions: Sessions) -> None:
+        self._runner = runner
         self._sessions = sessions
 
     def lock(self, name: str) -> Op[Why]:
         """What keeps this lock from the next one who asks."""
-        shown: Shown = yield from self._locks.show(name)
         thing = f"lock/{name}"
-        if shown.state == "free":
+        seen = yield from self._look(thing)
+        if seen is None:
             return Why(thing=thing, blocked=False, because="free", clear="acquire it")
-        if shown.state == "reserved":
-            return _reserved(thing, shown)
-        session = yield from self._sessions.find(shown.session)
-        because, clear = _stale(shown) if shown.state == "stale" else _held(shown, session)
-        return Why(
-            thing=thing,
-            blocked=shown.state == "held",
-            because=because,
-            clear=clear,
-            by=shown.holder,
-            since=shown.since,
-            expires_in=shown.expires_in,
-            waiters=shown.waiters,
-        )
+        if seen.room > 0:
+            return (yield from self._room(thing, seen))
+        grant = seen.grants[0]
+        session = yield from self._sessions.find(grant.session)
+        because = _held_by(grant, session, len(seen.waiters))
+        clear = f"{grant.agent} releases it, or does not renew it for {span(seen.lives)}"
+        return (yield from self._blocked(thing, seen, because, clear))
 
     def semaphore(self, name: str) -> Op[Why]:
         """What keeps a slot of this semaphore from the next one who asks."""
-        shown = yield from self._semaphores.show(name)
         thing = f"sem/{name}"
-        if not isinstance(shown, SemaphoreShown):
+        seen = yield from self._look(thing)
+        if seen is None:
             return Why(
                 thing=thing,
                 blocked=False,
                 because="there is no such semaphore yet",
                 clear=f"acquire it with a capacity: interlock sem acquire {name} --capacity N",
             )
-        because, clear, blocked = _slots(shown)
-        holders = [slots for slots in shown.holders if slots.state == "held"]
-        lives = [slots.expires_in for slots in holders if slots.expires_in is not None]
+        if seen.room > 0:
+            return (yield from self._room(thing, seen))
+        because = f"all {seen.pool.capacity} slots are held: {seen.holders}"
+        clear = f"one of them releases, or does not renew for {span(seen.lives)}"
+        return (yield from self._blocked(thing, seen, because, clear))
+
+    def _look(self, thing: str) -> Op[Seen | None]:
+        """The pool of a thing, and who of it lives."""
+        base = yield from self._runner.base()
+        key = keys.of(thing)
+        snapshot: Snapshot = yield Read(key)
+        pool = states.pool(snapshot[key], base)
+        if pool is None:
+            return None
+        wanted = [key for grant in pool.grants for key in grant.live]
+        wanted += [waiter.live for waiter in pool.waiters]
+        live = yield from looked_up(wanted, times=True)
+        held = [grant for grant in pool.grants if all(live[key] for key in grant.live)]
+        return Seen(
+            pool,
+            tuple(held),
+            tuple(grant for grant in pool.grants if grant not in held),
+            tuple(waiter for waiter in pool.waiters if live[waiter.live]),
+            live,
+        )
+
+    def _room(self, thing: str, seen: Seen) -> Op[Why]:
+        """There is room: for the next one, or for who waits first, or not enough even for that."""
+        if not seen.waiters:
+            because, clear = _free(thing, seen)
+            return Why(thing=thing, blocked=False, because=because, clear=clear)
+        first = seen.waiters[0]
+        if first.weight <= seen.room:
+            return _kept(thing, seen, first)
+        free = _slots(seen)
+        because = (
+            f"{free}, but {first.agent} wants {first.weight} and came first;"
+            " nobody overtakes, so smaller requests wait behind it"
+        )
+        clear = f"{seen.holders} gives back {first.weight - seen.room} more"
+        clear += f", or {first.agent} gives up"
+        return (yield from self._blocked(thing, seen, because, clear))
+
+    def _blocked(self, thing: str, seen: Seen, because: str, clear: str) -> Op[Why]:
         return Why(
             thing=thing,
-            blocked=blocked,
+            blocked=True,
             because=because,
             clear=clear,
-            by=", ".join(dict.fromkeys(slots.holder for slots in holders)),
-            since=min((slots.since for slots in holders if slots.since), default=None),
-            expires_in=min(lives, default=None),
-            waiters=tuple(waiter.agent for waiter in shown.waiters),
+            by=", ".join(dict.fromkeys(grant.agent for grant in seen.grants)),
+            since=min((grant.since for grant in seen.grants), default=None),
+            expires_in=None if seen.lives is None else round(seen.lives, 3),
+            meanwhile=(yield from self._meanwhile(seen.grants[:NAMED])),
+            waiters=_queue(seen.waiters),
+        )
+
+    def _meanwhile(self, grants: Iterable[Grant]) -> Op[tuple[str, ...]]:
+        """What holders wait for themselves, as far as it is listed and they still wait."""
+        callers = {caller_of(grant): grant.agent for grant in grants}
+        pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
+        if not pages:
+            return ()
+        listed: Snapshot = yield Read(*pages.values())
+        waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
+        wanted = {item.key: states.waited_for(item) for _, item in waits}
+        found = yield from looked_up(key for each in wanted.values() for key in each)
+        return tuple(
+            f"{callers[caller]} waits for {things(wanted[item.key])}"
+            for caller, item in waits
+            if _waits(item.key, [found[key] for key in wanted[item.key]])
         )
 
 
-def _reserved(thing: str, shown: Shown) -> Why:
-    first = shown.waiters[0]
-    return Why(
-        thing=thing,
-        blocked=True,
-        because=f"kept for {first}, who waits for something else as well",
-        clear=f"{first} gets all that it waits for, or gives up",
-        by=first,
-        waiters=shown.waiters,
+def weighed(agent: str, weight: int) -> str:
+    """A holder with its slots, if it has more than one."""
+    return agent if weight == 1 else f"{agent} ({weight})"
+
+
+def things(wanted: Iterable[str]) -> str:
+    """Pools as people name them."""
+    return " and ".join(keys.thing(key) for key in wanted)
+
+
+def _waits(key: str, pools: Iterable[Item | None]) -> bool:
+    """Whether a listed wait is really in a queue."""
+    id_ = key.rpartition("/")[2]
+    found = [states.readable_pool(item, 0) for item in pools if item is not None]
+    return any(pool is not None and pool.place(id_) is not None for pool in found)
+
+
+def _held_by(grant: Grant, session: Session | None, waiting: int) -> str:
+    where = f" (process {session.pid} on {session.host})" if session else ""
+    queue = f", {waiting} wait{'s' if waiting == 1 else ''}" if waiting else ""
+    return f"held by {grant.agent}{where} with token {grant.token}{queue}"
+
+
+def _free(thing: str, seen: Seen) -> tuple[str, str]:
+    stale = seen.stale[0] if seen.stale else None
+    if thing.startswith("lock/"):
+        if stale is None:
+            return "free", "acquire it"
+        because = f"{stale.agent} stopped beating and its grant {stale.token} is stale"
+        return because, "acquire it, or run 'interlock maintain'"
+    if stale is None:
+        return _slots(seen), "acquire them"
+    return (
+        f"{_slots(seen)}, with what {stale.agent} left, whose grant {stale.token} is stale",
+        "acquire them, or run 'interlock maintain'",
     )
 
 
-def _slots(shown: SemaphoreShown) -> tuple[str, str, bool]:
-    """Why there is no slot, what clears that, and whether there is none."""
-    taken = f"{shown.available} of {shown.capacity} slots are free"
-    stale = [slots for slots in shown.holders if slots.state == "stale"]
-    if stale:
-        return (
-            f"{taken}, and {stale[0].holder} is stale",
-            "acquire, or run 'interlock maintain'",
-            False,
-        )
-    if shown.waiters:
-        first = shown.waiters[0]
-        because = f"{taken}, and {first.agent} waits for {first.weight} before you"
-        return because, "those who hold release, and those who wait are served", True
-    if shown.available:
-        return taken, "acquire them", False
-    names = ", ".join(f"{slots.holder} ({slots.weight})" for slots in shown.holders[:5])
-    return f"all {shown.capacity} slots are held: {names}", "one of them releases, or lapses", True
+def _kept(thing: str, seen: Seen, first: Waiter) -> Why:
+    """What is free is the first waiter's, who cannot take it yet."""
+    others = [key for key in first.together if key != keys.of(thing)]
+    because = f"kept for {first.agent}, who is served in a moment"
+    clear = f"{first.agent} gets it, and gives it back"
+    if others:
+        because = f"kept for {first.agent}, who waits for {things(others)} as well"
+        clear = f"{first.agent} gets all that it waits for, or gives up"
+    return Why(
+        thing=thing,
+        blocked=True,
+        because=because,
+        clear=clear,
+        by=first.agent,
+        since=first.since,
+        waiters=_queue(seen.waiters),
+    )
 
 
-def _stale(shown: Shown) -> tuple[str, str]:
-    because = f"{shown.holder} stopped beating and its grant {shown.token} is stale"
-    return because, "acquire it, or run 'interlock maintain'"
+def _slots(seen: Seen) -> str:
+    verb = "is" if seen.room == 1 else "are"
+    return f"{seen.room} of {seen.pool.capacity} slots {verb} free"
 
 
-def _held(shown: Shown, session: Session | None) -> tuple[str, str]:
-    where = f" (process {session.pid} on {session.host})" if session else ""
-    queue = f", {len(shown.waiters)} wait" if shown.waiters else ""
-    because = f"held by {shown.holder}{where} with token {shown.token}{queue}"
-    span = _words(shown.expires_in)
-    return because, f"{shown.holder} releases it, or does not renew it for {span}"
-
-
-def _words(seconds: float | None) -> str:
-    """A span of time as a person says it."""
-    left = seconds or 0.0
-    return f"{left:.0f} s" if left < _MINUTES else f"{left / 60:.0f} min"
+def _queue(waiters: Iterable[Waiter]) -> tuple[Queued, ...]:
+    return tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in waiters)

@@ -20,7 +20,7 @@ def test_a_healthy_place_is_all_ok(shell: Shell) -> None:
     names = {check["name"] for check in shell.json("doctor")[1]["checks"]}
     assert {"python", "sqlite", "store", "file system", "permissions", "format"} <= names
     assert {"file", "write-ahead log", "doorbells", "queue", "writing"} <= names
-    assert {"integrity", "clock", "stale locks", "lapsed sessions"} <= names
+    assert {"integrity", "clock", "stale grants", "lapsed sessions"} <= names
 
 
 def test_a_check_is_a_verdict_a_name_a_fact_and_perhaps_a_remedy(bare: Shell) -> None:
@@ -48,7 +48,7 @@ def test_a_place_without_room_is_bad_before_the_next_commit_finds_out(ada: Shell
         done = ada.run("doctor", preexec_fn=_no_file_may_grow)
     assert done.status == 4
     assert "bad  writing: " in done.out
-    assert "ok   stale locks: none" in done.out, "every other check still speaks"
+    assert "ok   stale grants: none" in done.out, "every other check still speaks"
 
 
 def test_no_store_is_bad(bare: Shell) -> None:
@@ -74,6 +74,7 @@ def test_open_doors_and_left_overs_are_warned_about(ada: Shell) -> None:
     (ada.folder / ".interlock").chmod(0o755)
     (ada.folder / ".interlock" / "store.db").chmod(0o644)
     ada.run("lock", "acquire", "merge", "--ttl", "500ms")
+    ada.run("sem", "acquire", "builds", "--capacity", "3", "--ttl", "500ms")
     ada.run("agent", "join", "--ttl", "500ms")
     until(lambda: ada.json("lock", "show", "merge")[1]["state"] == "stale")
     until(lambda: ada.json("agent", "list")[1]["agents"][0]["state"] == "lapsed")
@@ -81,10 +82,10 @@ def test_open_doors_and_left_overs_are_warned_about(ada: Shell) -> None:
     assert done.status == 0
     assert f"chmod 700 {ada.folder}/.interlock" in done.out
     assert f"chmod 600 {ada.folder}/.interlock/store.db" in done.out
-    assert "warn stale locks: 1 (merge); run 'interlock maintain'" in done.out
+    assert "warn stale grants: 2 (merge, sem/builds); run 'interlock maintain'" in done.out
     assert "warn lapsed sessions: 1 (ada); run 'interlock maintain'" in done.out
-    assert ada.json("maintain") == (0, {"reclaimed": 2, "sealed": 0, "left": 0})
-    assert "stale locks: none" in ada.run("doctor").out
+    assert ada.json("maintain") == (0, {"reclaimed": 3, "sealed": 0, "left": 0})
+    assert "stale grants: none" in ada.run("doctor").out
 
 
 def test_a_damaged_file_is_bad(shell: Shell) -> None:
@@ -100,14 +101,14 @@ def test_what_cannot_be_read_is_named_and_hides_nothing_else(ada: Shell) -> None
     _, joined = ada.json("agent", "join")
     db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
     for key in ("locks/second", f"sessions/{joined['session']}"):
-        db.execute("UPDATE item SET value = ? WHERE key = ?", (b'{"grant": 1}', key))
+        db.execute("UPDATE item SET value = ? WHERE key = ?", (b'{"grants": 1}', key))
         assert db.changes() == 1
     db.close()
     done = ada.run("doctor")
     assert done.status == 4
     assert "bad  integrity: locks/second does not read" in done.out
     assert f"bad  integrity: sessions/{joined['session']} does not read" in done.out
-    for name in ("format", "queue", "clock", "stale locks", "lapsed sessions"):
+    for name in ("format", "queue", "clock", "stale grants", "lapsed sessions"):
         assert f" {name}: " in done.out, "every other check still speaks"
 
 
@@ -119,7 +120,7 @@ def test_an_entry_that_cannot_be_read_ends_only_the_check_that_needs_it(ada: She
     done = ada.run("doctor")
     assert done.status == 4
     assert "bad  clock: log/" in done.out
-    assert "ok   stale locks: none" in done.out
+    assert "ok   stale grants: none" in done.out
 
 
 def test_a_stopped_writer_is_named(shell: Shell) -> None:

@@ -56,7 +56,7 @@ def test_the_doctor_looks_at_the_server_and_at_what_all_stores_share(there: Shel
     assert "(from INTERLOCK_STORE)" in done.out
     names = [check["name"] for check in there.json("doctor")[1]["checks"]]
     assert names[:2] == ["python", "store"]
-    assert {"writing", "integrity", "stale locks", "lapsed sessions"} <= set(names)
+    assert {"writing", "integrity", "stale grants", "lapsed sessions"} <= set(names)
     assert there.json("record", "log")[1]["entries"] == []
 
 

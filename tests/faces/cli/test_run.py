@@ -279,7 +279,7 @@ def test_the_program_ends_before_its_maximum_hold(ada: Shell) -> None:
     _, err = process.communicate()
     assert time.monotonic() - started < 2.5
     assert process.returncode == 137
-    assert "lock 'merge' could not be kept" in err
+    assert "lock/merge could not be kept" in err
     assert all(gone(pid) for pid in pids)
     assert ada.json("lock", "acquire", "merge")[0] == 0
 

@@ -142,7 +142,9 @@ def _clock(fleet: Fleet) -> Findings:
 
 def _stale(fleet: Fleet) -> Findings:
     found = [lock.lock for lock in fleet.locks.list() if lock.state == "stale"]
-    yield _left_over("stale locks", found)
+    slots = [(each.semaphore, each.holders) for each in fleet.semaphores.list()]
+    found += [f"sem/{name}" for name, held in slots if any(s.state == "stale" for s in held)]
+    yield _left_over("stale grants", found)
 
 
 def _lapsed(fleet: Fleet) -> Findings:
@@ -161,7 +163,7 @@ _EVERYWHERE: dict[str, Callable[[Fleet], Findings]] = {
     "integrity": _integrity,
     "record": _record,
     "clock": _clock,
-    "stale locks": _stale,
+    "stale grants": _stale,
     "lapsed sessions": _lapsed,
 }
 

@@ -16,6 +16,7 @@ _METAVARS = {
     "duration": "DURATION",
     "json": "JSON",
     "command": "CMD",
+    "things": "THING",
 }
 _NAMED = {"store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME"}
 _HABITS = {
@@ -37,6 +38,7 @@ _SYNONYMS = {
     "take": "acquire",
     "unlock": "release",
 }
+_NOUNS = {"locks": "lock", "semaphore": "sem", "semaphores": "sem", "slot": "sem", "slots": "sem"}
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
@@ -45,7 +47,7 @@ _RIGHT = 54
 def overview() -> str:
     """What ``interlock`` says by itself."""
     lines = [
-        "Sessions, fenced locks and a record of it all, for fleets of agents.",
+        "Sessions, locks, semaphores and a record of it all, for fleets of agents.",
         "",
         "usage: interlock COMMAND [options]",
         "",
@@ -96,10 +98,11 @@ def meant(name: str) -> str:
     from difflib import get_close_matches
 
     word, _, verb = name.partition(" ")
+    word = _NOUNS.get(word, word)
     names = operations.names()
     if word in _HABITS:
         return _question([_HABITS[word]])
-    if word in operations.NOUNS:
+    if word in operations.NOUNS and verb:
         return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
     if close := get_close_matches(word, (*operations.INDEX[""], *operations.NOUNS), 1, _CLOSE):
         return _question(_verbs(close[0], verb) or close)
@@ -148,9 +151,8 @@ def _option(field: Field) -> str:
 
 
 def _shown(field: Field) -> str:
-    if field.kind == "command":
-        return "-- CMD..."
-    return field.name.upper()
+    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
+    return places.get(field.kind, field.name.upper())
 
 
 def _with_default(field: Field) -> str:

@@ -19,10 +19,9 @@ from interlock.core import words as checked
 from interlock.errors import BadDuration, BadInput
 from interlock.faces import operations
 from interlock.faces.cli.common import Common
-from interlock.faces.operations.shape import Field, Operation, fields
+from interlock.faces.operations.shape import GREATEST, Field, Operation, fields
 from interlock.faces.plain import quoted
 
-GREATEST = 2**53
 _SHORT = {"-h": "help", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
 _CLOSE = 0.75
@@ -191,8 +190,8 @@ def value(field: Field, text: str) -> object:
         if not text.isascii() or not text.removeprefix("-").isdigit():
             raise BadInput(f"{what} takes a whole number, not {quoted(text)}")
         number = int(text) if len(text) <= len(str(GREATEST)) else GREATEST + 1
-        if not field.least <= number <= GREATEST:
-            raise BadInput(f"{what} is out of bounds; give {field.least} to {GREATEST}")
+        if not field.least <= number <= field.most:
+            raise BadInput(f"{what} is out of bounds; give {field.least} to {field.most}")
         return number
     if field.forever:
         try:

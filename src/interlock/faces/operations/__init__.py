@@ -16,13 +16,15 @@ from importlib import import_module
 from interlock.faces.operations.shape import Operation
 
 INDEX: dict[str, tuple[str, ...]] = {
-    "": ("init", "demo", "run", "acquire", "release", "why", "doctor", "maintain", "bench"),
+    "": (
+        "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
+    ),
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),
-}
+}  # fmt: skip
 
 NOUNS = {
     "agent": "sessions of agents: who is here",

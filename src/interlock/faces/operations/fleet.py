@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from interlock.core import several, words
 from interlock.core.decision import Outcome
+from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
 from interlock.faces.operations.shape import Duration, Operation, Request, option
@@ -84,6 +85,16 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     ]
 
 
+class HealthRequest(Request, frozen=True, kw_only=True):
+    """Say what somebody should look at."""
+
+    dead_after: Annotated[
+        Duration, option("duration", "say so if a session lapsed so long ago and is still there")
+    ] = 300.0
+    waiting: Annotated[Duration, option("duration", "say so if somebody waits for longer")] = 3600.0
+    held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
+
+
 class Doctor(Request, frozen=True, kw_only=True):
     """Check this place."""
 
@@ -151,6 +162,10 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     return fleet.why(request.thing)
 
 
+def _health(fleet: "Fleet", request: HealthRequest) -> Health:
+    return fleet.health(dead_after=request.dead_after, waiting=request.waiting, held=request.held)
+
+
 def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
     return fleet.maintain()
 
@@ -213,6 +228,15 @@ OPERATIONS = (
         needs="store",
         act=_why,
         examples=("interlock why lock/merge",),
+    ),
+    Operation(
+        name="health",
+        help="what somebody should look at, one line each; for monitors",
+        request=HealthRequest,
+        outcomes=(Health,),
+        needs="store",
+        act=_health,
+        examples=("interlock health", "interlock health --held 2h --json"),
     ),
     Operation(
         name="doctor",

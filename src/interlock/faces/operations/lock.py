@@ -21,7 +21,7 @@ Wait = Annotated[
 MaxHold = Annotated[
     Duration | None, option("duration", "end the grant after so long, renewed or not")
 ]
-Metadata = Annotated[Any, option("json", "JSON that others see beside the lock, up to 16 KiB")]
+Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
 
 
 class Acquire(Request, frozen=True, kw_only=True):

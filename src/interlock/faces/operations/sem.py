@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from interlock.core import semaphore as core
 from interlock.core import words
+from interlock.core.pool import CAPACITY
 from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.semaphore import Shown
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]
-Weight = Annotated[int, option("int", "so many slots", least=1)]
+Weight = Annotated[int, option("int", "so many slots", least=1, most=CAPACITY)]
 Capacity = Annotated[
-    int | None, option("int", "how many slots there are in all; makes the semaphore", least=1)
+    int | None,
+    option("int", "how many slots there are in all; makes the semaphore", least=1, most=CAPACITY),
 ]
 
 
@@ -79,7 +81,14 @@ class Resize(Request, frozen=True, kw_only=True):
 
     semaphore: Semaphore
     capacity: Annotated[
-        int, option("int", "how many slots there are in all from now on", positional=True, least=1)
+        int,
+        option(
+            "int",
+            "how many slots there are in all from now on; makes the semaphore",
+            positional=True,
+            least=1,
+            most=CAPACITY,
+        ),
     ]
 
 
@@ -183,7 +192,7 @@ OPERATIONS = (
     ),
     Operation(
         name="sem resize",
-        help="change how many slots there are, for everybody; nobody loses what it holds",
+        help="change how many slots there are; nobody loses what it holds",
         request=Resize,
         outcomes=(core.Resized,),
         needs="agent",

@@ -30,6 +30,9 @@ Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 
 Duration: TypeAlias = str | float
 
+GREATEST = 2**53
+"""The largest number that every reader of JSON can tell from its neighbours."""
+
 
 class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What an operation is asked for; each field says what it means."""
@@ -45,6 +48,7 @@ class Field(Struct, frozen=True):
     required: bool
     default: Any
     least: int = 0
+    most: int = GREATEST
     forever: bool = False
 
     @property
@@ -82,14 +86,15 @@ def option(
     *,
     positional: bool = False,
     least: int = 0,
+    most: int = GREATEST,
     forever: bool = False,
 ) -> Meta:
     """What a field of a request means, and how a face takes it.
 
-    ``least`` is for numbers; ``forever`` is for durations that need not end.
+    ``least`` and ``most`` are for numbers; ``forever`` is for durations that need not end.
     """
-    extra = {"kind": kind, "positional": positional, "least": least, "forever": forever}
-    return Meta(description=help, extra=extra)
+    bounds = {"least": least, "most": most, "forever": forever}
+    return Meta(description=help, extra={"kind": kind, "positional": positional, **bounds})
 
 
 def fields(request: type[Struct]) -> tuple[Field, ...]:
@@ -108,6 +113,7 @@ def fields(request: type[Struct]) -> tuple[Field, ...]:
                 info.required,
                 default,
                 extra["least"],
+                extra["most"],
                 extra["forever"],
             )
         )

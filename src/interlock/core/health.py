@@ -1,0 +1,41 @@
+"""What somebody should look at, as values: ``services/health.py`` finds it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long is too long, in seconds."""
+
+    dead_after: float = 300.0
+    waiting: float = 3600.0
+    held: float = 3600.0
+
+
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that somebody should look at: what, about whom, since when, and what to do."""
+
+    kind: Literal["dead", "stale", "stuck", "waiting", "deadlock", "record"]
+    says: str
+    remedy: str = ""
+    thing: str = ""
+    agent: str = ""
+    since: float | None = None
+
+
+class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All problems; ``partial`` if the store has more than one pass reads."""
+
+    exit_statuses: ClassVar[str] = "0 or 1"
+
+    healthy: bool
+    problems: tuple[Problem, ...]
+    partial: bool = False
+
+    @property
+    def exit_status(self) -> int:
+        """An ordinary no if there is any."""
+        return 0 if self.healthy else 1

@@ -1,0 +1,188 @@
+"""Outcomes as people read them: short, aligned, times in words, colour only where it is seen.
+
+One function for each outcome, found by the name of its class behind that of its noun.  What it is
+given is plain text already: line breaks and escapes in an answer are our own.
+
+Here is what the texts share; each noun has a file of its own, imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from interlock.faces.plain import all_plain, plain
+
+RENDERERS: dict[str, str] = {
+    "lock.Acquired": "lock:granted",
+    "lock.Extended": "lock:granted",
+    "lock.Reclaimed": "lock:reclaimed",
+    "lock.Busy": "lock:busy",
+    "lock.Deadlock": "lock:deadlock",
+    "lock.Fenced": "lock:fenced",
+    "lock.Released": "lock:released",
+    "lock.AlreadyFree": "lock:already_free",
+    "lock.NotOwner": "lock:not_owner",
+    "lock.Shown": "lock:shown",
+    "lock.LockList": "lock:lock_list",
+    "semaphore.Acquired": "sem:granted",
+    "semaphore.AlreadyHeld": "sem:granted",
+    "semaphore.Increased": "sem:granted",
+    "semaphore.Full": "sem:full",
+    "semaphore.Deadlock": "sem:deadlock",
+    "semaphore.Fenced": "sem:fenced",
+    "semaphore.Released": "sem:released",
+    "semaphore.NotHolder": "sem:not_holder",
+    "semaphore.Resized": "sem:resized",
+    "semaphore.NoSemaphore": "sem:no_semaphore",
+    "semaphore.Shown": "sem:shown",
+    "sem.SemaphoreList": "sem:semaphore_list",
+    "several.Acquired": "several:acquired",
+    "several.Busy": "several:busy",
+    "several.Deadlock": "several:deadlock",
+    "several.Fenced": "several:fenced",
+    "several.Released": "several:released",
+    "several.NotOwner": "several:not_owner",
+    "session.Joined": "agent:joined",
+    "session.Left": "agent:left",
+    "session.Renewed": "agent:renewed",
+    "session.Lapsed": "agent:lapsed",
+    "agent.AgentList": "agent:agent_list",
+    "agent.Nobody": "agent:nobody",
+    "record.Entries": "record:entries",
+    "record.Nothing": "record:nothing",
+    "story.Story": "record:story",
+    "verdict.Verified": "verdict:verified",
+    "verdict.Exported": "verdict:exported",
+    "verdict.Anchored": "verdict:anchored",
+    "why.Why": "fleet:why",
+    "health.Health": "fleet:health",
+    "maintain.Maintained": "fleet:maintained",
+    "fleet.Created": "fleet:created",
+    "fleet.Exists": "fleet:exists",
+    "fleet.Diagnosis": "fleet:diagnosis",
+    "builtins.dict": "store:facts",
+}
+"""Where the text for each outcome is made: a file of this folder, and its function."""
+
+_COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
+_MINUTE = 60.0
+_HOUR = 3600.0
+_DAY = 86400.0
+
+
+class Paint:
+    """Colours, or their absence."""
+
+    def __init__(self, *, colour: bool) -> None:
+        self._colour = colour
+
+    def __call__(self, colour: str, text: str) -> str:
+        """The text in this colour."""
+        return f"\033[{_COLOURS[colour]}m{text}\033[0m" if self._colour else text
+
+
+def render(outcome: object, *, colour: bool = False) -> str:
+    """An outcome as text, without a final newline."""
+    return renderer(type(outcome))(all_plain(outcome), Paint(colour=colour))
+
+
+def renderer(outcome: type) -> Callable[[Any, Paint], str]:
+    """What makes the text for an outcome."""
+    from importlib import import_module
+
+    file, _, function = RENDERERS[key(outcome)].partition(":")
+    found: Callable[[Any, Paint], str] = getattr(import_module(f"{__name__}.{file}"), function)
+    return found
+
+
+def key(outcome: type) -> str:
+    """The name under which the text for an outcome is found."""
+    return f"{outcome.__module__.rpartition('.')[2]}.{outcome.__name__}"
+
+
+def lasting(seconds: float | None) -> str:
+    """A duration in words: ``12 s``, ``15 min``."""
+    if seconds is None:
+        return "a while"
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    for limit, unit, name in ((_MINUTE, 1.0, "s"), (_HOUR, _MINUTE, "min"), (_DAY, _HOUR, "h")):
+        if seconds < limit - unit / 2:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / _DAY:.0f} d"
+
+
+def since(moment: float) -> str:
+    """How long ago a moment is: ``12 s``."""
+    return lasting(max(time.time() - moment, 0.0))
+
+
+def ago(moment: float | None) -> str:
+    """A moment in words: ``12 s ago``."""
+    if moment is None:
+        return ""
+    seconds = time.time() - moment
+    return f"in {lasting(-seconds)}" if seconds < -1 else f"{since(moment)} ago"
+
+
+def lives(expires_in: float | None) -> str:
+    """How long a grant lives, as the end of a sentence."""
+    return f", expires in {lasting(expires_in)}" if expires_in else ""
+
+
+def circle(cycle: Sequence[str]) -> str:
+    """Why a wait was refused, and what to do."""
+    way = " -> ".join((*cycle, cycle[0]))
+    return f"waiting would never end ({way}); give back what you hold, then try again"
+
+
+def heirs(names: Sequence[str]) -> str:
+    """Who has it now, as the end of a sentence."""
+    if not names:
+        return ""
+    return f"; {', '.join(names)} {'has' if len(names) == 1 else 'have'} some now"
+
+
+def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
+    """Rows with their cells under each other; measured without colours."""
+    widths = [max(_width(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return [
+        gap.join(
+            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], paint: Paint) -> str:
+    """Rows below their titles."""
+    return "\n".join(columns([[paint("dim", title) for title in titles], *rows]))
+
+
+def listed(facts: Iterable[tuple[str, str]]) -> str:
+    """Facts with their names before them; those that are empty are left out."""
+    return "\n".join(columns([fact for fact in facts if fact[1]]))
+
+
+def state(state: str, paint: Paint) -> str:
+    """How something stands, in the colour of that."""
+    return paint("red" if state in ("stale", "lapsed") else "green", state)
+
+
+def as_json(value: object) -> str:
+    """Metadata as it was given."""
+    if value is None:
+        return ""
+    import msgspec
+
+    return plain(msgspec.json.encode(value).decode())
+
+
+def _width(cell: str) -> int:
+    if "\033" not in cell:
+        return len(cell)
+    import re
+
+    return len(re.sub(r"\033\[\d+m", "", cell))

@@ -1,0 +1,71 @@
+"""What concerns the whole store, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.faces.render import ago, listed, since
+
+if TYPE_CHECKING:
+    from interlock.core.health import Health
+    from interlock.faces.operations.fleet import Created, Diagnosis, Exists
+    from interlock.faces.render import Paint
+    from interlock.services.maintain import Maintained
+    from interlock.services.semaphore import Queued
+    from interlock.services.why import Why
+
+
+def why(outcome: Why, paint: Paint) -> str:
+    """What is in the way, and what clears it."""
+    if not outcome.blocked:
+        word = paint("green", "not blocked")
+        return f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
+    facts = [
+        ("thing", f"{outcome.thing} is {paint('yellow', 'blocked')}"),
+        ("because", outcome.because),
+        ("since", ago(outcome.since)),
+        ("meanwhile", "; ".join(outcome.meanwhile)),
+        ("waiting", ", ".join(map(_queued, outcome.waiters))),
+        ("clears when", outcome.clear),
+    ]
+    return listed(facts)
+
+
+def health(outcome: Health, paint: Paint) -> str:
+    """A line for each problem."""
+    lines = [
+        f"{paint('red', each.kind)} {each.says}" + (f"; {each.remedy}" if each.remedy else "")
+        for each in outcome.problems
+    ]
+    return "\n".join(lines) or paint("green", "healthy")
+
+
+def maintained(outcome: Maintained, _paint: Paint) -> str:
+    """What a pass did."""
+    done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
+    return f"{done}\n{outcome.finding}" if outcome.finding else done
+
+
+def created(outcome: Created, paint: Paint) -> str:
+    """Where it is now."""
+    return f"{paint('green', 'created')} {outcome.store}"
+
+
+def exists(outcome: Exists, paint: Paint) -> str:
+    """Where it was all along."""
+    return f"{paint('dim', 'already there')} {outcome.store}"
+
+
+def diagnosis(outcome: Diagnosis, paint: Paint) -> str:
+    """A line for each check."""
+    colours = {"ok": "green", "warn": "yellow", "bad": "red"}
+    return "\n".join(
+        f"{paint(colours[check.verdict], f'{check.verdict:<4}')} {check.name}: {check.fact}"
+        + (f"; {check.remedy}" if check.remedy else "")
+        for check in outcome.checks
+    )
+
+
+def _queued(waiter: Queued) -> str:
+    slots = "" if waiter.weight == 1 else f" ({waiter.weight})"
+    return f"{waiter.agent}{slots} for {since(waiter.since)}"

@@ -1,0 +1,97 @@
+"""Locks in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, state, table
+
+if TYPE_CHECKING:
+    from interlock.core import lock as core
+    from interlock.faces.operations.lock import LockList
+    from interlock.faces.render import Paint
+    from interlock.services.lock import Shown
+
+
+def granted(outcome: core.Granted, paint: Paint) -> str:
+    """It is yours."""
+    word = paint("green", str(outcome.__struct_config__.tag))
+    return f"{word} {outcome.lock}, token {outcome.token}{lives(outcome.expires_in)}"
+
+
+def reclaimed(outcome: core.Reclaimed, paint: Paint) -> str:
+    """It is yours, and who lost it."""
+    return f"{granted(outcome, paint)}; its last holder {outcome.reclaimed_from} went stale"
+
+
+def busy(outcome: core.Busy, paint: Paint) -> str:
+    """Who has it, and for how long."""
+    queue = f", {outcome.waiters} waiting" if outcome.waiters else ""
+    held = "kept for who waits first"
+    if outcome.holder:
+        held = f"held by {outcome.holder} for {since(outcome.since)}"
+    return f"{paint('yellow', 'busy')} {outcome.lock}: {held}{lives(outcome.expires_in)}{queue}"
+
+
+def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+    """Who waits for each other."""
+    return f"{paint('red', 'deadlock')} {outcome.lock}: {circle(outcome.cycle)}"
+
+
+def fenced(outcome: core.Fenced, paint: Paint) -> str:
+    """Who has it by now."""
+    holder = f"; {outcome.holder} has it with token {outcome.token}" if outcome.token else ""
+    return f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}"
+
+
+def released(outcome: core.Released, paint: Paint) -> str:
+    """Who has it next."""
+    heir = f"; {outcome.next} has it now" if outcome.next else ""
+    return f"{paint('green', 'released')} {outcome.lock}{heir}"
+
+
+def already_free(outcome: core.AlreadyFree, paint: Paint) -> str:
+    """There was nothing to do."""
+    return f"{paint('dim', 'already free')} {outcome.lock}"
+
+
+def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
+    """Who has it instead."""
+    return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} has it"
+
+
+def shown(lock: Shown, paint: Paint) -> str:
+    """One lock."""
+    if lock.state == "free":
+        return f"{lock.lock} is {paint('green', 'free')}"
+    facts = [
+        ("lock", lock.lock),
+        ("state", state(lock.state, paint)),
+        ("holder", lock.holder),
+        ("token", _token(lock)),
+        ("since", ago(lock.since)),
+        ("expires in", lasting(lock.expires_in) if lock.expires_in is not None else ""),
+        ("max hold", lasting(lock.max_hold) if lock.max_hold else ""),
+        ("session", lock.session),
+        ("waiting", ", ".join(lock.waiters)),
+        ("metadata", as_json(lock.metadata)),
+    ]
+    return listed(facts)
+
+
+def lock_list(outcome: LockList, paint: Paint) -> str:
+    """All locks."""
+    if not outcome.locks:
+        return "no lock is held"
+    titles = ("LOCK", "HOLDER", "TOKEN", "SINCE", "EXPIRES IN", "")
+    return table(titles, [_row(lock, paint) for lock in outcome.locks], paint)
+
+
+def _row(lock: Shown, paint: Paint) -> tuple[str, ...]:
+    left = lasting(lock.expires_in) if lock.state == "held" else state(lock.state, paint)
+    queue = f"{len(lock.waiters)} waiting" if lock.waiters else ""
+    return lock.lock, lock.holder, _token(lock), ago(lock.since), left, queue
+
+
+def _token(lock: Shown) -> str:
+    return "" if lock.token is None else str(lock.token)

@@ -1,0 +1,126 @@
+"""Semaphores in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from interlock.faces.render import (
+    ago,
+    as_json,
+    circle,
+    heirs,
+    lasting,
+    lives,
+    since,
+    state,
+    table,
+)
+
+if TYPE_CHECKING:
+    from interlock.core import semaphore as core
+    from interlock.faces.operations.sem import SemaphoreList
+    from interlock.faces.render import Paint
+    from interlock.services.semaphore import Queued, Shown, Slots
+
+_NAMED = 5
+
+
+def granted(outcome: core.Granted, paint: Paint) -> str:
+    """They are yours, and what is left for others."""
+    word = paint("green", str(outcome.__struct_config__.tag).replace("_", " "))
+    slots = f"{outcome.weight} of {outcome.semaphore}"
+    left = f"{outcome.available} of {outcome.capacity} left"
+    return f"{word} {slots}, token {outcome.token}{lives(outcome.expires_in)}; {left}"
+
+
+def full(outcome: core.Full, paint: Paint) -> str:
+    """How many are free, who has the others, and how many wait."""
+    free = f"{outcome.available} of {outcome.capacity} free"
+    held = f", held by {_some(outcome.holders)}" if outcome.holders else ""
+    queue = f", {outcome.waiters} waiting" if outcome.waiters else ""
+    return f"{paint('yellow', 'full')} {outcome.semaphore}: {free}{held}{queue}"
+
+
+def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+    """Who waits for each other."""
+    return f"{paint('red', 'deadlock')} {outcome.semaphore}: {circle(outcome.cycle)}"
+
+
+def fenced(outcome: core.Fenced, paint: Paint) -> str:
+    """It is over, and what to do."""
+    return f"{paint('red', 'fenced')} {outcome.semaphore}: that grant is over; acquire again"
+
+
+def released(outcome: core.Released, paint: Paint) -> str:
+    """Who has some next."""
+    return f"{paint('green', 'released')} {outcome.semaphore}{heirs(outcome.next)}"
+
+
+def not_holder(outcome: core.NotHolder, paint: Paint) -> str:
+    """None of it, and how to say which."""
+    hint = "give the --token of your grant, or work in the session that took it"
+    return f"{paint('red', 'not holder')} {outcome.semaphore}: you hold none of it; {hint}"
+
+
+def resized(outcome: core.Resized, paint: Paint) -> str:
+    """How many there were, and are."""
+    if not outcome.before:
+        return f"{paint('green', 'made')} {outcome.semaphore} with {outcome.capacity} slots"
+    span = f"from {outcome.before} to {outcome.capacity}"
+    return f"{paint('green', 'resized')} {outcome.semaphore} {span}{heirs(outcome.next)}"
+
+
+def no_semaphore(outcome: core.NoSemaphore, _paint: Paint) -> str:
+    """None of that name, and how to make it."""
+    return (
+        f"there is no semaphore {outcome.semaphore}; 'interlock sem list' shows all,"
+        " and the first 'sem acquire' with --capacity makes one"
+    )
+
+
+def shown(sem: Shown, paint: Paint) -> str:
+    """One semaphore: its holders, and its queue in order."""
+    lines = [f"{sem.semaphore} has {sem.available} of {sem.capacity} free"]
+    if sem.holders:
+        titles = ("HOLDER", "SLOTS", "TOKEN", "SINCE", "EXPIRES IN", "")
+        lines.append(table(titles, [_holder(slots, paint) for slots in sem.holders], paint))
+    if sem.waiters:
+        lines.append(f"waiting: {', '.join(map(_queued, sem.waiters))}")
+    return "\n".join(lines)
+
+
+def semaphore_list(outcome: SemaphoreList, paint: Paint) -> str:
+    """All semaphores."""
+    if not outcome.semaphores:
+        return "there is no semaphore"
+    titles = ("SEMAPHORE", "FREE", "HOLDERS", "")
+    return table(titles, [_row(sem) for sem in outcome.semaphores], paint)
+
+
+def _row(sem: Shown) -> tuple[str, ...]:
+    free = f"{sem.available} of {sem.capacity}"
+    queue = f"{len(sem.waiters)} waiting" if sem.waiters else ""
+    return sem.semaphore, free, _some(_weighed(s.holder, s.weight) for s in sem.holders), queue
+
+
+def _holder(slots: Slots, paint: Paint) -> tuple[str, ...]:
+    left = lasting(slots.expires_in) if slots.state == "held" else state(slots.state, paint)
+    token = "" if slots.token is None else str(slots.token)
+    note = as_json(slots.metadata)
+    return slots.holder, str(slots.weight), token, ago(slots.since), left, note
+
+
+def _queued(waiter: Queued) -> str:
+    return f"{_weighed(waiter.agent, waiter.weight)} for {since(waiter.since)}"
+
+
+def _weighed(name: str, weight: int) -> str:
+    return name if weight == 1 else f"{name} ({weight})"
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first of these, and how many more."""
+    every = list(names)
+    more = f" and {len(every) - _NAMED} more" if len(every) > _NAMED else ""
+    return ", ".join(every[:_NAMED]) + more

@@ -1,0 +1,241 @@
+"""What somebody should look at: one pass over the store that only reads.
+
+Interlock mends itself wherever it can, so most of what is found here is about programs: an agent
+that died and nobody cleared away, one that holds for hours, one that waits for hours.  How long is
+too long only the fleet knows, so each of these has its patience.
+
+Everybody works on while we read, and whoever gives back or leaves ends its liveness with it.  So
+what seems to be dead is read again: what is gone never comes back, so if it still stands, it is.
+
+A lapse leaves nothing behind that says when it was.  So a session counts from the moment when it
+can have lapsed first, a ttl after it joined; one that lived long is reported as soon as it is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.deadlock import Knot
+from interlock.core.health import Health, Patience, Problem
+from interlock.core.pool import Grant, Pool, Waiter
+from interlock.core.session import Session
+from interlock.core.words import span
+from interlock.driving import Op
+from interlock.services import states
+from interlock.services.gather import every, looked_up, outside
+from interlock.services.graph import Graph
+from interlock.services.runner import Runner
+from interlock.services.seal import Sealing
+from interlock.services.why import NAMED, things, weighed
+from interlock.settings import Settings
+from interlock.store import Item
+
+Held: TypeAlias = tuple[Grant, list[str]]
+"""A grant, and the pools that have it."""
+
+BOUND = 10_000
+"""Locks, semaphores and sessions that a pass reads of each kind."""
+SETTLED = 10.0
+"""Whoever closes a circle withdraws at once; one that is older than this stands."""
+
+
+class Checkup:
+    """The pass, as a generator for a driver."""
+
+    def __init__(
+        self, runner: Runner, settings: Settings | None = None, patience: Patience | None = None
+    ) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._patience = patience or Patience()
+
+    def run(self) -> Op[Health]:
+        """Look at everything once."""
+        base = yield from self._runner.base()
+        sessions, more = yield from self._read(keys.SESSIONS)
+        pools: dict[str, Pool] = {}
+        for prefix in keys.POOLS:
+            items, cut = yield from self._read(prefix)
+            pools |= {item.key: pool for item in items if (pool := states.pool(item, base))}
+            more |= cut
+        found = yield from self._found(pools, sessions)
+        found += yield from self._deadlocks(pools, base)
+        found += yield from self._record()
+        return Health(healthy=not found, problems=tuple(found), partial=more)
+
+    def _read(self, prefix: str) -> Op[tuple[list[Item], bool]]:
+        """The items of a kind, and whether there are more than we read."""
+        items = yield from every(prefix, most=BOUND + 1)
+        return items[:BOUND], len(items) > BOUND
+
+    def _found(self, pools: Mapping[str, Pool], items: Iterable[Item]) -> Op[list[Problem]]:
+        """What shows when one knows who lives."""
+        now = self._runner.clock.wall()
+        sessions = [each for each in map(states.session, items) if each is not None]
+        grants = _grants(pools)
+        waiters = self._patient(pools, now)
+        wanted = [keys.live(each.id) for each in sessions]
+        wanted += [key for grant, _ in grants for key in grant.live]
+        wanted += [waiter.live for waiter in waiters]
+        live = {key for key, item in (yield from looked_up(wanted)).items() if item is not None}
+        lapsed = [each for each in sessions if keys.live(each.id) not in live]
+        stale = [each for each in grants if not live.issuperset(each[0].live)]
+        return [
+            *self._dead((yield from _still_there(lapsed)), now),
+            *_stale((yield from _still_held(stale))),
+            *self._stuck([each for each in grants if live.issuperset(each[0].live)], now),
+            *_waiting([each for each in waiters if each.live in live], pools, now),
+        ]
+
+    def _dead(self, lapsed: Iterable[Session], now: float) -> Iterator[Problem]:
+        for each in lapsed:
+            since = each.since + each.ttl
+            if now - since > self._patience.dead_after:
+                yield Problem(
+                    kind="dead",
+                    says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
+                    f" {each.host}) lapsed, and nobody cleared it away",
+                    remedy="see why it ended, then run 'interlock maintain'",
+                    thing=f"agent/{each.agent}",
+                    agent=each.agent,
+                    since=since,
+                )
+
+    def _stuck(self, held: Iterable[Held], now: float) -> Iterator[Problem]:
+        for grant, wanted in held:
+            thing = things(wanted)
+            if now - grant.since > self._patience.held:
+                yield Problem(
+                    kind="stuck",
+                    says=f"{thing}: {grant.agent} has held it for {span(now - grant.since)}",
+                    remedy=f"see what {grant.agent} does: when that ends, this moves on",
+                    thing=thing,
+                    agent=grant.agent,
+                    since=grant.since,
+                )
+
+    def _patient(self, pools: Mapping[str, Pool], now: float) -> list[Waiter]:
+        """Everybody who waits for too long, once each."""
+        long = [
+            (waiter if waiter.together else _alone(waiter, key))
+            for key, pool in pools.items()
+            for waiter in pool.waiters
+            if now - waiter.since > self._patience.waiting
+        ]
+        return list({waiter.id: waiter for waiter in long}.values())
+
+    def _deadlocks(self, pools: Mapping[str, Pool], base: int) -> Op[list[Problem]]:
+        """Circles that stand, though whoever closed them should have withdrawn."""
+        now = self._runner.clock.wall()
+        settled = {
+            waiter.id: (waiter, waiter.together or (key,))
+            for key, pool in pools.items()
+            for waiter in pool.waiters
+            if waiter.indexed and now - waiter.since > SETTLED
+        }
+        if not settled:
+            return []
+        graph = Graph(base)
+        start = dict.fromkeys(key for _, wanted in settled.values() for key in wanted)
+        yield from outside(graph.explore(tuple(start)))
+        found = yield from looked_up(graph.liveness())
+        knots = graph.knots({key: item is not None for key, item in found.items()})
+        ids = [(knot, knot.youngest.id) for knot in knots]
+        return [_deadlock(knot, settled[id_][0]) for knot, id_ in ids if id_ in settled]
+
+    def _record(self) -> Op[list[Problem]]:
+        findings = yield from Sealing(self._runner, self._settings).findings()
+        return [
+            Problem(kind="record", says=f"record: {each.fact}", remedy=each.remedy, thing="record")
+            for each in findings
+            if each.verdict != "ok"
+        ]
+
+
+def _alone(waiter: Waiter, key: str) -> Waiter:
+    """A waiter that names its only pool."""
+    return replace(waiter, together=(key,))
+
+
+def _grants(pools: Mapping[str, Pool]) -> list[Held]:
+    """Every grant once, with all that it is for."""
+    found: dict[str, Held] = {}
+    for key, pool in pools.items():
+        for grant in pool.grants:
+            found.setdefault(grant.id, (grant, []))[1].append(key)
+    return list(found.values())
+
+
+def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
+    """Those that did not just leave: that also ends their liveness."""
+    found = {keys.session(each.id): each for each in lapsed}
+    items = yield from looked_up(found)
+    return [each for key, each in found.items() if items[key] is not None]
+
+
+def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
+    """Those that were not just given back, likewise."""
+    items = yield from looked_up(key for _, wanted in stale for key in wanted)
+    pools = {key: states.pool(item, 0) for key, item in items.items()}
+    left = [(grant, [k for k in wanted if _has(pools[k], grant)]) for grant, wanted in stale]
+    return [(grant, wanted) for grant, wanted in left if wanted]
+
+
+def _has(pool: Pool | None, grant: Grant) -> bool:
+    return pool is not None and pool.grant(grant.id) is not None
+
+
+def _stale(found: Iterable[Held]) -> Iterator[Problem]:
+    for grant, wanted in found:
+        thing = things(wanted)
+        yield Problem(
+            kind="stale",
+            says=f"{thing}: {grant.agent} stopped beating, and nobody came for it yet",
+            remedy="acquire it, or run 'interlock maintain'",
+            thing=thing,
+            agent=grant.agent,
+            since=grant.since,
+        )
+
+
+def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -> Iterator[Problem]:
+    for waiter in waiters:
+        thing = things(waiter.together)
+        waited = f"{thing}: {waiter.agent} has waited for {span(now - waiter.since)}"
+        yield Problem(
+            kind="waiting",
+            says="; ".join((waited, *_in_the_way(waiter, pools))),
+            remedy=f"see 'interlock why {keys.thing(waiter.together[0])}'",
+            thing=thing,
+            agent=waiter.agent,
+            since=waiter.since,
+        )
+
+
+def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
+    """Who holds what it waits for, and who waits before it."""
+    for key in waiter.together:
+        pool = pools.get(key, Pool())
+        holders = [weighed(grant.agent, grant.weight) for grant in pool.grants]
+        if holders:
+            more = f" and {len(holders) - NAMED} more" if len(holders) > NAMED else ""
+            yield f"{keys.thing(key)} is held by {', '.join(holders[:NAMED])}{more}"
+        if place := pool.place(waiter.id):
+            yield f"{pool.waiters[place - 1].agent} is before it"
+
+
+def _deadlock(knot: Knot, youngest: Waiter) -> Problem:
+    names = [wait.agent for wait in knot.cycle]
+    wanted = dict.fromkeys(need.thing for wait in knot.cycle for need in wait.needs)
+    return Problem(
+        kind="deadlock",
+        says=f"{things(wanted)}: waiting never ends ({' -> '.join((*names, names[0]))})",
+        remedy="end one of them, and the others go on",
+        thing=things(wanted),
+        agent=youngest.agent,
+        since=youngest.since,
+    )

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import until
+
+import interlock
+from interlock import aio
+from interlock.core import keys
+from interlock.core.health import Health, Problem
+from interlock.core.lock import Acquired
+from interlock.core.seal import Limits
+from interlock.driving import drive
+from interlock.errors import StoreDamaged
+from interlock.services import health
+from interlock.services.seal import Sealing
+from interlock.store import Put, Txn
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def problems(client: Client, **patience: float) -> tuple[Problem, ...]:
+    found = client.run(client.fleet.health(**patience))
+    assert found.healthy is (not found.problems)
+    assert found.exit_status == (1 if found.problems else 0)
+    return found.problems
+
+
+def one(client: Client, **patience: float) -> Problem:
+    (found,) = problems(client, **patience)
+    return found
+
+
+def onlooker(stage: Stage) -> Client:
+    return stage.client("monitor", ttl=None)
+
+
+def test_an_empty_store_is_healthy_and_so_is_one_at_work(stage: Stage) -> None:
+    assert problems(onlooker(stage)) == ()
+    ada = stage.client("ada")
+    ada.run(ada.locks.acquire("merge"))
+    ada.run(ada.semaphores.acquire("builds", capacity=3))
+    assert problems(onlooker(stage)) == ()
+
+
+def test_a_session_that_lapsed_long_ago_is_dead(stage: Stage) -> None:
+    stage.client("ada", ttl=10.0)
+    stage.clock.advance(10.0 + 300.0)
+    assert problems(onlooker(stage)) == ()
+    stage.clock.advance(1.0)
+    found = one(onlooker(stage))
+    assert (found.kind, found.agent, found.thing) == ("dead", "ada", "agent/ada")
+    assert found.since == stage.clock.wall() - 301.0
+    assert "nobody cleared it away" in found.says
+    assert "interlock maintain" in found.remedy
+    assert problems(onlooker(stage), dead_after=302.0) == ()
+
+
+def test_a_stale_lock_and_stale_slots_are_told(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=None)
+    ada.run(ada.locks.acquire("merge", ttl=10.0))
+    ada.run(ada.semaphores.acquire("builds", capacity=3, ttl=10.0))
+    stage.clock.advance(11.0)
+    lock, slots = problems(onlooker(stage))
+    assert [(each.kind, each.thing, each.agent) for each in (lock, slots)] == [
+        ("stale", "lock/merge", "ada"),
+        ("stale", "sem/builds", "ada"),
+    ]
+
+
+def test_what_was_got_at_once_is_told_once(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=None)
+    ada.run(ada.several.acquire("lock/a", "lock/b", ttl=10.0))
+    stage.clock.advance(11.0)
+    assert one(onlooker(stage)).thing == "lock/a and lock/b"
+
+
+def test_whoever_holds_for_too_long_is_stuck(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=None)
+    ada.run(ada.locks.acquire("merge", ttl=9000.0))
+    stage.clock.advance(3600.0)
+    assert problems(onlooker(stage)) == ()
+    stage.clock.advance(1.0)
+    found = one(onlooker(stage))
+    assert (found.kind, found.thing, found.agent) == ("stuck", "lock/merge", "ada")
+    assert "ada has held it for 60 min" in found.says
+    assert problems(onlooker(stage), held=4000.0) == ()
+
+
+def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Stage) -> None:
+    ada, bob, cleo = (stage.client(name, ttl=9000.0) for name in ("ada", "bob", "cleo"))
+    ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
+    for client, weight in ((bob, 3), (cleo, 1)):
+        client.start(client.semaphores.acquire("builds", weight=weight, wait=9000))
+    stage.clock.advance(3601.0)
+    first, second = problems(onlooker(stage), held=9000.0)
+    assert (first.kind, first.agent, first.thing) == ("waiting", "bob", "sem/builds")
+    assert first.says.endswith("bob has waited for 60 min; sem/builds is held by ada (2)")
+    assert second.agent == "cleo"
+    assert second.says.endswith("bob is before it")
+    assert "interlock why sem/builds" in second.remedy
+    assert problems(onlooker(stage), held=9000.0, waiting=9000.0) == ()
+
+
+def test_a_dead_waiter_is_no_waiter(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=9000.0), stage.client("bob", ttl=10.0)
+    ada.run(ada.locks.acquire("merge"))
+    bob.start(bob.locks.acquire("merge", wait=9000))
+    stage.clock.advance(3601.0)
+    assert problems(onlooker(stage), held=9000.0, dead_after=9000.0) == ()
+
+
+def test_a_circle_that_stands_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody withdraws here, as a client might that does not look."""
+    monkeypatch.setattr("interlock.services.queue.Graph.knot", lambda *_: None)
+    ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
+    ada.run(ada.locks.acquire("a"))
+    bob.run(bob.locks.acquire("b"))
+    ada.start(ada.locks.acquire("b", wait=600))
+    bob.start(bob.locks.acquire("a", wait=600))
+    monkeypatch.undo()
+    assert problems(onlooker(stage)) == (), "whoever closed it may be about to withdraw"
+    stage.clock.advance(health.SETTLED + 1)
+    found = one(onlooker(stage))
+    assert found.kind == "deadlock"
+    assert found.thing in ("lock/a and lock/b", "lock/b and lock/a")
+    assert "(ada -> bob -> ada)" in found.says or "(bob -> ada -> bob)" in found.says
+
+
+def test_a_wait_that_will_end_is_no_circle(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
+    ada.run(ada.locks.acquire("a"))
+    bob.run(bob.locks.acquire("b"))
+    bob.start(bob.locks.acquire("a", wait=600))
+    stage.clock.advance(health.SETTLED + 1)
+    assert problems(onlooker(stage)) == ()
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Stage, steps: int) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
+    lock = bob.run(bob.locks.acquire("merge", ttl=900.0))
+    assert isinstance(lock, Acquired)
+    stage.clock.advance(29.0)
+    ada.run(ada.agents.beat())
+    stage.clock.advance(29.0)
+    hand = Hand(onlooker(stage).fleet.health(dead_after=0), stage.store, stage.clock)
+    for _ in range(steps):
+        assert hand.go()
+    bob.run(bob.locks.release("merge", token=lock.token))
+    ada.run(ada.agents.leave())
+    assert hand.run().result().problems == ()
+
+
+def test_a_log_far_above_its_limit_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    ada = stage.client("ada")
+    for _ in range(20):
+        ada.run(ada.locks.acquire("merge"))
+        ada.run(ada.locks.release("merge"))
+    assert problems(onlooker(stage)) == ()
+    limits = Limits(hot_entries=10, hot_bytes=0, newest=1, age=0.0, pressed=0.0)
+    monkeypatch.setattr(Sealing, "limits", limits)
+    found = one(onlooker(stage))
+    assert (found.kind, found.thing) == ("record", "record")
+    assert "interlock maintain" in found.remedy
+
+
+def test_a_pass_changes_nothing(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=1.0)
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(1000.0)
+    before = stage.store.read().revision
+    assert len(problems(onlooker(stage))) == 2
+    assert stage.store.read().revision == before
+
+
+def test_a_pass_reads_no_more_than_its_bound(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    ada = stage.client("ada", ttl=None)
+    for number in range(3):
+        ada.run(ada.locks.acquire(f"lock-{number}", ttl=10.0))
+    stage.clock.advance(11.0)
+    monkeypatch.setattr(health, "BOUND", 2)
+    found = ada.run(ada.fleet.health())
+    assert (len(found.problems), found.partial) == (2, True)
+    monkeypatch.setattr(health, "BOUND", 3)
+    assert ada.run(ada.fleet.health()).partial is False
+
+
+def test_what_cannot_be_read_is_trouble_with_the_store(stage: Stage) -> None:
+    stage.store.commit(Txn(id="t", puts=(Put(keys.lock("merge"), b"{"),)))
+    monitor = onlooker(stage)
+    with pytest.raises(StoreDamaged, match="locks/merge"):
+        monitor.run(monitor.fleet.health())
+
+
+def test_the_same_on_every_store(url: str) -> None:
+    with interlock.connect(url, agent="ada", join=False) as ada:
+        ada.locks.acquire("merge", ttl=2)
+        ada.semaphores.acquire("builds", capacity=3, weight=2, ttl=900)
+        began = time.time()
+        until(lambda: ada.health().problems, "the lapse of a grant")
+        found = ada.health(held=0)
+    assert isinstance(found, Health)
+    kinds = [(each.kind, each.thing, each.agent) for each in found.problems]
+    assert kinds == [("stale", "lock/merge", "ada"), ("stuck", "sem/builds", "ada")]
+    assert all(abs((each.since or 0) - began) < 30 for each in found.problems)
+
+
+def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
+    async def look() -> Health:
+        async with (
+            await aio.connect(str(tmp_path / "store.db"), agent="ada") as fleet,
+            fleet.lock("merge"),
+        ):
+            return await fleet.health(held=0)
+
+    (found,) = asyncio.run(look()).problems
+    assert (found.kind, found.thing) == ("stuck", "lock/merge")
+
+
+def test_pools_that_nobody_uses_are_no_problem(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.semaphores.resize("builds", 3))
+    assert drive(health.Checkup(ada.runner).run(), stage.store).healthy
