@@ -1,6 +1,6 @@
 """Who waits for each other in a circle, and who has to give way.
 
-A wait is *all of* its needs.  A need is counted: so much out of a capacity, some of which callers
+A wait is *all of* its needs.  A need is counted: so much out of a room, some of which callers
 hold, behind whoever waits before us.  One of three that may answer is a need for 1 of 3; so locks,
 slots, claims and questions are all told in the same words.
 
@@ -9,27 +9,41 @@ can end if everybody before it can be served, and what it needs is there once al
 go on have given back.  A caller with several waits goes on if one of them can end.  What remains
 after that can never end by itself.
 
+A caller may be inside of another one: ``a/b`` is a part of what ``a`` does, so ``a`` cannot go on
+while all that it waits for is stuck, be it itself or inside of it.
+
 Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
-the circle is broken.  So only those give way that wait for themselves in the end, and of these
-only the youngest: each wait looks at the graph after it was committed, so the one that closed the
-circle sees all of it, and nobody else need do anything.
+the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
+and each of which waits for each other in the end.  Of its members only the youngest gives way:
+each wait looks at the graph after it was committed, so the one that closed the circle sees all of
+it, and nobody else need do anything.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 
+Node: TypeAlias = str | tuple[str, str]
+"""A wait by its id; between two waits stands what one of them needs of the other."""
 
-class Need(Struct, frozen=True, gc=False):
-    """So much of something: who holds how much of it, and which wait is served before."""
+
+class Room(Struct, frozen=True, gc=False):
+    """A thing that is shared: its capacity, and who holds how much of it."""
 
     thing: str
-    weight: int
     capacity: int
     holders: tuple[tuple[str, int], ...]
+
+
+class Need(Struct, frozen=True, gc=False):
+    """So much of a room, and which wait is served before."""
+
+    room: Room
+    weight: int = 1
     before: str = ""
 
 
@@ -56,55 +70,121 @@ class Knot(Struct, frozen=True):
 
 
 def knot(waits: Iterable[Wait], start: str) -> Knot | None:
-    """The circle that this wait is part of, if it is part of one."""
-    stuck = _stuck({wait.id: wait for wait in waits})
-    if start not in stuck:
-        return None
-    edges = {wait.id: tuple(_blockers(wait, stuck)) for wait in stuck.values()}
-    ahead = _reach(edges, start)
-    cycle = _way_back(edges, start)
-    if not cycle:
-        return None
-    members = [id_ for id_ in ahead if id_ == start or start in _reach(edges, id_)]
-    return Knot(tuple(stuck[id_] for id_ in members), tuple(stuck[id_] for id_ in cycle))
+    """The knot that this wait is part of, if it is part of one."""
+    everyone = {wait.id: wait for wait in sorted(waits, key=lambda wait: (wait.order, wait.id))}
+    reduction = Reduction(everyone, everyone)
+    while start in reduction.stuck:
+        stuck, edges = reduction.stuck, reduction.edges()
+        back = _reach(_reversed(edges), start)
+        circle = {node for node in _reach(edges, start) if node in back}
+        members = {id_: wait for id_, wait in stuck.items() if id_ in circle}
+        if len(members) == len(stuck):
+            cycle = tuple([stuck[id_] for id_ in _way_back(edges, start)])
+            return Knot(tuple(members.values()), cycle)
+        reduction = Reduction(everyone, members)  # whoever else is stuck may yet go on
+    return None
 
 
-def _stuck(waits: Mapping[str, Wait]) -> dict[str, Wait]:
-    """What remains when everything that can end has ended."""
-    stuck = dict(sorted(waits.items(), key=lambda each: each[1].order))
-    while True:
-        callers, before = _waiting(waits.values(), stuck), len(stuck)
-        for wait in tuple(stuck.values()):  # in their order, so that a queue takes one pass
-            if _can_end(wait, stuck, callers):
-                del stuck[wait.id]
-        if len(stuck) == before:
-            return stuck
+def lineage(caller: str) -> Iterator[str]:
+    """The caller, and all that it is inside of."""
+    while caller:
+        yield caller
+        caller = caller.rpartition("/")[0]
 
 
-def _waiting(waits: Iterable[Wait], stuck: Mapping[str, Wait]) -> set[str]:
-    """The callers that cannot go on: each of their waits is stuck."""
-    going = {wait.caller for wait in waits if wait.id not in stuck}
-    return {wait.caller for wait in stuck.values() if wait.caller} - going
+class Reduction:
+    """What remains of some waits when everything that can end has ended.
+
+    Those that are not ``among`` them are taken to end.
+    """
+
+    def __init__(self, everyone: Mapping[str, Wait], among: Mapping[str, Wait]) -> None:
+        self.stuck = dict(among)
+        self._rooms = {n.room.thing: n.room for wait in among.values() for n in wait.needs}
+        self._queues: dict[str, deque[tuple[Wait, Need]]] = {}
+        for wait in among.values():
+            for need in wait.needs:
+                self._queues.setdefault(need.room.thing, deque()).append((wait, need))
+        going = {c for w in everyone.values() if w.id not in among for c in lineage(w.caller)}
+        self._waiting = {c for w in among.values() for c in lineage(w.caller)} - going
+        self._holds: dict[str, list[tuple[str, int]]] = {}
+        self._held = dict.fromkeys(self._rooms, 0)
+        for room in self._rooms.values():
+            for caller, weight in room.holders:
+                if caller in self._waiting:
+                    self._holds.setdefault(caller, []).append((room.thing, weight))
+                    self._held[room.thing] += weight
+        self._reduce()
+
+    def edges(self) -> dict[Node, list[Node]]:
+        """Who of them waits for whom, with what is needed in between."""
+        blocking: dict[str, list[Node]] = {}
+        for wait in self.stuck.values():
+            for caller in lineage(wait.caller):
+                if caller in self._waiting:
+                    blocking.setdefault(caller, []).append(wait.id)
+        edges: dict[Node, list[Node]] = {wait: [] for wait in self.stuck}
+        for wait in self.stuck.values():
+            for need in wait.needs:
+                if need.before in self.stuck:
+                    edges[wait.id].append(("before", need.before))
+                    edges["before", need.before] = [need.before]
+                if self._lacks(need):
+                    room = need.room
+                    edges[wait.id].append(("room", room.thing))
+                    if ("room", room.thing) not in edges:
+                        found = [id_ for who, _ in room.holders for id_ in blocking.get(who, ())]
+                        edges["room", room.thing] = list(dict.fromkeys(found))
+        return edges
+
+    def _reduce(self) -> None:
+        todo = deque(self.stuck.values())  # in their order, so that a queue takes one pass
+        while todo:
+            wait = todo.popleft()
+            if wait.id in self.stuck and self._can_end(wait):
+                del self.stuck[wait.id]
+                things = [need.room.thing for need in wait.needs]
+                for caller in lineage(wait.caller):
+                    things.extend(self._go_on(caller))
+                for thing in dict.fromkeys(things):
+                    todo.extend(self._first(thing))
+
+    def _go_on(self, caller: str) -> Iterator[str]:
+        """Let a caller give back all that it holds; says of what."""
+        if caller in self._waiting:
+            self._waiting.remove(caller)
+            for thing, weight in self._holds.get(caller, ()):
+                self._held[thing] -= weight
+                yield thing
+
+    def _first(self, thing: str) -> Iterator[Wait]:
+        """Those who wait here, and are behind nobody."""
+        queue = self._queues[thing]
+        while queue and queue[0][0].id not in self.stuck:
+            queue.popleft()
+        for wait, need in queue:
+            if need.before in self.stuck:
+                return
+            yield wait
+
+    def _can_end(self, wait: Wait) -> bool:
+        return not any(need.before in self.stuck or self._lacks(need) for need in wait.needs)
+
+    def _lacks(self, need: Need) -> bool:
+        return need.weight > need.room.capacity - self._held[need.room.thing]
 
 
-def _can_end(wait: Wait, stuck: Mapping[str, Wait], callers: set[str]) -> bool:
-    return all(
-        need.before not in stuck
-        and need.weight <= need.capacity - sum([w for who, w in need.holders if who in callers])
-        for need in wait.needs
-    )
+def _reversed(edges: Mapping[Node, list[Node]]) -> dict[Node, list[Node]]:
+    back: dict[Node, list[Node]] = {node: [] for node in edges}
+    for node, others in edges.items():
+        for other in others:
+            back[other].append(node)
+    return back
 
 
-def _blockers(wait: Wait, stuck: Mapping[str, Wait]) -> Iterator[str]:
-    """The waits that this one waits for: of who holds what it needs, and those before it."""
-    holders = {caller for need in wait.needs for caller, _ in need.holders if caller}
-    yield from (other.id for other in stuck.values() if other.caller in holders)
-    yield from (need.before for need in wait.needs if need.before in stuck)
-
-
-def _reach(edges: Mapping[str, tuple[str, ...]], start: str) -> dict[str, str]:
+def _reach(edges: Mapping[Node, list[Node]], start: Node) -> dict[Node, Node]:
     """What can be reached from here, each with the step before it."""
-    came: dict[str, str] = {}
+    came: dict[Node, Node] = {}
     todo = deque([start])
     while todo:
         here = todo.popleft()
@@ -115,12 +195,10 @@ def _reach(edges: Mapping[str, tuple[str, ...]], start: str) -> dict[str, str]:
     return came
 
 
-def _way_back(edges: Mapping[str, tuple[str, ...]], start: str) -> list[str]:
+def _way_back(edges: Mapping[Node, list[Node]], start: str) -> list[str]:
     """A shortest way from the start to itself, without its end."""
     came = _reach(edges, start)
-    if start not in came:
-        return []
-    way = [came[start]]
+    way: list[Node] = [came[start]]
     while way[-1] != start:
         way.append(came[way[-1]])
-    return way[::-1]
+    return [node for node in reversed(way) if isinstance(node, str)]
