@@ -16,7 +16,8 @@ Some of what remains only stands behind a circle and is not part of it: it would
 the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
 and each of which waits for each other in the end.  Of its members only the youngest gives way:
 each wait looks at the graph after it was committed, so the one that closed the circle sees all of
-it, and nobody else need do anything.
+it, and nobody else need do anything.  And it gives way only if that frees all the others; where
+several circles hang together, those that would stay closed without it are untied first.
 """
 
 from __future__ import annotations
@@ -72,7 +73,19 @@ class Knot(Struct, frozen=True):
 def knot(waits: Iterable[Wait], start: str) -> Knot | None:
     """The knot that this wait is part of, if it is part of one."""
     everyone = {wait.id: wait for wait in sorted(waits, key=lambda wait: (wait.order, wait.id))}
-    reduction = Reduction(everyone, everyone)
+    found = _tied(everyone, everyone, start)
+    while found is not None:
+        others = {wait.id: wait for wait in found.members if wait is not found.youngest}
+        left = Reduction(everyone, others).stuck
+        if not left:
+            return found
+        found = _tied(everyone, left, start)
+    return None
+
+
+def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -> Knot | None:
+    """All that is tied to the start, and cannot end even if everybody else goes on."""
+    reduction = Reduction(everyone, among)
     while start in reduction.stuck:
         stuck, edges = reduction.stuck, reduction.edges()
         back = _reach(_reversed(edges), start)
