@@ -1,22 +1,14 @@
-"""Who is refused: each shape by itself, then all small states against an oracle.
-
-The oracle knows nothing of reduction.  It plays the programs: whoever runs may give back one of its
-grants and at last ends, queues are served in their order, and a wait never ends if no execution
-serves it.  A *knot* is a set of waits that never end though everybody outside of it ends at once,
-and that all end as soon as any one of them gives way.
-"""
+"""Who is refused: each shape by itself, then small states against an oracle (``knots.py``)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from itertools import combinations
-from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.knots import Asked, State, knots, never_end, served
 
-from interlock.core.deadlock import Knot, Need, Room, Wait, knot
+from interlock.core.deadlock import Knot, Need, Room, Wait, closed, knot
 
 
 def room(thing: str, *holders: str | tuple[str, int], capacity: int = 1) -> Room:
@@ -161,19 +153,36 @@ def test_a_need_that_can_be_met_ties_nobody_in() -> None:
     assert members(knot(waits, "bob")) == {"ada", "bob"}
 
 
-def test_who_would_free_nobody_by_giving_way_waits_for_those_who_would() -> None:
-    """As after a resize: two circles at once, and who is the youngest of all is in one of them."""
+def test_of_two_circles_that_hang_together_each_is_untied_by_who_closed_it() -> None:
     waits = [
         wait("ada", room("b", "bob"), room("c", "cleo"), order=1),
         wait("bob", room("a", "ada"), order=2),
         wait("cleo", room("a2", "ada"), order=3),
     ]
-    assert knot(waits, "cleo") is None
-    found = knot(waits, "bob")
-    assert members(found) == {"ada", "bob"}
-    assert found is not None
-    assert found.youngest.id == "bob"
-    assert members(knot([waits[0], waits[2]], "cleo")) == {"ada", "cleo"}
+    assert closed(waits, "ada") is None
+    assert members(closed(waits, "bob")) == {"ada", "bob"}
+    assert members(closed(waits, "cleo")) == {"ada", "cleo"}
+
+
+def test_who_is_freed_by_another_that_gives_way_waits_for_that() -> None:
+    waits = [
+        wait("bob", room("a", "ada"), order=1),
+        wait("ada", room("b", "bob"), room("c", "cleo"), order=2),
+        wait("cleo", room("a2", "ada"), order=3),
+    ]
+    assert members(closed(waits, "ada")) == {"ada", "bob"}
+    assert closed(waits, "cleo") is None
+
+
+def test_who_waits_for_itself_gives_way_though_others_are_about_to() -> None:
+    held = room("b", "cleo")
+    waits = [
+        wait("ada", held, room("c", "bob"), order=1),
+        wait("bob", Need(held, 1, "ada"), order=2),
+        wait("cleo", Need(held, 1, "bob"), order=3),
+    ]
+    assert members(closed(waits, "bob")) == {"ada", "bob"}
+    assert "cleo" in members(closed(waits, "cleo"))
 
 
 def test_what_is_inside_of_a_caller_keeps_it_from_going_on() -> None:
@@ -199,86 +208,6 @@ def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
     assert knot([*waits, *stuck[1:]], "w999") is None
     assert len(members(knot([*waits, *stuck], "w999"))) == 2000
     assert time.perf_counter() - began < 2.0
-
-
-class Asked(NamedTuple):
-    """A wait as the oracle plays it: so much of some pools."""
-
-    caller: str
-    wants: tuple[tuple[str, int], ...]
-
-
-class State(NamedTuple):
-    """Capacities; grants as (pool, caller, weight); waits in their order."""
-
-    capacities: tuple[tuple[str, int], ...]
-    grants: tuple[tuple[str, str, int], ...]
-    waits: tuple[tuple[str, Asked], ...]
-
-
-def served(state: State) -> tuple[State, set[str]]:
-    """Serve whoever is first in all of its queues and fits, until nobody is."""
-    done: set[str] = set()
-    while True:
-        for number, (id_, ask) in enumerate(state.waits):
-            before = {pool for _, other in state.waits[:number] for pool, _ in other.wants}
-            if all(p not in before and n <= free(state, p) for p, n in ask.wants):
-                grants = (*state.grants, *((p, ask.caller, n) for p, n in ask.wants))
-                waits = (*state.waits[:number], *state.waits[number + 1 :])
-                state = State(state.capacities, grants, waits)
-                done.add(id_)
-                break
-        else:
-            return state, done
-
-
-def free(state: State, pool: str) -> int:
-    return dict(state.capacities)[pool] - sum(n for p, _, n in state.grants if p == pool)
-
-
-def ever_served(state: State, sleeping: Mapping[str, str]) -> set[str]:
-    """All waits that some execution serves; ``sleeping`` says whose each wait is.
-
-    A caller runs if it has no wait, or one of those that it had was served.
-    """
-    start = served(state)
-    seen = {(start[0], frozenset(start[1]))}
-    todo = list(seen)
-    ends: set[str] = set()
-    while todo:
-        now, over = todo.pop()
-        ends |= over
-        asleep = set(sleeping.values()) - {sleeping[id_] for id_ in over} - {""}
-        for number, (_, caller, _) in enumerate(now.grants):
-            if caller not in asleep:
-                rest = (*now.grants[:number], *now.grants[number + 1 :])
-                after, more = served(State(now.capacities, rest, now.waits))
-                step = (after, over | frozenset(more))
-                if step not in seen:
-                    seen.add(step)
-                    todo.append(step)
-    return ends
-
-
-def never_end(state: State, among: Iterable[str]) -> bool:
-    """Whether none of these ever ends, though every other wait ends at once."""
-    kept = set(among)
-    others = {ask.caller for id_, ask in state.waits if id_ not in kept}
-    waits = tuple((id_, ask) for id_, ask in state.waits if id_ in kept)
-    sleeping = {id_: ask.caller for id_, ask in waits if ask.caller not in others}
-    sleeping |= {id_: "" for id_, ask in waits if ask.caller in others}
-    return not ever_served(State(state.capacities, state.grants, waits), sleeping)
-
-
-def knots(state: State) -> list[set[str]]:
-    """Sets that never end, none of whose parts would do so alone."""
-    ids = [id_ for id_, _ in state.waits]
-    found: list[set[str]] = []
-    for size in range(1, len(ids) + 1):
-        for some in combinations(ids, size):
-            if not any(each <= set(some) for each in found) and never_end(state, some):
-                found.append(set(some))
-    return found
 
 
 def as_waits(state: State) -> list[Wait]:
@@ -321,14 +250,18 @@ def states(draw: st.DrawFn) -> State:
 
 @settings(max_examples=1500, deadline=None)
 @given(states())
-def test_whoever_gives_way_is_in_a_knot_and_while_there_is_one_somebody_does(state: State) -> None:
+def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
     waits = as_waits(state)
-    truth = knots(state)
-    told = {each.id: knot(waits, each.id) for each in waits}
-    yielding = {id_ for id_, found in told.items() if found and found.youngest.id == id_}
-    assert all(any(id_ in found for found in truth) for id_ in yielding), truth
-    assert bool(yielding) == bool(truth)
-    assert all(never_end(state, members(found)) for found in told.values() if found)
+    told = {each.id: closed(waits, each.id) for each in waits}
+    truth, standing = knots(state), set[str]()
+    for id_, found in told.items():
+        closes = any(id_ in each and each <= {*standing, id_} for each in truth)
+        assert (found is not None) == closes, (id_, truth)
+        if found is None:
+            standing.add(id_)
+        else:
+            assert found.youngest.id == found.cycle[0].id == id_
+            assert never_end(state, members(found))
 
 
 @settings(max_examples=600, deadline=None)
@@ -339,9 +272,6 @@ def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: 
     for each in state.waits:
         standing.append(each)
         now = State(*state[:2], tuple(standing))
-        found = knot(as_waits(now), each[0])
-        if found is not None:
-            assert found.youngest.id == each[0]
-            assert found.cycle[0].id == each[0]
+        if closed(as_waits(now), each[0]) is not None:
             standing.pop()
         assert knots(State(*state[:2], tuple(standing))) == [], "nobody sleeps for ever"

@@ -14,10 +14,9 @@ while all that it waits for is stuck, be it itself or inside of it.
 
 Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
 the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
-and each of which waits for each other in the end.  Of its members only the youngest gives way:
-each wait looks at the graph after it was committed, so the one that closed the circle sees all of
-it, and nobody else need do anything.  And it gives way only if that frees all the others; where
-several circles hang together, those that would stay closed without it are untied first.
+and that all end as soon as one of them gives way.  That is its youngest: each wait looks at the
+graph after it was committed, so the one that closed the knot sees all of it, and nobody else need
+do anything.
 """
 
 from __future__ import annotations
@@ -67,20 +66,44 @@ class Knot(Struct, frozen=True):
     @property
     def youngest(self) -> Wait:
         """The one that gives way."""
-        return max(self.members, key=lambda wait: (wait.order, wait.id))
+        return max(self.members, key=_age)
 
 
 def knot(waits: Iterable[Wait], start: str) -> Knot | None:
-    """The knot that this wait is part of, if it is part of one."""
-    everyone = {wait.id: wait for wait in sorted(waits, key=lambda wait: (wait.order, wait.id))}
-    found = _tied(everyone, everyone, start)
-    while found is not None:
-        others = {wait.id: wait for wait in found.members if wait is not found.youngest}
-        left = Reduction(everyone, others).stuck
-        if not left:
-            return found
-        found = _tied(everyone, left, start)
-    return None
+    """All that is tied to this wait, if it waits for itself in the end."""
+    everyone = _in_order(waits)
+    return _tied(everyone, everyone, start)
+
+
+def closed(waits: Iterable[Wait], start: str) -> Knot | None:
+    """The knot that this wait closed and has to untie, as if each had looked when it came.
+
+    Others may have closed knots of their own meanwhile and be about to give way: what is stuck only
+    because of those is none of ours.
+    """
+    everyone = _in_order(waits)
+    if start not in everyone:
+        return None
+    last = _age(everyone[start])
+    older = {id_: wait for id_, wait in everyone.items() if _age(wait) <= last}
+    stuck = Reduction(everyone, older).stuck
+    if start not in stuck:
+        return None
+    standing = _patient(everyone, [older[id_] for id_ in stuck if id_ != start])
+    return _tied(everyone, {**standing, start: everyone[start]}, start)
+
+
+def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
+    """Those who go on waiting after everybody before us has looked."""
+    all_ = {wait.id: wait for wait in stuck}
+    if not Reduction(everyone, all_).stuck:
+        return all_
+    standing: dict[str, Wait] = {}
+    for wait in all_.values():
+        if Reduction(everyone, {**standing, wait.id: wait}).stuck:
+            continue  # it closed a knot, and gives way
+        standing[wait.id] = wait
+    return standing
 
 
 def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -> Knot | None:
@@ -98,6 +121,14 @@ def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -
     return None
 
 
+def _in_order(waits: Iterable[Wait]) -> dict[str, Wait]:
+    return {wait.id: wait for wait in sorted(waits, key=_age)}
+
+
+def _age(wait: Wait) -> tuple[int, str]:
+    return wait.order, wait.id
+
+
 def lineage(caller: str) -> Iterator[str]:
     """The caller, and all that it is inside of."""
     while caller:
@@ -108,11 +139,12 @@ def lineage(caller: str) -> Iterator[str]:
 class Reduction:
     """What remains of some waits when everything that can end has ended.
 
-    Those that are not ``among`` them are taken to end.
+    Those that are not ``among`` them are taken to be gone from their queues, and to go on.
     """
 
     def __init__(self, everyone: Mapping[str, Wait], among: Mapping[str, Wait]) -> None:
-        self.stuck = dict(among)
+        self.stuck = dict(among if among is everyone else _relinked(everyone, among))
+        among = self.stuck.copy()
         self._rooms = {n.room.thing: n.room for wait in among.values() for n in wait.needs}
         self._queues: dict[str, deque[tuple[Wait, Need]]] = {}
         for wait in among.values():
@@ -185,6 +217,22 @@ class Reduction:
 
     def _lacks(self, need: Need) -> bool:
         return need.weight > need.room.capacity - self._held[need.room.thing]
+
+
+def _relinked(
+    everyone: Mapping[str, Wait], among: Mapping[str, Wait]
+) -> Iterator[tuple[str, Wait]]:
+    """These waits, each behind the last of them that is before it."""
+    last: dict[tuple[str, str], str] = {}
+    for wait in everyone.values():
+        needs = []
+        for need in wait.needs:
+            thing = need.room.thing
+            before = need.before if need.before in among else last.get((thing, need.before), "")
+            last[thing, wait.id] = before
+            needs.append(Need(need.room, need.weight, before))
+        if wait.id in among:
+            yield wait.id, Wait(wait.id, wait.caller, wait.agent, wait.order, tuple(needs))
 
 
 def _reversed(edges: Mapping[Node, list[Node]]) -> dict[Node, list[Node]]:

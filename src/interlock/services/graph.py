@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot, Need, Room, Wait, knot, lineage
+from interlock.core.deadlock import Knot, Need, Room, Wait, closed, lineage
 from interlock.core.pool import Grant, Pool, Waiter, caller_of, loose
 from interlock.services import callers, states
 from interlock.services.gather import KEYS_AT_ONCE
@@ -58,8 +58,8 @@ class Graph:
                 asked.extend(self._listed(item))
 
     def knot(self, dead: AbstractSet[str] = frozenset()) -> Knot | None:
-        """The knot that the wait is part of, if nothing is dead but this."""
-        return knot(self._standing(dead), self._start) if self._someone_waits else None
+        """The knot that the wait closed, if nothing is dead but this."""
+        return closed(self._standing(dead), self._start) if self._someone_waits else None
 
     def pools_of(self, knot: Knot) -> tuple[str, ...]:
         """The pools that its members wait for."""
