@@ -24,6 +24,7 @@ from interlock.core.words import FOREVER
 from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
+from interlock.services import callers
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
@@ -202,6 +203,7 @@ class Fleet(_Noun[FleetCalls]):
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)

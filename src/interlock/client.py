@@ -27,6 +27,7 @@ from interlock.core.words import FOREVER
 from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.opening import desk_at, opened
+from interlock.services import callers
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
@@ -221,6 +222,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._threads: list[threading.Thread] = []
+        callers.debtors.add(desk.queues)
         _open.add(self)
 
     maintain = blocking(FleetCalls.maintain)

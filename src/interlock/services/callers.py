@@ -15,7 +15,9 @@ import itertools
 import os
 import sys
 import threading
-from weakref import WeakKeyDictionary
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """Where threads come from that do the jobs of others."""
@@ -34,9 +36,14 @@ class Someone:
         self.holds: set[object] = set()
 
 
-let_go: set[str] = set()
-"""Grants that are given back as soon as the store answers, whatever who took them waits for."""
+class Debtor(Protocol):
+    """Somebody of this process who gives back later what it could not give back yet."""
 
+    def let_go(self) -> AbstractSet[str]:
+        """The grants that are as good as given back, whatever who took them waits for."""
+
+
+debtors: WeakSet[Debtor] = WeakSet()
 _known: WeakKeyDictionary[object, Someone] = WeakKeyDictionary()
 _numbers = itertools.count(1)
 _process = ""
@@ -51,6 +58,11 @@ def current() -> Someone | None:
     if someone is None:
         someone = _known[one] = Someone(f"{_of_process()}.{next(_numbers)}")
     return someone
+
+
+def let_go() -> set[str]:
+    """The grants of this process that nobody has to act for any more."""
+    return {grant for debtor in tuple(debtors) for grant in debtor.let_go()}
 
 
 def _of_process() -> str:

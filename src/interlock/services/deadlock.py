@@ -8,6 +8,7 @@ those who wait or hold in it.  If any of it moved we look again, at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from interlock.core import queue
@@ -32,16 +33,21 @@ class Deadlocks:
         self._runner = runner
 
     def refuse(
-        self, who: Who, ask: Ask[Any], base: int, pools: Mapping[str, Pool | None]
+        self,
+        who: Who,
+        ask: Ask[Any],
+        base: int,
+        pools: Mapping[str, Pool | None],
+        let_go: AbstractSet[str] = frozenset(),
     ) -> Op[Done[Outcome | None]]:
         """Withdraw a wait that closed a circle, and say who is in it; None if it may go on.
 
-        ``pools`` are those of the wait, as they were read after it was committed.  Whoever holds
-        nothing is not listed, and need not look: it is waited for only by those behind it in a
-        queue, who are younger.
+        ``pools`` are those of the wait, as they were read after it was committed; ``let_go`` are
+        grants that nobody has to act for.  Whoever holds nothing is not listed, and need not
+        look: it is waited for only by those behind it in a queue, who are younger.
         """
         for _ in range(_LOOKS if ask.indexed else 0):
-            graph = Graph(base, ask.grant, pools)
+            graph = Graph(base, ask.grant, pools, let_go)
             yield from outside(graph.explore(ask.keys))
             knot = yield from _living(graph)
             if knot is None:

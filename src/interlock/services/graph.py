@@ -16,18 +16,28 @@ from collections.abc import Set as AbstractSet
 from interlock.core import keys
 from interlock.core.deadlock import Knot, Need, Room, Wait, closed, lineage
 from interlock.core.pool import Grant, Pool, Waiter, caller_of, loose
-from interlock.services import callers, states
+from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE
 from interlock.services.runner import Glance, Reading
 from interlock.store import Item, Range, Ref
 
 
 class Graph:
-    """All that one wait may wait for; ``pools`` are those of it that are known."""
+    """All that one wait may wait for.
 
-    def __init__(self, base: int, start: str, pools: Mapping[str, Pool | None]) -> None:
+    ``pools`` are those of it that are known, ``let_go`` grants that nobody has to act for.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        start: str,
+        pools: Mapping[str, Pool | None],
+        let_go: AbstractSet[str] = frozenset(),
+    ) -> None:
         self.pools = dict(pools)
         self._base = base
+        self._let_go = let_go
         self._start = start
         self._waits = {start: None}
         self._lists: set[str] = set()
@@ -78,7 +88,7 @@ class Graph:
 
     def with_pools(self, fresh: Mapping[str, Pool | None]) -> Graph:
         """The same, some pools as they stand by now."""
-        other = Graph(self._base, self._start, {**self.pools, **fresh})
+        other = Graph(self._base, self._start, {**self.pools, **fresh}, self._let_go)
         other._waits, other._someone_waits = self._waits, self._someone_waits
         return other
 
@@ -138,7 +148,7 @@ class Graph:
 
     def _name(self, party: Grant | Waiter) -> str:
         caller = caller_of(party)
-        return "" if caller in self._several or party.id in callers.let_go else caller
+        return "" if caller in self._several or party.id in self._let_go else caller
 
     def _known_twice(self) -> set[str]:
         """Names under which somebody waits for what somebody of the same name holds.

@@ -107,7 +107,6 @@ class Queues:
 
     def owe(self, seat: Seat, ask: Ask[Any]) -> None:
         """Take this back later."""
-        callers.let_go.add(ask.grant)
         self.owed.append((seat, ask))
         self.on_owed()
 
@@ -123,6 +122,10 @@ class Queues:
             self.owe(seat, ask)
             raise
 
+    def let_go(self) -> set[str]:
+        """The grants among what is owed."""
+        return {ask.grant for _, ask in self.owed.copy()}
+
     def pay(self) -> Op[None]:
         """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
         while self.owed:
@@ -130,7 +133,6 @@ class Queues:
             yield from self.give_up(*debt)
             if debt in self.owed:
                 return
-            callers.let_go.discard(debt[1].grant)
 
     def release(self, who: Who, caller: Caller[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
@@ -321,7 +323,8 @@ class Queues:
                     continue
                 if ask.indexed and self.owed:
                     yield from self.pay()  # others cannot know that we let go of it
-                done = yield from self._deadlocks.refuse(seat.who, ask, base, pools)
+                let_go = self.let_go() | callers.let_go()
+                done = yield from self._deadlocks.refuse(seat.who, ask, base, pools, let_go)
                 if done.outcome is not None:
                     refused = _stamped(done.outcome, base, done.revision)
                     return (yield from self._confirm(seat, ask, refused, given))
