@@ -241,6 +241,8 @@ class Fleet(_Noun[FleetCalls]):
     ) -> Block:
         """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
 
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
+        in the circle) and leaves nothing behind: give back what you hold, then try again.
         If we cannot renew in time, the block is cancelled before anybody else may start, and
         raises Lost.
         """

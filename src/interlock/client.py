@@ -261,6 +261,8 @@ class Fleet(_Noun[FleetCalls]):
     ) -> Block:
         """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
 
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
+        in the circle) and leaves nothing behind: give back what you hold, then try again.
         If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
         with ``interrupt`` the exception strikes inside the block, as soon as it runs Python code
         (not inside of a call that sleeps or waits in the system).

@@ -40,8 +40,12 @@ def test_two_who_go_by_one_name_wait_for_each_other_without_a_fuss(shell: Shell)
 
 
 def test_programs_side_by_side_inside_of_another_wait_for_each_other(shell: Shell) -> None:
-    inner = f"{INTERLOCK} lock run inner --wait 20s -- true"
-    both = f"{inner} & one=$!; {inner} & two=$!; wait $one && wait $two"
+    first = f"touch held; until {INTERLOCK} --json lock show inner | grep -q 'ada.*ada'; do :; done"
+    both = f"""
+        {INTERLOCK} lock run inner -- sh -c "{first}" &
+        until [ -e held ]; do :; done
+        {INTERLOCK} lock run inner --wait 20s -- true && wait $!
+    """
     done = shell.run("lock", "run", "outer", "--agent", "ada", "--", "sh", "-c", both)
     assert (done.status, done.err) == (0, "")
 
