@@ -123,6 +123,28 @@ def test_a_member_that_lapses_meanwhile_refuses_nobody(stage: Near, steps: int) 
     assert isinstance(hand.result(), Deadlock if refused else Acquired | Reclaimed)
 
 
+@pytest.mark.parametrize("lapses", [False, True])
+@pytest.mark.parametrize("steps", range(12))
+def test_a_circle_that_opens_elsewhere_meanwhile_refuses_nobody(
+    stage: Near, steps: int, *, lapses: bool
+) -> None:
+    """Cleo waits for ada, who waits for bob, who waits for cleo, but not for long."""
+    ada, bob, cleo = stage.join("ada"), stage.join("bob", ttl=5.0), stage.join("cleo")
+    for client, name in ((ada, "a"), (bob, "b"), (cleo, "c")):
+        client.run(client.locks.acquire(name))
+    ada.start(ada.locks.acquire("b", wait=600))
+    waits = bob.start(bob.locks.acquire("c", wait=600))
+    hand = Hand(cleo.locks.acquire("a", wait=600), cleo.store, stage.clock)
+    for _ in range(steps):
+        hand.go()
+    refused = hand.done
+    if lapses:
+        stage.clock.advance(6.0)
+    else:
+        waits.interrupt(KeyboardInterrupt())
+    assert hand.run().done == refused
+
+
 def test_a_stranger_who_queues_meanwhile_changes_nothing(stage: Near) -> None:
     ada, bob, _ = crossed(stage)
     eve = stage.join("eve")
