@@ -24,6 +24,7 @@ from interlock.core.words import FOREVER
 from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
+from interlock.services import callers
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
@@ -205,6 +206,7 @@ class Fleet(_Noun[FleetCalls]):
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)
@@ -243,6 +245,8 @@ class Fleet(_Noun[FleetCalls]):
     ) -> Block:
         """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
 
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
+        in the circle) and leaves nothing behind: give back what you hold, then try again.
         If we cannot renew in time, the block is cancelled before anybody else may start, and
         raises Lost.
         """

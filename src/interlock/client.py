@@ -27,6 +27,7 @@ from interlock.core.words import FOREVER
 from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.opening import desk_at, opened
+from interlock.services import callers
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
@@ -224,6 +225,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._threads: list[threading.Thread] = []
+        callers.debtors.add(desk.queues)
         _open.add(self)
 
     maintain = blocking(FleetCalls.maintain)
@@ -263,6 +265,8 @@ class Fleet(_Noun[FleetCalls]):
     ) -> Block:
         """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
 
+        A wait that could never end raises Deadlocked at once (``error.outcome.cycle`` says who is
+        in the circle) and leaves nothing behind: give back what you hold, then try again.
         If we cannot renew in time, ``held.lost`` turns true and the end of the block raises Lost;
         with ``interrupt`` the exception strikes inside the block, as soon as it runs Python code
         (not inside of a call that sleeps or waits in the system).

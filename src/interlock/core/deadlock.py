@@ -1,6 +1,6 @@
 """Who waits for each other in a circle, and who has to give way.
 
-A wait is *all of* its needs.  A need is counted: so much out of a capacity, some of which callers
+A wait is *all of* its needs.  A need is counted: so much out of a room, some of which callers
 hold, behind whoever waits before us.  One of three that may answer is a need for 1 of 3; so locks,
 slots, claims and questions are all told in the same words.
 
@@ -9,27 +9,41 @@ can end if everybody before it can be served, and what it needs is there once al
 go on have given back.  A caller with several waits goes on if one of them can end.  What remains
 after that can never end by itself.
 
+A caller may be inside of another one: ``a/b`` is a part of what ``a`` does, so ``a`` cannot go on
+while all that it waits for is stuck, be it itself or inside of it.
+
 Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
-the circle is broken.  So only those give way that wait for themselves in the end, and of these
-only the youngest: each wait looks at the graph after it was committed, so the one that closed the
-circle sees all of it, and nobody else need do anything.
+the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
+and that all end as soon as one of them gives way.  That is its youngest: each wait looks at the
+graph after it was committed, so the one that closed the knot sees all of it, and nobody else need
+do anything.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 
+Node: TypeAlias = str | tuple[str, str]
+"""A wait by its id; between two waits stands what one of them needs of the other."""
 
-class Need(Struct, frozen=True, gc=False):
-    """So much of something: who holds how much of it, and which wait is served before."""
+
+class Room(Struct, frozen=True, gc=False):
+    """A thing that is shared: its capacity, and who holds how much of it."""
 
     thing: str
-    weight: int
     capacity: int
     holders: tuple[tuple[str, int], ...]
+
+
+class Need(Struct, frozen=True, gc=False):
+    """So much of a room, and which wait is served before."""
+
+    room: Room
+    weight: int = 1
     before: str = ""
 
 
@@ -52,66 +66,186 @@ class Knot(Struct, frozen=True):
     @property
     def youngest(self) -> Wait:
         """The one that gives way."""
-        return max(self.members, key=lambda wait: (wait.order, wait.id))
+        return max(self.members, key=_age)
 
 
 def knot(waits: Iterable[Wait], start: str) -> Knot | None:
-    """The circle that this wait is part of, if it is part of one."""
-    stuck = _stuck({wait.id: wait for wait in waits})
+    """All that is tied to this wait, if it waits for itself in the end."""
+    everyone = _in_order(waits)
+    return _tied(everyone, everyone, start)
+
+
+def closed(waits: Iterable[Wait], start: str) -> Knot | None:
+    """The knot that this wait closed and has to untie, as if each had looked when it came.
+
+    Others may have closed knots of their own meanwhile and be about to give way: what is stuck only
+    because of those is none of ours.
+    """
+    everyone = _in_order(waits)
+    if start not in everyone:
+        return None
+    last = _age(everyone[start])
+    older = {id_: wait for id_, wait in everyone.items() if _age(wait) <= last}
+    stuck = Reduction(everyone, older).stuck
     if start not in stuck:
         return None
-    edges = {wait.id: tuple(_blockers(wait, stuck)) for wait in stuck.values()}
-    ahead = _reach(edges, start)
-    cycle = _way_back(edges, start)
-    if not cycle:
-        return None
-    members = [id_ for id_ in ahead if id_ == start or start in _reach(edges, id_)]
-    return Knot(tuple(stuck[id_] for id_ in members), tuple(stuck[id_] for id_ in cycle))
+    standing = _patient(everyone, [older[id_] for id_ in stuck if id_ != start])
+    return _tied(everyone, {**standing, start: everyone[start]}, start)
 
 
-def knots(waits: Iterable[Wait]) -> tuple[Knot, ...]:
-    """Every circle that there is."""
-    every = tuple(waits)
-    found = [knot(every, id_) for id_ in _stuck({wait.id: wait for wait in every})]
-    return tuple({each.youngest.id: each for each in found if each is not None}.values())
+def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
+    """Those who go on waiting after everybody before us has looked."""
+    all_ = {wait.id: wait for wait in stuck}
+    if not Reduction(everyone, all_).stuck:
+        return all_
+    standing: dict[str, Wait] = {}
+    for wait in all_.values():
+        if Reduction(everyone, {**standing, wait.id: wait}).stuck:
+            continue  # it closed a knot, and gives way
+        standing[wait.id] = wait
+    return standing
 
 
-def _stuck(waits: Mapping[str, Wait]) -> dict[str, Wait]:
-    """What remains when everything that can end has ended."""
-    stuck = dict(sorted(waits.items(), key=lambda each: each[1].order))
-    while True:
-        callers, before = _waiting(waits.values(), stuck), len(stuck)
-        for wait in tuple(stuck.values()):  # in their order, so that a queue takes one pass
-            if _can_end(wait, stuck, callers):
-                del stuck[wait.id]
-        if len(stuck) == before:
-            return stuck
+def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -> Knot | None:
+    """All that is tied to the start, and cannot end even if everybody else goes on."""
+    reduction = Reduction(everyone, among)
+    while start in reduction.stuck:
+        stuck, edges = reduction.stuck, reduction.edges()
+        back = _reach(_reversed(edges), start)
+        circle = {node for node in _reach(edges, start) if node in back}
+        members = {id_: wait for id_, wait in stuck.items() if id_ in circle}
+        if len(members) == len(stuck):
+            cycle = tuple([stuck[id_] for id_ in _way_back(edges, start)])
+            return Knot(tuple(members.values()), cycle)
+        reduction = Reduction(everyone, members)  # whoever else is stuck may yet go on
+    return None
 
 
-def _waiting(waits: Iterable[Wait], stuck: Mapping[str, Wait]) -> set[str]:
-    """The callers that cannot go on: each of their waits is stuck."""
-    going = {wait.caller for wait in waits if wait.id not in stuck}
-    return {wait.caller for wait in stuck.values() if wait.caller} - going
+def _in_order(waits: Iterable[Wait]) -> dict[str, Wait]:
+    return {wait.id: wait for wait in sorted(waits, key=_age)}
 
 
-def _can_end(wait: Wait, stuck: Mapping[str, Wait], callers: set[str]) -> bool:
-    return all(
-        need.before not in stuck
-        and need.weight <= need.capacity - sum([w for who, w in need.holders if who in callers])
-        for need in wait.needs
-    )
+def _age(wait: Wait) -> tuple[int, str]:
+    return wait.order, wait.id
 
 
-def _blockers(wait: Wait, stuck: Mapping[str, Wait]) -> Iterator[str]:
-    """The waits that this one waits for: of who holds what it needs, and those before it."""
-    holders = {caller for need in wait.needs for caller, _ in need.holders if caller}
-    yield from (other.id for other in stuck.values() if other.caller in holders)
-    yield from (need.before for need in wait.needs if need.before in stuck)
+def lineage(caller: str) -> Iterator[str]:
+    """The caller, and all that it is inside of."""
+    while caller:
+        yield caller
+        caller = caller.rpartition("/")[0]
 
 
-def _reach(edges: Mapping[str, tuple[str, ...]], start: str) -> dict[str, str]:
+class Reduction:
+    """What remains of some waits when everything that can end has ended.
+
+    Those that are not ``among`` them are taken to be gone from their queues, and to go on.
+    """
+
+    def __init__(self, everyone: Mapping[str, Wait], among: Mapping[str, Wait]) -> None:
+        self.stuck = dict(among if among is everyone else _relinked(everyone, among))
+        among = self.stuck.copy()
+        self._rooms = {n.room.thing: n.room for wait in among.values() for n in wait.needs}
+        self._queues: dict[str, deque[tuple[Wait, Need]]] = {}
+        for wait in among.values():
+            for need in wait.needs:
+                self._queues.setdefault(need.room.thing, deque()).append((wait, need))
+        going = {c for w in everyone.values() if w.id not in among for c in lineage(w.caller)}
+        self._waiting = {c for w in among.values() for c in lineage(w.caller)} - going
+        self._holds: dict[str, list[tuple[str, int]]] = {}
+        self._held = dict.fromkeys(self._rooms, 0)
+        for room in self._rooms.values():
+            for caller, weight in room.holders:
+                if caller in self._waiting:
+                    self._holds.setdefault(caller, []).append((room.thing, weight))
+                    self._held[room.thing] += weight
+        self._reduce()
+
+    def edges(self) -> dict[Node, list[Node]]:
+        """Who of them waits for whom, with what is needed in between."""
+        blocking: dict[str, list[Node]] = {}
+        for wait in self.stuck.values():
+            for caller in lineage(wait.caller):
+                if caller in self._waiting:
+                    blocking.setdefault(caller, []).append(wait.id)
+        edges: dict[Node, list[Node]] = {wait: [] for wait in self.stuck}
+        for wait in self.stuck.values():
+            for need in wait.needs:
+                if need.before in self.stuck:
+                    edges[wait.id].append(("before", need.before))
+                    edges["before", need.before] = [need.before]
+                if self._lacks(need):
+                    room = need.room
+                    edges[wait.id].append(("room", room.thing))
+                    if ("room", room.thing) not in edges:
+                        found = [id_ for who, _ in room.holders for id_ in blocking.get(who, ())]
+                        edges["room", room.thing] = list(dict.fromkeys(found))
+        return edges
+
+    def _reduce(self) -> None:
+        todo = deque(self.stuck.values())  # in their order, so that a queue takes one pass
+        while todo:
+            wait = todo.popleft()
+            if wait.id in self.stuck and self._can_end(wait):
+                del self.stuck[wait.id]
+                things = [need.room.thing for need in wait.needs]
+                for caller in lineage(wait.caller):
+                    things.extend(self._go_on(caller))
+                for thing in dict.fromkeys(things):
+                    todo.extend(self._first(thing))
+
+    def _go_on(self, caller: str) -> Iterator[str]:
+        """Let a caller give back all that it holds; says of what."""
+        if caller in self._waiting:
+            self._waiting.remove(caller)
+            for thing, weight in self._holds.get(caller, ()):
+                self._held[thing] -= weight
+                yield thing
+
+    def _first(self, thing: str) -> Iterator[Wait]:
+        """Those who wait here, and are behind nobody."""
+        queue = self._queues[thing]
+        while queue and queue[0][0].id not in self.stuck:
+            queue.popleft()
+        for wait, need in queue:
+            if need.before in self.stuck:
+                return
+            yield wait
+
+    def _can_end(self, wait: Wait) -> bool:
+        return not any(need.before in self.stuck or self._lacks(need) for need in wait.needs)
+
+    def _lacks(self, need: Need) -> bool:
+        return need.weight > need.room.capacity - self._held[need.room.thing]
+
+
+def _relinked(
+    everyone: Mapping[str, Wait], among: Mapping[str, Wait]
+) -> Iterator[tuple[str, Wait]]:
+    """These waits, each behind the last of them that is before it."""
+    last: dict[tuple[str, str], str] = {}
+    for wait in everyone.values():
+        needs = []
+        for need in wait.needs:
+            thing = need.room.thing
+            before = need.before if need.before in among else last.get((thing, need.before), "")
+            last[thing, wait.id] = before
+            needs.append(Need(need.room, need.weight, before))
+        if wait.id in among:
+            yield wait.id, Wait(wait.id, wait.caller, wait.agent, wait.order, tuple(needs))
+
+
+def _reversed(edges: Mapping[Node, list[Node]]) -> dict[Node, list[Node]]:
+    back: dict[Node, list[Node]] = {node: [] for node in edges}
+    for node, others in edges.items():
+        for other in others:
+            back[other].append(node)
+    return back
+
+
+def _reach(edges: Mapping[Node, list[Node]], start: Node) -> dict[Node, Node]:
     """What can be reached from here, each with the step before it."""
-    came: dict[str, str] = {}
+    came: dict[Node, Node] = {}
     todo = deque([start])
     while todo:
         here = todo.popleft()
@@ -122,12 +256,10 @@ def _reach(edges: Mapping[str, tuple[str, ...]], start: str) -> dict[str, str]:
     return came
 
 
-def _way_back(edges: Mapping[str, tuple[str, ...]], start: str) -> list[str]:
+def _way_back(edges: Mapping[Node, list[Node]], start: str) -> list[str]:
     """A shortest way from the start to itself, without its end."""
     came = _reach(edges, start)
-    if start not in came:
-        return []
-    way = [came[start]]
+    way: list[Node] = [came[start]]
     while way[-1] != start:
         way.append(came[way[-1]])
-    return way[::-1]
+    return [node for node in reversed(way) if isinstance(node, str)]

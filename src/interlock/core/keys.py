@@ -73,8 +73,16 @@ def of(thing: str) -> str:
 
 
 def waits(caller: str, id_: str = "") -> str:
-    """What a caller waits for, under the id of the wait; without one, all that it waits for."""
-    return f"{WAITS}{part(caller)}/{id_}"
+    """What a caller waits for, under the id of the wait; without one, all that it waits for.
+
+    What is inside of a caller (``a/b``) is listed with it.
+    """
+    return f"{WAITS}{caller.partition('/')[0]}/{id_}"
+
+
+def wait_of(key: str) -> str:
+    """The id of a wait that is listed under this key."""
+    return key.rpartition("/")[2]
 
 
 def session(session: str) -> str:

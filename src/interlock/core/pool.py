@@ -47,8 +47,10 @@ WAITERS = 1000
 SESSION = "*"
 AGENT = "@"
 OTHER = "="
-"""How a caller is named: its session as a whole, its agent's name, or another one that follows;
-anything else is a task or thread of its session."""
+"""How a caller is named: its session as a whole, its agent's name on the host that follows, or
+another one that follows; anything else is a task or thread, under a name that only it has.
+What is inside of a caller is named ``a/b``; after a name that follows, ``/*`` is its session."""
+_NAMED = "agent:"
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -143,17 +145,20 @@ def seen(pool: Pool, token: int) -> Pool:
 
 def caller(agent: str, session: str, name: str) -> str:
     """Who has to act before a grant is given back, or who waits; empty if nobody can tell."""
-    match name:
-        case "":
-            return ""
+    match name[:1]:
         case "*":
             return session
         case "@":
-            return f"agent:{agent}"
-        case other if other[0] == OTHER:
-            return other[1:]
-        case task:
-            return f"{session}.{task}"
+            return f"{_NAMED}{agent.replace('/', '%2F')}{name}"
+        case "=":
+            return f"{name[1:-1]}{session}" if name.endswith("/*") else name[1:]
+        case _:
+            return name
+
+
+def loose(caller: str) -> bool:
+    """Whether several may go by this name at once, and nobody can tell them apart."""
+    return caller.startswith(_NAMED)
 
 
 def caller_of(party: Grant | Waiter) -> str:

@@ -1,33 +1,84 @@
 """Which caller of this process speaks: a task of an event loop, or a thread.
 
 A deadlock is about who goes on with what, so a grant remembers which task or thread took it, and
-a wait which one sleeps.  Two tasks of one session are two callers.
+a wait which one sleeps.  Two tasks of one session are two callers, and one task that is connected
+twice is one.
 
-Somebody who took a lock may leave it to somebody else to give it back.  In a pool of threads that
-is the rule: the thread that took it for one job goes on with another.  So a thread of a pool is
-nobody in particular (empty), and never part of a circle.
+Who took a lock is taken for who gives it back.  In a pool of threads that is not so: the thread
+that took it for one job goes on with another.  So a thread of a pool is nobody in particular
+(None), and never part of a circle; nor is one that was not started by Python.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
-from weakref import WeakKeyDictionary
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
-_names: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
+"""Where threads come from that do the jobs of others."""
+
+
+class Someone:
+    """A task or a thread: its name, the same for as long as it runs, and what it holds.
+
+    ``holds`` may have too much, never too little: what is lost or lapses may stay.
+    """
+
+    __slots__ = ("holds", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.holds: set[object] = set()
+
+
+class Debtor(Protocol):
+    """Somebody of this process who gives back later what it could not give back yet."""
+
+    def let_go(self) -> AbstractSet[str]:
+        """The grants that are as good as given back, whatever who took them waits for."""
+
+
+debtors: WeakSet[Debtor] = WeakSet()
+_known: WeakKeyDictionary[object, Someone] = WeakKeyDictionary()
 _numbers = itertools.count(1)
+_process = ""
 
 
-def current() -> str:
-    """A name for whoever runs this, the same for as long as it runs; empty for nobody."""
-    someone = _task() or _thread()
+def current() -> Someone | None:
+    """Whoever runs this; None for nobody in particular."""
+    one = _task() or _thread()
+    if one is None:
+        return None
+    someone = _known.get(one)
     if someone is None:
-        return ""
-    name = _names.get(someone)
-    if name is None:
-        name = _names[someone] = str(next(_numbers))
-    return name
+        someone = _known[one] = Someone(f"{_of_process()}.{next(_numbers)}")
+    return someone
+
+
+def let_go() -> set[str]:
+    """The grants of this process that nobody has to act for any more."""
+    return {grant for debtor in tuple(debtors) for grant in debtor.let_go()}
+
+
+def _of_process() -> str:
+    """What no other process has: one session may have several of them."""
+    global _process  # noqa: PLW0603 - once in a process
+    _process = _process or os.urandom(5).hex()
+    return _process
+
+
+def _forked() -> None:
+    global _process  # noqa: PLW0603 - the child is another process
+    _process = ""
+    _known.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _task() -> object | None:
@@ -42,6 +93,7 @@ def _task() -> object | None:
 
 def _thread() -> threading.Thread | None:
     thread = threading.current_thread()
-    pools = sys.modules.get("concurrent.futures.thread")
-    pooled = pools is not None and thread in getattr(pools, "_threads_queues", ())
-    return None if pooled else thread
+    work = getattr(thread, "_target", None)  # a pool lists its threads only after they began
+    homes = (type(thread).__module__, getattr(work, "__module__", None) or "")
+    foreign = isinstance(thread, threading._DummyThread)  # noqa: SLF001 - nothing else tells
+    return None if foreign or any(home.startswith(POOLS) for home in homes) else thread

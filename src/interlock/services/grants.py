@@ -36,7 +36,8 @@ class LockCalls(Calls):
         """Take a lock, or say who has it.
 
         With ``wait`` it queues, first come first served, and is woken when its turn comes; a wait
-        that could never end is answered with ``Deadlock`` at once.
+        that could never end is answered with ``Deadlock`` at once, and leaves nothing behind: the
+        others in its ``cycle`` go on as soon as this caller gives back what it holds.
         With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.

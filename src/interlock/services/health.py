@@ -26,8 +26,8 @@ from interlock.core.session import Session
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services import states
-from interlock.services.gather import every, looked_up, outside
-from interlock.services.graph import Graph
+from interlock.services.deadlock import standing
+from interlock.services.gather import every, looked_up
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
 from interlock.services.why import NAMED, things, weighed
@@ -41,6 +41,8 @@ BOUND = 10_000
 """Locks, semaphores and sessions that a pass reads of each kind."""
 SETTLED = 10.0
 """Whoever closes a circle withdraws at once; one that is older than this stands."""
+LOOKED_AT = 100
+"""Waits from which a circle is looked for."""
 
 
 class Checkup:
@@ -137,15 +139,11 @@ class Checkup:
             for waiter in pool.waiters
             if waiter.indexed and now - waiter.since > SETTLED
         }
-        if not settled:
-            return []
-        graph = Graph(base)
-        start = dict.fromkeys(key for _, wanted in settled.values() for key in wanted)
-        yield from outside(graph.explore(tuple(start)))
-        found = yield from looked_up(graph.liveness())
-        knots = graph.knots({key: item is not None for key, item in found.items()})
-        ids = [(knot, knot.youngest.id) for knot in knots]
-        return [_deadlock(knot, settled[id_][0]) for knot, id_ in ids if id_ in settled]
+        knots: dict[str, Knot] = {}
+        for id_, (_, wanted) in list(settled.items())[:LOOKED_AT]:
+            if (knot := (yield from standing(base, id_, wanted, pools))) is not None:
+                knots[knot.youngest.id] = knot
+        return [_deadlock(knot, settled[id_][0]) for id_, knot in knots.items() if id_ in settled]
 
     def _record(self) -> Op[list[Problem]]:
         findings = yield from Sealing(self._runner, self._settings).findings()
@@ -230,7 +228,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
 
 def _deadlock(knot: Knot, youngest: Waiter) -> Problem:
     names = [wait.agent for wait in knot.cycle]
-    wanted = dict.fromkeys(need.thing for wait in knot.cycle for need in wait.needs)
+    wanted = dict.fromkeys(need.room.thing for wait in knot.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",
         says=f"{things(wanted)}: waiting never ends ({' -> '.join((*names, names[0]))})",

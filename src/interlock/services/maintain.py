@@ -130,4 +130,4 @@ def _first_of(item: Item) -> str:
 
 
 def _waits(key: str, pool: Pool | None) -> bool:
-    return pool is not None and pool.place(key.rpartition("/")[2]) is not None
+    return pool is not None and pool.place(keys.wait_of(key)) is not None

@@ -29,7 +29,9 @@ from interlock.core.queue import Ask, Caller
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import callers, states
-from interlock.services.gather import KEYS_AT_ONCE, Gathering, looked_up, outside
+from interlock.services.callers import Someone
+from interlock.services.deadlock import Deadlocks
+from interlock.services.gather import Gathering, looked_up, outside
 from interlock.services.runner import ALIVE, Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
@@ -61,11 +63,14 @@ class Queues:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._held: dict[str, dict[int, str]] = {}
+        self._deadlocks = Deadlocks(runner)
+        self._held: dict[tuple[str, int], Someone] = {}
         self.owed: deque[tuple[Seat, Ask[Any]]] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.on_owed: Callable[[], None] = lambda: None
         """Called when there is something to take back; whoever drives the keeper sets it."""
+        self.speaks: Callable[[], Someone | None] = callers.current
+        """Who of this process speaks; whoever plays several processes in one sets it."""
 
     def acquire(
         self, seat: Seat, ask: Ask[Any], *, wait: float | None = None, given: tuple[Proof, ...] = ()
@@ -110,6 +115,10 @@ class Queues:
         except BaseException:
             self.owe(seat, ask)
             raise
+
+    def let_go(self) -> set[str]:
+        """The grants among what is owed."""
+        return {ask.grant for _, ask in self.owed.copy()}
 
     def pay(self) -> Op[None]:
         """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
@@ -181,8 +190,9 @@ class Queues:
 
     def _on_terms(self, seat: Seat, ask: Ask[Any], *, wait: bool) -> Ask[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        caller = seat.caller or callers.current()
-        indexed = wait and bool(caller) and (bool(seat.caller) or self._holds_something(caller))
+        someone = None if seat.caller else self.speaks()
+        caller = seat.caller or (someone.name if someone else "")
+        indexed = wait and (bool(seat.caller) or bool(someone and someone.holds))
         return replace(
             ask,
             grant=self._runner.new_id("grt"),
@@ -195,25 +205,30 @@ class Queues:
             indexed=indexed,
         )
 
-    def _holds_something(self, caller: str) -> bool:
-        if len(self._held) >= _REMEMBERED:
-            return True  # who knows?
-        return any(caller in holders.values() for holders in tuple(self._held.values()))
-
     def _note(self, ask: Ask[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
-        if ask.caller and isinstance(outcome, answers.Granted) and len(self._held) < _REMEMBERED:
-            for key in ask.keys:
-                self._held.setdefault(key, {})[outcome.token or 0] = ask.caller
+        someone = self.speaks()
+        if (
+            someone is None
+            or ask.caller != someone.name
+            or not isinstance(outcome, answers.Granted)
+        ):
+            return
+        if len(self._held) >= _REMEMBERED:
+            someone.holds.add(self)  # from now on it may always hold something
+            return
+        for key in ask.keys:
+            self._held[key, outcome.token or 0] = someone
+            someone.holds.add((self, key, outcome.token or 0))
 
     def _forget(self, caller: Caller[Any]) -> None:
-        """The same, when it was given back: one grant, or whatever our session had there."""
+        """Who speaks for its session without a token gives back what it got last."""
         for key in caller.keys:
-            holders = self._held.get(key, {})
-            if caller.token is not None:
-                holders.pop(caller.token, None)
-            if caller.token is None or not holders:
-                self._held.pop(key, None)
+            token = caller.token
+            if token is None:
+                token = max((token for held, token in tuple(self._held) if held == key), default=0)
+            if (someone := self._held.pop((key, token), None)) is not None:
+                someone.holds.discard((self, key, token))
 
     def _recall(self, wanted: tuple[str, ...]) -> dict[str, Item | None]:
         """A guess, if we know all of them."""
@@ -304,13 +319,18 @@ class Queues:
         watch = yield Open(keys.wake(ask.grant), revision)
         try:
             while True:
-                found, nap = yield from self._look_at(ask, base)
+                found, nap, pools = yield from self._look_at(ask, base)
                 if nap is None:
                     found = found or (yield from self._decide(queue.look, seat, ask, base))
                     if not isinstance(found, answers.Waiting):
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
-                if (refused := (yield from self._deadlocked(seat, ask, base))) is not None:
+                if ask.indexed and self.owed:
+                    yield from self.pay()  # others cannot know that we let go of it
+                let_go = self.let_go() | callers.let_go()
+                done = yield from self._deadlocks.refuse(seat.who, ask, base, pools, let_go)
+                if done.outcome is not None:
+                    refused = _stamped(done.outcome, base, done.revision)
                     return (yield from self._confirm(seat, ask, refused, given))
                 left = deadline - clock.monotonic()
                 if left <= 0:
@@ -320,8 +340,10 @@ class Queues:
         finally:
             watch.close()
 
-    def _look_at(self, ask: Ask[Any], base: int) -> Op[tuple[Outcome | None, float | None]]:
-        """The grant if it is ours by now, else how long we may sleep.
+    def _look_at(
+        self, ask: Ask[Any], base: int
+    ) -> Op[tuple[Outcome | None, float | None, dict[str, Pool | None]]]:
+        """The grant if it is ours by now, else how long we may sleep; and the pools.
 
         Neither if there is something to decide: nobody is in the way any more, somebody before us
         is dead, or a turn came and went while we were away.
@@ -329,67 +351,32 @@ class Queues:
         own = keys.live(ask.session if ask.ttl is None else ask.grant)
         mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
         snapshot: Snapshot = yield Read(*ask.keys, *mine)
-        pools = [states.pool(snapshot[key], base) for key in ask.keys]
+        seen = {key: states.pool(snapshot[key], base) for key in ask.keys}
+        pools = list(seen.values())
         held = [pool.grant(ask.grant) for pool in pools if pool is not None]
         if pools[0] is not None and held[0] is not None and len(held) == len(pools):
             if None in held or None in [snapshot[key] for key in held[0].live]:
-                return None, None
+                return None, None, seen
             self._remember(ask, snapshot)
             standing = queue.Standing("granted", tuple(filter(None, pools)), held[0])
-            return ask.answer(standing), None
-        return (yield from self._nap(ask, pools))
+            return ask.answer(standing), None, seen
+        return None, (yield from self._nap(ask, pools)), seen
 
-    def _nap(self, ask: Ask[Any], pools: list[Pool | None]) -> Op[tuple[None, float | None]]:
+    def _nap(self, ask: Ask[Any], pools: list[Pool | None]) -> Op[float | None]:
         """How long we may sleep: until somebody before us may have lapsed, and never for long."""
         places = [None if pool is None else pool.place(ask.grant) for pool in pools]
         if None in places:
-            return None, None
+            return None
         queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
         if all(place == 0 and pool.waiters[0].weight <= pool.room for pool, place in queues):
-            return None, None
+            return None
         live = yield from looked_up(_before(queues), times=True)
         if None in live.values():
-            return None, None
+            return None
         place = max(place for _, place in queues)
         soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
-        return None, min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
-
-    def _deadlocked(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome | None]:
-        """If this wait closed a circle and is its youngest: withdraw, and say who is in it.
-
-        Whoever holds nothing is waited for only by those behind it in a queue, who are younger.
-        """
-        if not ask.indexed:
-            return None
-        from interlock.services.graph import Graph  # hardly anybody waits with something in hand
-
-        graph = Graph(base)
-        yield from outside(graph.explore(ask.keys))
-        if graph.knot(ask.grant) is None:
-            return None
-        live = yield from looked_up(graph.liveness())
-        knot = graph.knot(ask.grant, {key: item is not None for key, item in live.items()})
-        if knot is None or knot.youngest.id != ask.grant:
-            return None
-        agents = tuple([wait.agent for wait in knot.cycle])
-
-        def deciding() -> Deciding[Outcome | None]:
-            refs = (*graph.pools, *graph.liveness())
-            checked = len(refs) <= min(KEYS_AT_ONCE, self._runner.capabilities.max_operations // 2)
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield (refs if checked else ask.keys)).items)
-            if checked and any(
-                gathering.facts.pools[key] != graph.pools[key] for key in graph.pools
-            ):
-                return Decision(outcome=None)  # something moved: look again
-            now = self._runner.clock.wall()
-            return (
-                yield from gathering.decide(lambda known: queue.withdraw(ask, known, now, agents))
-            )
-
-        done: Done[Outcome | None] = yield from self._runner.change(deciding, seat.who)
-        return _stamped(done.outcome, base, done.revision)
+        return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
     def _decide(
         self, decide: Callable[..., Decision[T]], seat: Seat, ask: Ask[Any], base: int

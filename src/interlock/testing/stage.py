@@ -16,6 +16,7 @@ from random import Random
 from typing import TypeVar
 
 from interlock.driving import Op
+from interlock.services.callers import Someone
 from interlock.services.calls import AgentCalls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.runner import Runner
@@ -36,6 +37,8 @@ class Client:
         self.clock = stage.clock
         self.runner = Runner(store, clock=stage.clock, randomness=stage.random.randbytes)
         self.desk = Desk(store, agent, "", self.runner)
+        self.someone = Someone(self.runner.new_id("tsk"))
+        self.desk.queues.speaks = lambda: self.someone
         self.locks = LockCalls(self.desk)
         self.semaphores = SemaphoreCalls(self.desk)
         self.several = SeveralCalls(self.desk)

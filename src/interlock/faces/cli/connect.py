@@ -4,8 +4,8 @@ With INTERLOCK_SESSION (or ``--session``) it speaks for that session, and renews
 is a session of its own: one that need not be known to anybody, unless it has to stand in a queue.
 Its grants live by their ttl, since they outlive the command.
 
-Commands of a shell follow one another, so they are one caller: that of the outermost ``run`` that
-they are inside of (INTERLOCK_CALLER), else their session, else whoever has the agent's name.
+Commands of a shell follow one another, so they are one caller: that of the ``run`` that they are
+inside of (INTERLOCK_CALLER), else their session, else whoever has the agent's name on this host.
 """
 
 from __future__ import annotations
@@ -146,10 +146,15 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool) -> Fleet:
         else:
             return _kept(fleet) if joins else fleet
     if not joins:
-        return opened(agent=identity.agent, join=False, caller=AGENT, **common)
+        return opened(agent=identity.agent, join=False, caller=_named(), **common)
     from interlock.services.calls import GRANT_TTL
 
-    return opened(agent=identity.agent, grant_ttl=GRANT_TTL, caller=AGENT, **common)
+    return opened(agent=identity.agent, grant_ttl=GRANT_TTL, caller=_named(), **common)
+
+
+def _named() -> str:
+    """Whoever has the agent's name on this host."""
+    return AGENT + os.uname().nodename
 
 
 def _kept(fleet: Fleet) -> Fleet:

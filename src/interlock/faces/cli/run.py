@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import words
-from interlock.core.pool import OTHER, SESSION
+from interlock.core.pool import SESSION, caller
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer, note
@@ -201,17 +201,17 @@ class _Guard:
             agent=identity.agent,
             ttl=self._ttl,
             trace=identity.trace,
-            caller=identity.caller or SESSION,
+            caller=_inside(identity.caller),
         )
         tell(self._parsed, fleet)
         speak_up()
         return fleet
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
-        who = fleet.calls.desk.me().who
+        who, seat = fleet.calls.desk.me().who, fleet.calls.desk.seat
         return {
             "INTERLOCK_AGENT": who.agent,
-            "INTERLOCK_CALLER": self._identity.caller.removeprefix(OTHER) or who.session,
+            "INTERLOCK_CALLER": caller(who.agent, who.session, seat.caller),
             "INTERLOCK_SESSION": who.session,
             "INTERLOCK_STORE": url_of(fleet.store, self._identity.store),
             "INTERLOCK_TRACE": who.trace,
@@ -240,6 +240,13 @@ class _Guard:
         select.select([self._wake_read], [], [], seconds)
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+
+
+def _inside(outer: str) -> str:
+    """Our session as a caller, inside of whoever runs us; of very many, the outermost."""
+    if len(outer) > words.NAME_LIMIT // 2:
+        outer = outer.partition("/")[0]
+    return f"{outer}/{SESSION}" if outer else SESSION
 
 
 def _in_foreground() -> bool:

@@ -1,0 +1,277 @@
+"""Who is refused: each shape by itself, then small states against an oracle (``knots.py``)."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.knots import Asked, State, knots, never_end, served
+
+from interlock.core.deadlock import Knot, Need, Room, Wait, closed, knot
+
+
+def room(thing: str, *holders: str | tuple[str, int], capacity: int = 1) -> Room:
+    held = tuple((each, 1) if isinstance(each, str) else each for each in holders)
+    return Room(thing, capacity, held)
+
+
+def wait(caller: str, *needs: Need | Room, order: int = 0, id_: str = "") -> Wait:
+    wanted = tuple(Need(each) if isinstance(each, Room) else each for each in needs)
+    return Wait(id_ or caller, caller, caller, order, wanted)
+
+
+def members(found: Knot | None) -> set[str]:
+    return set() if found is None else {each.id for each in found.members}
+
+
+def cycle(found: Knot | None) -> list[str]:
+    return [] if found is None else [each.agent for each in found.cycle]
+
+
+def ring(*callers: str) -> list[Wait]:
+    """Each waits for a lock of the next one."""
+    after = zip(callers, [*callers[1:], callers[0]], strict=True)
+    return [wait(one, room(other, other), order=n) for n, (one, other) in enumerate(after)]
+
+
+def test_two_who_wait_for_each_other_are_a_knot_and_the_younger_gives_way() -> None:
+    found = knot(ring("ada", "bob"), "bob")
+    assert members(found) == {"ada", "bob"}
+    assert cycle(found) == ["bob", "ada"]
+    assert found is not None
+    assert found.youngest.id == "bob"
+
+
+def test_who_waits_for_its_own_lock_is_a_knot_by_itself() -> None:
+    assert cycle(knot([wait("ada", room("x", "ada"))], "ada")) == ["ada"]
+
+
+def test_a_holder_that_goes_on_is_no_deadlock() -> None:
+    assert knot([wait("ada", room("x", "bob"))], "ada") is None
+
+
+def test_a_long_circle_is_told_in_order_from_whoever_asks() -> None:
+    names = [f"w{number:02}" for number in range(20)]
+    assert cycle(knot(ring(*names), "w07")) == names[7:] + names[:7]
+
+
+def test_the_shortest_of_several_circles_is_told() -> None:
+    long = ring("ada", "bob", "cleo", "dan")
+    short = wait("dan", Need(room("ada", "ada")), Need(room("b2", "bob")), order=3)
+    assert cycle(knot([*long[:3], short], "bob")) == ["bob", "cleo", "dan"]
+
+
+def test_slots_with_a_way_open_are_no_deadlock() -> None:
+    slots = room("s", "bob", "cleo", capacity=2)
+    waits = [wait("ada", slots, order=1), wait("bob", room("a", "ada"), order=2)]
+    assert knot(waits, "ada") is None, "cleo goes on"
+    waits.append(wait("cleo", room("a2", "ada"), order=3))
+    assert members(knot(waits, "cleo")) == {"ada", "bob", "cleo"}
+
+
+def test_free_room_is_a_way_open() -> None:
+    slots = room("s", ("bob", 1), capacity=3)
+    ring_ = [wait("ada", Need(slots, 2)), wait("bob", room("a", "ada"))]
+    assert knot(ring_, "ada") is None
+    tight = [wait("ada", Need(slots, 3)), wait("bob", room("a", "ada"))]
+    assert members(knot(tight, "ada")) == {"ada", "bob"}
+
+
+def test_a_small_request_behind_a_big_one_that_waits_for_it_is_a_knot() -> None:
+    slots = room("s", "ada", capacity=2)
+    big = wait("bob", Need(slots, 2), order=1)
+    small = wait("ada", Need(slots, 1, before="bob"), order=2)
+    found = knot([big, small], "ada")
+    assert cycle(found) == ["ada", "bob"]
+    assert found is not None
+    assert found.youngest.id == "ada"
+
+
+def test_two_holders_that_both_want_more_are_a_knot() -> None:
+    slots = room("s", ("ada", 2), ("bob", 1), capacity=4)
+    waits = [wait("ada", Need(slots, 2), order=1), wait("bob", Need(slots, 2, "ada"), order=2)]
+    assert members(knot(waits, "bob")) == {"ada", "bob"}
+    assert knot([waits[0]], "ada") is None
+
+
+def test_who_wants_several_at_once_waits_for_all_of_them() -> None:
+    free, taken = room("free"), room("x", "bob")
+    waits = [wait("ada", free, taken, order=2), wait("bob", room("a", "ada"), order=1)]
+    assert members(knot(waits, "ada")) == {"ada", "bob"}
+
+
+def test_a_caller_with_several_waits_goes_on_if_one_of_them_can_end() -> None:
+    one = wait("ada", room("b", "bob"), id_="one")
+    two = wait("ada", room("c", "cleo"), id_="two")
+    bob = wait("bob", room("a", "ada"))
+    assert knot([one, two, bob], "bob") is None
+    cleo = wait("cleo", room("a", "ada"))
+    assert members(knot([one, two, bob, cleo], "bob")) == {"one", "two", "bob", "cleo"}
+
+
+def test_nobody_in_particular_is_never_in_the_way() -> None:
+    assert knot([wait("", room("x", ""), id_="one")], "one") is None
+    waits = [wait("ada", room("x", ""), order=1), wait("", room("a", "ada"), id_="one")]
+    assert knot(waits, "ada") is None
+
+
+def test_who_stands_behind_a_knot_is_not_part_of_it() -> None:
+    waits = [*ring("ada", "bob"), wait("eve", room("ada", "ada"), order=9)]
+    assert knot(waits, "eve") is None
+    assert members(knot(waits, "ada")) == {"ada", "bob"}
+
+
+def test_two_knots_are_two() -> None:
+    waits = [*ring("ada", "bob"), *ring("cleo", "dan", "eve")]
+    assert members(knot(waits, "ada")) == {"ada", "bob"}
+    assert members(knot(waits, "dan")) == {"cleo", "dan", "eve"}
+
+
+def test_a_circle_that_another_knot_keeps_closed_is_none() -> None:
+    """Fay needs one slot of two; as soon as dan and eve are untangled there is one."""
+    slots = room("s", "gil", "dan", capacity=2)
+    waits = [
+        *ring("dan", "eve"),
+        wait("fay", slots, order=7),
+        wait("gil", room("f", "fay"), order=8),
+    ]
+    assert knot(waits, "fay") is None
+    assert knot(waits, "gil") is None
+    assert members(knot(waits, "eve")) == {"dan", "eve"}
+
+
+def test_a_need_that_can_be_met_ties_nobody_in() -> None:
+    """Yan holds a slot of something that has room, so nobody waits for yan."""
+    slots = room("s", "yan", capacity=2)
+    waits = [
+        wait("ada", slots, room("b", "bob"), order=1),
+        wait("bob", room("a", "ada"), order=2),
+        wait("yan", room("a2", "ada"), order=3),
+    ]
+    assert knot(waits, "yan") is None
+    assert members(knot(waits, "bob")) == {"ada", "bob"}
+
+
+def test_of_two_circles_that_hang_together_each_is_untied_by_who_closed_it() -> None:
+    waits = [
+        wait("ada", room("b", "bob"), room("c", "cleo"), order=1),
+        wait("bob", room("a", "ada"), order=2),
+        wait("cleo", room("a2", "ada"), order=3),
+    ]
+    assert closed(waits, "ada") is None
+    assert members(closed(waits, "bob")) == {"ada", "bob"}
+    assert members(closed(waits, "cleo")) == {"ada", "cleo"}
+
+
+def test_who_is_freed_by_another_that_gives_way_waits_for_that() -> None:
+    waits = [
+        wait("bob", room("a", "ada"), order=1),
+        wait("ada", room("b", "bob"), room("c", "cleo"), order=2),
+        wait("cleo", room("a2", "ada"), order=3),
+    ]
+    assert members(closed(waits, "ada")) == {"ada", "bob"}
+    assert closed(waits, "cleo") is None
+
+
+def test_who_waits_for_itself_gives_way_though_others_are_about_to() -> None:
+    held = room("b", "cleo")
+    waits = [
+        wait("ada", held, room("c", "bob"), order=1),
+        wait("bob", Need(held, 1, "ada"), order=2),
+        wait("cleo", Need(held, 1, "bob"), order=3),
+    ]
+    assert members(closed(waits, "bob")) == {"ada", "bob"}
+    assert "cleo" in members(closed(waits, "cleo"))
+
+
+def test_what_is_inside_of_a_caller_keeps_it_from_going_on() -> None:
+    waits = [wait("ada/inner", room("b", "bob"), order=1), wait("bob", room("a", "ada"), order=2)]
+    assert members(knot(waits, "bob")) == {"ada/inner", "bob"}
+    assert cycle(knot([wait("ada/inner", room("a", "ada"))], "ada/inner")) == ["ada/inner"]
+
+
+def test_two_inside_of_one_caller_are_two() -> None:
+    assert knot([wait("ada/one", room("b", "ada/two"))], "ada/one") is None
+    assert knot([wait("ada", room("b", "ada/two"))], "ada") is None, "it may go on by itself"
+
+
+def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
+    holders = [f"h{number}" for number in range(1000)]
+    slots = room("s", *holders, capacity=1000)
+    waits = [
+        wait(f"w{number}", Need(slots, 1, f"w{number - 1}" if number else ""), order=number)
+        for number in range(1000)
+    ]
+    stuck = [wait(name, room("w", "w999"), order=2000 + n) for n, name in enumerate(holders)]
+    began = time.perf_counter()
+    assert knot([*waits, *stuck[1:]], "w999") is None
+    assert len(members(knot([*waits, *stuck], "w999"))) == 2000
+    assert time.perf_counter() - began < 2.0
+
+
+def as_waits(state: State) -> list[Wait]:
+    rooms = {
+        pool: Room(pool, capacity, tuple((c, n) for p, c, n in state.grants if p == pool))
+        for pool, capacity in state.capacities
+    }
+    last: dict[str, str] = {}
+    waits = []
+    for order, (id_, ask) in enumerate(state.waits):
+        needs = tuple(Need(rooms[p], n, last.get(p, "")) for p, n in ask.wants)
+        last |= dict.fromkeys([p for p, _ in ask.wants], id_)
+        waits.append(Wait(id_, ask.caller, ask.caller, order, needs))
+    return waits
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    """Who holds what, and who waits, as requests one after the other would leave it.
+
+    Most callers wait for one thing at most; one goes by several waits, and one is nobody.
+    """
+    pools = [f"p{n}" for n in range(draw(st.integers(2, 4)))]
+    state = State(tuple((pool, draw(st.integers(1, 3))) for pool in pools), (), ())
+    capacities = dict(state.capacities)
+    callers = [f"c{n}" for n in range(draw(st.integers(3, 5)))]
+    asleep: set[str] = set()
+    for number in range(draw(st.integers(3, 11))):
+        caller = draw(st.sampled_from([*callers, ""]))
+        if caller in asleep and caller != "c0":
+            continue
+        some = draw(st.lists(st.sampled_from(pools), min_size=1, max_size=2, unique=True))
+        wants = tuple((pool, draw(st.integers(1, capacities[pool]))) for pool in some)
+        asked = State(*state[:2], (*state.waits, (f"w{number}", Asked(caller, wants))))
+        state, _ = served(asked)
+        if any(id_ == f"w{number}" for id_, _ in state.waits):
+            asleep.add(caller)
+    return state
+
+
+@settings(max_examples=1500, deadline=None)
+@given(states())
+def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
+    waits = as_waits(state)
+    told = {each.id: closed(waits, each.id) for each in waits}
+    truth, standing = knots(state), set[str]()
+    for id_, found in told.items():
+        closes = any(id_ in each and each <= {*standing, id_} for each in truth)
+        assert (found is not None) == closes, (id_, truth)
+        if found is None:
+            standing.add(id_)
+        else:
+            assert found.youngest.id == found.cycle[0].id == id_
+            assert never_end(state, members(found))
+
+
+@settings(max_examples=600, deadline=None)
+@given(states())
+def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: State) -> None:
+    """Waits come one after the other, and each looks when it came: that is how a fleet lives."""
+    standing: list[tuple[str, Asked]] = []
+    for each in state.waits:
+        standing.append(each)
+        now = State(*state[:2], tuple(standing))
+        if closed(as_waits(now), each[0]) is not None:
+            standing.pop()
+        assert knots(State(*state[:2], tuple(standing))) == [], "nobody sleeps for ever"
