@@ -200,8 +200,15 @@ def test_a_queue_has_a_limit() -> None:
     found = queued("bob")
     full = Pool(found.grants, found.waiters * WAITERS)
     with pytest.raises(NotAllowed, match="already wait"):
-        acquire("cleo", full, ADA, wait=True)
-    assert isinstance(acquire("cleo", full, ADA).outcome, lock.Busy)
+        acquire("cleo", full, ADA, BOB, wait=True)
+    assert isinstance(acquire("cleo", full, ADA, BOB).outcome, lock.Busy)
+
+
+def test_the_dead_do_not_fill_a_queue() -> None:
+    found = queued("bob", "dead")
+    full = Pool(found.grants, (found.waiters[0], *found.waiters[1:] * (WAITERS - 1)))
+    decision = acquire("cleo", full, ADA, BOB, wait=True)
+    assert [waiter.id for waiter in state(decision).waiters] == ["grt_bob", "grt_cleo"]
 
 
 def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> None:

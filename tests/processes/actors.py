@@ -119,6 +119,40 @@ def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think
     book.write("gave", name, held.token, type(outcome).__name__, fleet.session)
 
 
+def share(url: str, notes: str, weights: str, terms: str) -> None:
+    """Take slots of one semaphore, again and again, until the moment that we are told."""
+    dice = random.Random(os.getpid())
+    book = Notes(notes)
+    session, ttl, think = map(float, terms.split(","))
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
+    say("ready")
+    ends = float(wait())
+    while time.monotonic() < ends:
+        weight = int(dice.choice(weights.split(",")))
+        try:
+            held = fleet.slots("builds", weight=weight, ttl=ttl, wait=20).__enter__()
+            begin = time.monotonic()
+            time.sleep(dice.random() * think)
+            end, kept = time.monotonic(), not held.lost
+            book.write("had", "builds", held.token, begin, end, "kept" if kept else "lost", weight)
+            held.release()
+        except Lapsed:
+            fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
+        except (Unavailable, Lost, StoreTrouble) as error:
+            book.write("no", type(error).__name__)
+    say("over")
+
+
+def wait_together(url: str, ttl: str, *things: str) -> None:
+    """Hold several things at once, say so, and give them back when told to."""
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
+    say("ready")
+    with fleet.together(*things) as held:
+        say(held.token, time.monotonic())
+        wait()
+    fleet.close()
+
+
 def zombie(url: str, ttl: str) -> None:
     """Hold a lock, be stopped for too long, and then try everything that is too late."""
     fleet = interlock.connect(url, agent="zombie", ttl=30)
@@ -234,7 +268,7 @@ def stop_inside(path: str) -> None:
 
 
 def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
-    """Wait for a lock, and be killed right after the given step to the store."""
+    """Wait for a lock, slots or several things (a+b), and be killed after the given step."""
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     left = [int(step)]
 
@@ -256,7 +290,13 @@ def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
     changing = "transact" if store.capabilities.local else "commit"
     for name in ("read", changing, "watch"):
         setattr(store, name, deadly(getattr(store, name)))
-    with fleet.lock(lock, ttl=float(ttl)) as held:
+    several = "/" in lock
+    block = (
+        fleet.together(*lock.split("+"), ttl=float(ttl))
+        if several
+        else fleet.lock(lock, ttl=float(ttl))
+    )
+    with block as held:
         say("got", held.token)
         left[0] = 0
     say("gave")

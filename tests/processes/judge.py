@@ -61,6 +61,23 @@ def one_holder(books: dict[str, list[Note]]) -> Counter[str]:
     return shares
 
 
+def never_above(books: dict[str, list[Note]], capacity: int) -> dict[str, Counter[int]]:
+    """Nobody believed in slots that were not there; how often each process had which weight."""
+    moments: list[tuple[float, int, int]] = []
+    shares: dict[str, Counter[int]] = {}
+    for name, book in books.items():
+        for note in book:
+            begin, end, word, weight = note.rest
+            if note.word == "had" and word == "kept":
+                moments += [(float(begin), 1, int(weight)), (float(end), 0, -int(weight))]
+                shares.setdefault(name, Counter())[int(weight)] += 1
+    taken = 0
+    for moment, _, change in sorted(moments):
+        taken += change
+        assert taken <= capacity, f"{taken} of {capacity} at {moment}"
+    return shares
+
+
 def tokens_grow(books: dict[str, list[Note]]) -> int:
     """Who asked for a lock after another grant was known got the higher token; how many grants."""
     grants: dict[str, list[tuple[int, float, float]]] = {}

@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core.lock import Acquired, Busy, Reclaimed, Released
+from interlock.core.pool import WAITERS
 from interlock.core.session import Left
 from interlock.driving import Op, Step
-from interlock.errors import StoreBusy, TooLarge
-from interlock.services.aims import LockAim, Terms
+from interlock.errors import NotAllowed, StoreBusy, TooLarge
+from interlock.services.aims import LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.held import take
 from interlock.services.runner import PATIENCE, Who
 from interlock.services.steps import Commit, Open, Read, Take
@@ -50,6 +51,89 @@ def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Stage) ->
     assert steps(ada, ada.locks.acquire("merge")) == [Commit]
     assert steps(ada, ada.locks.release("merge")) == [Commit]
     assert audit(stage.store) == []
+
+
+def test_slots_are_one_commit_each_after_the_first(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    assert steps(ada, ada.semaphores.acquire("x", capacity=3)) == [Commit]
+    assert steps(ada, ada.semaphores.release("x")) == [Commit]
+    assert steps(ada, ada.semaphores.acquire("x", weight=2)) == [Commit]
+    assert steps(ada, ada.semaphores.release("x")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_slots_that_others_changed_meanwhile_cost_one_conflict(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.semaphores.acquire("x", capacity=3))
+    bob.run(bob.semaphores.acquire("x"))
+    assert steps(ada, ada.semaphores.release("x")) == [Commit, Commit]
+
+
+def test_three_things_at_once_are_one_commit(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.semaphores.resize("x", 3))
+    things = ("lock/a", "lock/b", "sem/x=2")
+    assert steps(ada, ada.several.acquire(*things)) == [Commit]
+    assert steps(ada, ada.several.release("lock/a", "lock/b", "sem/x")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.semaphores.acquire("x", capacity=1))
+    waiting = bob.start(take(bob.desk, SlotsAim("x", capacity=1), None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.semaphores.release("x"))
+    assert kinds(giving) == [Commit, Commit]
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read]
+
+
+def test_waiting_for_several_things_costs_no_more(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("a"))
+    waiting = bob.start(take(bob.desk, SeveralAim(("lock/a", "lock/b")), None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.locks.release("a"))
+    assert kinds(giving)[-1] is Commit
+    assert len(kinds(giving)) <= 4, "who waits, and what else it waits for"
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read]
+
+
+def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Stage) -> None:
+    """The first waiter lives and does not fit yet; the second is dead, and in nobody's way."""
+    ada = stage.client("ada")
+    ada.run(ada.semaphores.acquire("x", capacity=3, weight=2))
+    big = stage.client("big")
+    big.start(big.semaphores.acquire("x", weight=3, wait=60))
+    dead = stage.client("dead", ttl=1.0)
+    dead.start(dead.semaphores.acquire("x", wait=60))
+    eve = stage.client("eve")
+    waiting = eve.start(eve.semaphores.acquire("x", wait=60))
+    stage.clock.advance(2.0)
+    for _ in range(50):
+        waiting.go()
+    assert waiting.asleep
+
+
+def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
+    """A queue that seems to be full is looked at: the dead in it do not count."""
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    dead = stage.client("dead", ttl=1.0)
+    for _ in range(WAITERS):
+        dead.start(dead.locks.acquire("merge", wait=60))
+    bob = remote(stage, "bob")
+    with pytest.raises(NotAllowed):
+        bob.run(bob.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    waiting = bob.start(bob.locks.acquire("merge", wait=60))
+    assert waiting.asleep
+    ada.run(ada.locks.release("merge"))
+    assert isinstance(waiting.run().result(), Acquired)
 
 
 def test_joining_is_one_commit(stage: Stage) -> None:

@@ -28,7 +28,8 @@ whole session (a shell).
 The token of a grant is the base of the store plus the revision that wrote the grant.  Nobody
 knows that revision before the commit, so a fresh grant is stored without its token and has that
 of its item; the next writer of the item fills it in (``seen``).  The place of a waiter in the
-order of the whole store is known in the same way.
+order of the whole store is known in the same way.  Several grants of one commit share a token, so
+no commit gives an agent two grants of one pool: a token under its holder's name means one grant.
 """
 
 from __future__ import annotations
@@ -116,6 +117,15 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
     def place(self, id_: str) -> int | None:
         """How many wait before the waiter of this id."""
         return next((i for i, waiter in enumerate(self.waiters) if waiter.id == id_), None)
+
+    def fits(self, weight: int, *, more: bool = False) -> bool:
+        """Whether so much can be given now: a grant of its own, or ``more`` for one of these."""
+        return weight <= self.room and (more or len(self.grants) < GRANTS)
+
+    def never(self, waiter: Waiter) -> bool:
+        """Whether a waiter wants more than there is in all, with what it would be added to."""
+        into = self.grant(waiter.into) if waiter.into else None
+        return waiter.weight + (0 if into is None else into.weight) > self.capacity
 
     def with_grant(self, grant: Grant) -> Pool:
         """The same with this grant in the place of the one with its id."""

@@ -262,7 +262,7 @@ def _may_take_at_once(ask: Ask[Any], pool: Pool, want: Want) -> bool:
     """Whether there is room, nobody waits, and no grant that is carried may be meant."""
     carries = ask.token is not None or ask.whole_session
     agreed = want.capacity in (None, pool.capacity)
-    return not carries and agreed and _fits(pool, want.weight)
+    return not carries and agreed and not pool.waiters and pool.fits(want.weight)
 
 
 def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> Decision[O_co]:
@@ -302,6 +302,9 @@ def _take(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...]) -> Decision[O_co]
         turn.serve(ask.keys)
         if not _fit(turn, wants):
             return _queue(turn, ask, wants)
+    if turn.fresh(ask.keys, ask.agent):  # with a token of its own, then: it comes again at once
+        again = ask.answer(Standing("gone"))
+        return turn.decision(again, ask.verb("reclaim"), ask.thing)
     together = ask.keys if len(wants) > 1 else ()
     given = [turn.give(w.key, grant_of(ask, w.weight, turn.now, together)) for w in wants]
     turn.put(*liveness(given[0], ask.thing))
@@ -317,6 +320,9 @@ def _queue(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...], into: str = "") 
     together = ask.keys if len(wants) > 1 else ()
     for want in wants:
         pool = turn.pool(want.key) or Pool()
+        if len(pool.waiters) >= WAITERS:
+            turn.bury(want.key)
+            pool = turn.pool(want.key) or Pool()
         if len(pool.waiters) >= WAITERS:
             raise NotAllowed(
                 f"{WAITERS} already wait for {keys.thing(want.key)};"
@@ -349,10 +355,10 @@ def _again(turn: Turn, ask: Ask[O_co], want: Want, mine: Grant) -> Decision[O_co
 
 
 def _increase(turn: Turn, ask: Ask[O_co], more: Want, mine: Grant) -> Decision[O_co]:
-    if not _fit(turn, (more,)):
+    if not _fit(turn, (more,), more=True):
         turn.reclaim(ask.keys)
         turn.serve(ask.keys)
-        if not _fit(turn, (more,)):
+        if not _fit(turn, (more,), more=True):
             return _queue(turn, ask, (more,), mine.id)
     grown = turn.grow(more.key, mine, more.weight)
     renew = renewal(mine, ask.thing, ask.session_ttl)
@@ -365,6 +371,10 @@ def _settle(turn: Turn, ask: Ask[Any]) -> Standing:
     """How a request that queued stands, after what is in its way and dead was cleared."""
     if not _places(turn, ask):
         return _outside(turn, ask)
+    if _never(turn, ask):
+        turn.leave(ask.keys, ask.grant)
+        turn.serve(ask.keys)
+        return Standing("gone")
     turn.reclaim(ask.keys)
     turn.serve(ask.keys)
     if ask.grant in turn.served:
@@ -447,13 +457,10 @@ def _bounded(want: Want, capacity: int) -> None:
         )
 
 
-def _fit(turn: Turn, wants: Iterable[Want]) -> bool:
+def _fit(turn: Turn, wants: Iterable[Want], *, more: bool = False) -> bool:
     """Whether all of it can be taken at once: there is room, and nobody came before."""
-    return all(_fits(turn.pool(want.key), want.weight) for want in wants)
-
-
-def _fits(pool: Pool | None, weight: int) -> bool:
-    return pool is None or (not pool.waiters and weight <= pool.room)
+    pools = [(turn.pool(want.key), want.weight) for want in wants]
+    return all(p is None or (not p.waiters and p.fits(weight, more=more)) for p, weight in pools)
 
 
 def _held(turn: Turn, ask: Ask[Any]) -> list[tuple[str, Grant]]:
@@ -468,6 +475,12 @@ def _places(turn: Turn, ask: Ask[Any]) -> list[int]:
     pools = [turn.pool(key) for key in ask.keys]
     places = [pool.place(ask.grant) for pool in pools if pool is not None]
     return [place for place in places if place is not None]
+
+
+def _never(turn: Turn, ask: Ask[Any]) -> bool:
+    """Whether somewhere we wait for more than there will ever be: the capacity was lowered."""
+    pools = [(pool, pool.place(ask.grant)) for pool in turn.pools(ask.keys)]
+    return any(pool.never(pool.waiters[at]) for pool, at in pools if at is not None)
 
 
 def _own(turn: Turn, key: str, ask: Ask[Any]) -> Grant | None:

@@ -210,16 +210,26 @@ def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resiz
         outcome = Resized(semaphore=name, capacity=capacity, before=0)
         made = Write(key, Pool(capacity=capacity))
         return Decision(outcome=outcome, verb="sem.resize", thing=f"sem/{name}", puts=(made,))
-    for waiter in before.waiters:
-        if waiter.weight > capacity:
-            turn.leave(waiter.together or (key,), waiter.id)
-            turn.wake(waiter.id)
-    pool = turn.pool(key) or before
-    turn.change(key, Pool(pool.grants, pool.waiters, capacity))
-    turn.serve((key,))
+    turn.change(key, Pool(before.grants, before.waiters, capacity))
+    left = _send_away(turn, key)
+    turn.serve(dict.fromkeys((key, *left)))
     served = tuple([waiter.agent for waiter in turn.served.values()])
     outcome = Resized(semaphore=name, capacity=capacity, before=before.capacity, next=served)
     return turn.decision(outcome, "sem.resize", f"sem/{name}")
+
+
+def _send_away(turn: Turn, key: str) -> list[str]:
+    """Take whoever can never be served out of all its queues; which these are.
+
+    Whoever there is no room for in this commit leaves by itself, when it looks.
+    """
+    pool, left = turn.pool(key) or Pool(), list[str]()
+    for waiter in pool.waiters:
+        if pool.never(waiter) and turn.spare:
+            turn.leave(waiter.together or (key,), waiter.id)
+            turn.wake(waiter.id)
+            left.extend(waiter.together)
+    return left
 
 
 def _granted(

@@ -128,7 +128,7 @@ def leave(
     released: list[str] = []
     all_ = True
     for number, key in enumerate(wanted):
-        if released and turn.size() + _FOR_A_POOL > known.room:
+        if number and turn.size() + _FOR_A_POOL > known.room:
             all_ = False
             break
         if key not in known.pools:
@@ -157,13 +157,15 @@ def _leave_pool(turn: Turn, key: str, session: str) -> bool:
     pool = turn.pool(key)
     if pool is None:
         return False
+    left = [key]
     for waiter in pool.waiters:
         if waiter.session == session:
             turn.leave(waiter.together or (key,), waiter.id)
+            left.extend(waiter.together)
     own = [grant for grant in pool.grants if keys.live(session) in grant.live]
     for grant in own:
         turn.end(key, grant)
-    turn.serve((key,))
+    turn.serve(dict.fromkeys(left))
     return bool(own)
 
 

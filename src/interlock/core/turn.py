@@ -9,7 +9,7 @@ ttl of its own, it starts with a short one (CLAIM_WINDOW), which the waiter stre
 wakes: a waiter that died meanwhile costs seconds, not its whole ttl.
 
 A commit has room for so many operations.  Whoever could be served beyond that is only woken, and
-serves itself.
+serves itself.  So is whoever would get a second grant under one name and token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
-from interlock.core.pool import GRANTS, Grant, Pool, Waiter, caller_of
+from interlock.core.pool import Grant, Pool, Waiter, caller_of
 
 T = TypeVar("T")
 
@@ -173,9 +173,19 @@ class Turn:
         self._signals.append(keys.wake(id_))
 
     def size(self) -> int:
-        """How many operations this takes by now, at most."""
+        """How many operations this takes by now, at most: what was read is checked."""
         others = len(self._puts) + len(self._deletes) + len(self._signals)
-        return 2 * len(self._pools) + others + len(self.known.relied)
+        return len(self.known.pools) + len(self._pools) + others + len(self.known.relied)
+
+    @property
+    def spare(self) -> bool:
+        """Whether there is room for a courtesy: what would come by itself, only later."""
+        return 2 * self.size() < self.known.room
+
+    def fresh(self, wanted: Iterable[str], agent: str) -> bool:
+        """Whether this very decision gave the agent a grant of one of these."""
+        grants = [grant for pool in self.pools(wanted) for grant in pool.grants]
+        return any(grant.token is None and grant.agent == agent for grant in grants)
 
     def give(self, key: str, grant: Grant) -> Grant:
         """Put a grant into a pool."""
@@ -203,7 +213,7 @@ class Turn:
         self._events.append((key, "reclaimed" if stale else "released", grant.agent))
         if stale:
             self._stale[key] = grant.agent
-        if not self._held_elsewhere(key, grant):
+        if self.spare and not self._held_elsewhere(key, grant):
             own = keys.live(grant.session)
             self._deletes.extend([each for each in grant.live if each != own])
 
@@ -242,13 +252,14 @@ class Turn:
             if first is None:
                 continue
             reach = first.together or (key,)
-            if not all(self._ready(each, first.id) for each in reach):
-                continue
-            if self.served and self.size() + 4 * len(reach) + _LEEWAY > self.known.room:
-                self._signals.append(keys.wake(first.id))
-                continue
-            self._promote(first, reach)
-            todo.extend(reach)
+            if self._too_much(reach):
+                self.wake(first.id)
+            elif all(self._ready(each, first.id) for each in reach):
+                if not first.into and self.fresh(reach, first.agent):
+                    self.wake(first.id)
+                    continue
+                self._promote(first, reach)
+                todo.extend(reach)
 
     def leave(self, wanted: Iterable[str], id_: str) -> bool:
         """Take a waiter out of its queues; whether it was in any."""
@@ -263,6 +274,17 @@ class Turn:
         if found is not None:
             self._unlist(found)
         return found is not None
+
+    def bury(self, key: str) -> None:
+        """Drop every waiter that is dead, wherever it stands."""
+        pool = self.pool(key)
+        if pool is not None:
+            self.known.need([waiter.live for waiter in pool.waiters])
+            dead = [waiter for waiter in pool.waiters if not self.known.live[waiter.live]]
+            for waiter in dead:
+                self._unlist(waiter)
+            rest = tuple([waiter for waiter in pool.waiters if self.known.live[waiter.live]])
+            self._pools[key] = Pool(pool.grants, rest, pool.capacity)
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision that carries all of it out; none if nothing changes."""
@@ -288,13 +310,13 @@ class Turn:
         )
 
     def _first(self, key: str) -> Waiter | None:
-        """The first waiter that lives; those before it are dropped."""
-        pool = self.pool(key)
-        waiters = () if pool is None else pool.waiters
+        """The first waiter that lives and may be served one day; those before it are dropped."""
+        pool = self.pool(key) or Pool()
+        waiters = pool.waiters
         for number, waiter in enumerate(waiters):
             if waiter.live not in self.known.live:
                 self.known.need([each.live for each in waiters[number : number + _AT_ONCE]])
-            if self.known.live[waiter.live]:
+            if self.known.live[waiter.live] and not pool.never(waiter):
                 self._drop(key, number)
                 return waiter
         self._drop(key, len(waiters))
@@ -303,12 +325,12 @@ class Turn:
     def _drop(self, key: str, number: int) -> None:
         pool = self.pool(key)
         if number and pool is not None:
-            for waiter in pool.waiters[:number][:_AT_ONCE]:  # maintenance finds the rest
+            for waiter in pool.waiters[:number]:
                 self._unlist(waiter)
             self._pools[key] = Pool(pool.grants, pool.waiters[number:], pool.capacity)
 
     def _unlist(self, waiter: Waiter) -> None:
-        if waiter.indexed:
+        if waiter.indexed and self.spare:  # maintenance finds the rest
             self._deletes.append(keys.waits(caller_of(waiter), waiter.id))
 
     def _ready(self, key: str, id_: str) -> bool:
@@ -316,7 +338,12 @@ class Turn:
         first, pool = self._first(key), self.pool(key)
         if first is None or pool is None or first.id != id_:
             return False
-        return first.weight <= pool.room and (bool(first.into) or len(pool.grants) < GRANTS)
+        return pool.fits(first.weight, more=bool(first.into))
+
+    def _too_much(self, reach: tuple[str, ...]) -> bool:
+        """Whether this commit may have no room to look at these pools and to serve their waiter."""
+        more = self.served or any(key not in self.known.pools for key in reach)
+        return bool(more) and self.size() + 4 * len(reach) + _LEEWAY > self.known.room
 
     def _promote(self, waiter: Waiter, reach: tuple[str, ...]) -> None:
         for key in reach:

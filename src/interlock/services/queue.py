@@ -38,7 +38,6 @@ from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
 
-_AHEAD = 16
 _BEHIND_EACH_OTHER = 0.02
 _NAP = 1.0
 _LONGEST_NAP = 5.0
@@ -368,7 +367,9 @@ class Queues:
         if None in places:
             return None
         queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
-        if all(place == 0 and pool.waiters[0].weight <= pool.room for pool, place in queues):
+        if all(place == 0 and _served(pool) for pool, place in queues):
+            return None
+        if any(pool.never(pool.waiters[place]) for pool, place in queues):
             return None
         live = yield from looked_up(_before(queues), times=True)
         if None in live.values():
@@ -457,13 +458,22 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
 
 
 def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
-    """The liveness of who is in our way: the holders, and while there is room who waits first."""
+    """The liveness of who is in our way: the holders, and while there is room who waits first.
+
+    Somebody dead behind the first is in nobody's way yet, and cannot be cleared away either.
+    """
     found: list[str] = []
     for pool, place in queues:
         found.extend(key for grant in pool.grants for key in grant.live)
-        ahead = pool.waiters[: min(place, _AHEAD)] if pool.room > 0 else ()
+        ahead = pool.waiters[:1] if place and pool.room > 0 else ()
         found.extend(waiter.live for waiter in ahead)
     return found
+
+
+def _served(pool: Pool) -> bool:
+    """Whether whoever waits first can have it now."""
+    first = pool.waiters[0]
+    return pool.fits(first.weight, more=bool(first.into))
 
 
 def _holds(proof: Proof) -> Reading[bool]:

@@ -227,9 +227,10 @@ class Runner:
             try:
                 attempt = yield from _decide(deciding(), known, hopeful=hopeful)
             except InterlockError:
-                if not guessed:
+                if not guessed and not hopeful:
                     raise
-                known, guessed = {}, False  # a guess may be wrong: look before you complain
+                # A guess or a hope may be wrong: look before you complain.
+                known, guessed, hopeful = {} if guessed else known, False, False
                 continue
             if not attempt.decision.changes:
                 if not guessed and not attempt.hoped:

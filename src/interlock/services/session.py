@@ -141,15 +141,17 @@ def _pools_of(session: str) -> Reading[list[str]]:
             page = Range(prefix, after)
             items = (yield (page,)).ranges[page]
             pools = [(item.key, states.readable_pool(item, 0)) for item in items]
-            found.extend(key for key, pool in pools if pool and _lives_by(pool, session))
+            found.extend(key for key, pool in pools if pool and is_in(pool, session))
             if len(items) < page.limit:
                 break
             after = items[-1].key
     return found
 
 
-def _lives_by(pool: Pool, session: str) -> bool:
-    return any(keys.live(session) in grant.live for grant in pool.grants)
+def is_in(pool: Pool, session: str) -> bool:
+    """Whether something here lives by this session."""
+    held = any(keys.live(session) in grant.live for grant in pool.grants)
+    return held or any(waiter.session == session for waiter in pool.waiters)
 
 
 def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:

@@ -1,0 +1,147 @@
+"""Slots and several things at once, whatever happens to the processes that want them."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from tests.processes import judge
+from tests.processes.helpers import Actor, Cast, terms, until
+from tests.processes.test_locks import begin
+
+import interlock
+from interlock.services.semaphore import Shown
+
+CAPACITY = 5
+STEPS = 12
+
+
+@pytest.fixture
+def builds(url: str) -> str:
+    """A store with a semaphore."""
+    with interlock.connect(url, agent="admin") as fleet:
+        fleet.semaphores.resize("builds", CAPACITY)
+    return url
+
+
+def test_eight_processes_share_slots_and_the_big_ones_are_served(
+    builds: str, tmp_path: Path, cast: Cast
+) -> None:
+    sizes = ["1", "1", "1", "2", "2", "1,2", "4", "5"]
+    fighters = [
+        cast.start("share", builds, tmp_path / f"notes{n}", size, "5,5,0.005")
+        for n, size in enumerate(sizes)
+    ]
+    begin(fighters, 3)
+    for fighter in fighters:
+        assert fighter.rest() == ["over"]
+    shares = judge.never_above(judge.notes(str(tmp_path / "notes*")), CAPACITY)
+    turns = [share.total() for share in shares.values()]
+    assert len(turns) == 8
+    assert min(turns) >= sum(turns) / 8 / 2, turns
+    judge.sound(builds)
+
+
+def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) -> int:
+    """Processes want slots while some are killed, and some stopped for longer than their ttl."""
+    dice = random.Random(seed)
+    ttl = terms(url).ttl
+    numbers = iter(range(1000))
+
+    def start() -> Actor:
+        notes = tmp_path / f"notes{next(numbers)}"
+        its_terms = f"{2 * ttl},{ttl},0.02"
+        return cast.start("through_trouble", "share", url, notes, "1,2,3,5", its_terms)
+
+    alive = [start() for _ in range(8)]
+    ends = begin(alive, seconds)
+    while time.monotonic() < ends - 1:
+        victim = dice.randrange(len(alive))
+        if dice.random() < 0.5:
+            alive[victim].freeze()
+            time.sleep(ttl * dice.choice((0.5, 1.2, 1.8)))  # the length of the stop is the test
+            alive[victim].thaw()
+        else:
+            alive[victim].kill()
+            alive[victim] = start()
+            begin([alive[victim]], ends - time.monotonic())
+        time.sleep(dice.random() * 0.6)  # likewise: a random moment
+    for actor in alive:
+        assert actor.rest() == ["over"]
+    shares = judge.never_above(judge.notes(str(tmp_path / "notes*")), CAPACITY)
+    sizes = sum(shares.values(), start=type(next(iter(shares.values())))())
+    assert set(sizes) == {1, 2, 3, 5}, "every size is served"
+    assert len(shares) >= 8
+    judge.sound(url)
+    return sizes.total()
+
+
+def test_kills_and_stops_never_lead_to_more_than_there_is(
+    builds: str, tmp_path: Path, cast: Cast
+) -> None:
+    seconds = 2.5 + 2.5 * terms(builds).ttl
+    assert chaos(cast, builds, tmp_path, seconds=seconds, seed=3) > 20
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+def test_long_chaos_never_leads_to_more_than_there_is(
+    builds: str, tmp_path: Path, cast: Cast
+) -> None:
+    assert chaos(cast, builds, tmp_path, seconds=60, seed=4) > 300
+
+
+def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(
+    builds: str, cast: Cast
+) -> None:
+    ttl, late = terms(builds).at_least(2), terms(builds).late
+    holders = [cast.start("wait_together", builds, ttl, "sem/builds") for _ in range(CAPACITY)]
+    for holder in holders:
+        assert holder.hear() == "ready"
+        holder.hear()
+    session = terms(builds).at_least(5)
+    waiters = [cast.start("wait_together", builds, session, "sem/builds=2") for _ in range(2)]
+    with interlock.connect(builds) as fleet:
+        until(lambda: len(slots(fleet).waiters) == 2)
+        for holder in holders:
+            holder.kill()
+        killed = time.monotonic()
+        for waiter in waiters:
+            assert waiter.hear() == "ready"
+            assert float(waiter.hear().split()[1]) - killed < ttl + late
+            waiter.tell()
+            waiter.finish()
+        until(lambda: fleet.maintain().left == 0 and slots(fleet).available == CAPACITY)
+    judge.sound(builds)
+
+
+def slots(fleet: interlock.Fleet, name: str = "builds") -> Shown:
+    shown = fleet.semaphores.show(name)
+    assert isinstance(shown, Shown)
+    return shown
+
+
+@pytest.mark.parametrize("things", ["sem/s{0}=3", "lock/a{0}+lock/b{0}+sem/s{0}=3"])
+def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing(
+    url: str, cast: Cast, things: str
+) -> None:
+    ttl = terms(url).at_least(2)
+    steps = range(1, STEPS + 1)
+    with interlock.connect(url, agent="holder") as holder:
+        held = [holder.slots(f"s{step}", weight=1, capacity=3).__enter__() for step in steps]
+        doomed = [cast.start("die_waiting", url, things.format(n), ttl, n) for n in steps]
+        for step, actor in zip(steps, doomed, strict=True):
+            until(lambda a=actor, n=step: not a.alive() or slots(holder, f"s{n}").waiters)  # type: ignore[misc]
+        released = time.monotonic()
+        for mine in held:
+            assert isinstance(mine.release(), interlock.Released)
+        assert [actor.finished() for actor in doomed].count(False) >= 6, "make the steps fewer"
+        for step in steps:
+            names = things.format(step).split("+")
+            with holder.together(*names, wait=60):
+                assert time.monotonic() - released < 2 * ttl + 1 + terms(url).late
+            assert slots(holder, f"s{step}").available == 3
+        assert holder.locks.list() == (), "nobody has a part of it"
+    judge.sound(url)
