@@ -120,7 +120,7 @@ def test_a_dead_waiter_is_no_waiter(stage: Stage) -> None:
 
 def test_a_circle_that_stands_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody withdraws here, as a client might that does not look."""
-    monkeypatch.setattr("interlock.services.queue.Graph.knot", lambda *_: None)
+    monkeypatch.setattr("interlock.services.deadlock.Graph.knot", lambda *_: None)
     ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))

@@ -134,7 +134,10 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Proof(Struct, frozen=True, kw_only=True):
-    """Ownership as a value: a commit that carries it happens only while the grant lives."""
+    """Ownership as a value: a commit that carries it happens only while the grant lives.
+
+    ``thing`` is what was granted: ``lock/merge``, or all that was got at once, ``lock/a+sem/b``.
+    """
 
     thing: str
     grant: str

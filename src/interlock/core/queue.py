@@ -150,11 +150,10 @@ def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
         if pool is None or _may_take_at_once(ask, pool, wants[0]):
             return _take_at_once(ask, pool, wants[0], now)
     turn = Turn(known, now)
+    mine = _own(turn, wants[0].key, ask) if len(wants) == 1 else None
     for want in wants:
-        _admit(turn, want)
-    if len(wants) == 1 and (mine := _own(turn, wants[0].key, ask)) is not None:
-        return _again(turn, ask, wants[0], mine)
-    return _take(turn, ask, wants)
+        _admit(turn, want, mine)
+    return _take(turn, ask, wants) if mine is None else _again(turn, ask, wants[0], mine)
 
 
 def look(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
@@ -420,8 +419,8 @@ def _refuse(who: Caller[O_co], known: Facts, verb: str) -> Decision[O_co]:
     return Decision(outcome=outcome, verb=verb, thing=thing, puts=(mark_it,))
 
 
-def _admit(turn: Turn, want: Want) -> None:
-    """Refuse what can never be; make a semaphore that is not there yet."""
+def _admit(turn: Turn, want: Want, mine: Grant | None) -> None:
+    """Refuse what can never be, unless we have it; make a semaphore that is not there yet."""
     pool = turn.pool(want.key)
     if pool is None:
         turn.change(want.key, _made(want))
@@ -432,7 +431,8 @@ def _admit(turn: Turn, want: Want) -> None:
             f"semaphore {name!r} has capacity {pool.capacity}, not {want.capacity}; leave the"
             f" capacity out, or change it: interlock sem resize {name} {want.capacity}"
         )
-    _bounded(want, pool.capacity)
+    if mine is None or want.weight > mine.weight:
+        _bounded(want, pool.capacity)
 
 
 def _made(want: Want) -> Pool:

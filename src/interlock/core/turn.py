@@ -234,10 +234,11 @@ class Turn:
 
         With many, we find out as soon as we wait.
         """
-        before, now = self.known.pool(key), self.pool(key)
-        if before is not None and now is not None and len(now.grants) <= _FEW:
+        before, now = self.known.pool(key) or Pool(), self.pool(key) or Pool()
+        if len(now.grants) <= _FEW and self.spare:
+            standing = {grant.id for grant in now.grants}
             for grant in before.grants:
-                if now.grant(grant.id) is not None:
+                if grant.id in standing:
                     self.known.relied.update(dict.fromkeys(grant.live))
 
     def serve(self, wanted: Iterable[str]) -> None:

@@ -54,12 +54,9 @@ class Holding:
 
     @property
     def proof(self) -> Proof:
-        """Ownership as a value that another commit can carry.
-
-        What was got at once is given back at once, so one of several stands for all.
-        """
-        grant = self.grant
-        return Proof(thing=self.aim.things[0], grant=grant.grant, token=grant.token or 0)
+        """Ownership as a value that another commit can carry."""
+        grant, thing = self.grant, "+".join(self.aim.things)
+        return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""

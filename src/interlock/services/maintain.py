@@ -14,7 +14,7 @@ from interlock.core import session as sessions
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
+from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
 from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Runner, Who
@@ -53,7 +53,11 @@ class Maintenance:
             if reclaimed >= bound:
                 left += 1
                 continue
-            done = yield from self._runner.change(self._deciding(item, base), who)
+            try:
+                done = yield from self._runner.change(self._deciding(item, base), who)
+            except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
+                left += 1
+                continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(

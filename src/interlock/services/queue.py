@@ -271,7 +271,9 @@ class Queues:
         done: Done[Outcome] = yield from runner.change(deciding, seat.who, guess)
         outcome = done.outcome
         if isinstance(outcome, answers.Granted):
-            return _stamped(outcome, base, done.revision)
+            stamped = _stamped(outcome, base, done.revision)
+            fresh = outcome.grant == ask.grant
+            return stamped if fresh else (yield from self._measured(ask, stamped, always=False))
         if isinstance(outcome, answers.Waiting):
             return (
                 yield from self._wait(seat, ask, base, (deadline or 0.0, done.revision or 0), given)
@@ -403,7 +405,7 @@ class Queues:
         if not isinstance(outcome, answers.Granted):
             return outcome
         if (ask.ttl is None or outcome.grant != ask.grant) and not given:
-            return replace(outcome, expires_in=_least(ask.session_ttl, ask.max_hold))
+            return (yield from self._measured(ask, outcome))
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[Decision[Any] | Outcome | str]:
@@ -418,11 +420,23 @@ class Queues:
 
         done = yield from self._runner.change(deciding, seat.who, self._recall(ask.keys))
         if done.outcome == "agreed":
-            return replace(outcome, expires_in=_least(ask.ttl or ask.session_ttl, ask.max_hold))
+            return (yield from self._measured(ask, outcome))
         if isinstance(done.outcome, Outcome):
             return done.outcome
         gone: Outcome = ask.answer(queue.Standing("gone"))
         return gone
+
+    def _measured(
+        self, ask: Ask[Any], outcome: answers.Granted, *, always: bool = True
+    ) -> Op[answers.Granted]:
+        """How long a grant that is not of this moment lives: its maximum hold began before."""
+        if ask.max_hold is not None or outcome.grant != ask.grant:
+            limit = keys.limit(outcome.grant)
+            item = (yield Read(limit, times=True))[limit]
+            if item is not None:
+                ttl = outcome.expires_in or ask.ttl or ask.session_ttl
+                return replace(outcome, expires_in=_least(ttl, item.expires_in))
+        return replace(outcome, expires_in=ask.ttl or ask.session_ttl) if always else outcome
 
     def _remember(self, ask: Ask[Any], snapshot: Snapshot) -> None:
         """A commit follows at once, to stretch the ttl."""
@@ -477,13 +491,15 @@ def _served(pool: Pool) -> bool:
 
 
 def _holds(proof: Proof) -> Reading[bool]:
-    key = keys.of(proof.thing)
-    pool = states.pool((yield (key,))[key], 0)
-    grant = None if pool is None else pool.grant(proof.grant)
-    if grant is None:
+    """Whether a grant is still there, in all of its pools, and lives."""
+    wanted = tuple([keys.of(thing) for thing in proof.thing.split("+")])
+    items = (yield wanted).items
+    pools = [states.pool(items[key], 0) for key in wanted]
+    grants = [None if pool is None else pool.grant(proof.grant) for pool in pools]
+    if None in grants or grants[0] is None:
         return False
-    live = (yield grant.live).items
-    return proves(pool, proof, {key for key, item in live.items() if item is not None})
+    live = (yield grants[0].live).items
+    return proves(pools[0], proof, {key for key, item in live.items() if item is not None})
 
 
 def _session_ttl(session: str, otherwise: float) -> Reading[float]:

@@ -337,8 +337,8 @@ class Runner:
         lists = (checks, puts, decision.deletes, decision.signals)
         if (operations := sum(map(len, lists))) > self.capabilities.max_operations:
             raise TooLarge(
-                f"this takes {operations} operations in one transaction;"
-                f" this store takes {self.capabilities.max_operations}"
+                f"this takes {operations} operations in one transaction and this store takes"
+                f" {self.capabilities.max_operations}; ask for less at once"
             )
         if decision.quiet:
             return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True), ())

@@ -129,7 +129,7 @@ class Semaphores:
         base = yield from self._runner.base()
         pools: dict[str, Pool] = {}
         for item in (yield from every(keys.SEMAPHORES)):
-            pool = states.pool(item, base)
+            pool = states.readable_pool(item, base)  # doctor names those that are not
             if pool is not None:
                 pools[keys.name(item.key.removeprefix(keys.SEMAPHORES))] = pool
         wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)

@@ -12,6 +12,7 @@ from interlock.core import session as core
 from interlock.core.decision import Decision, Write
 from interlock.core.pool import Pool
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services import states
 from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
@@ -126,7 +127,7 @@ class Sessions:
             for grant in () if pool is None else pool.grants:
                 holds.setdefault(grant.session, []).append(name)
         items = yield from every(keys.SESSIONS)
-        found = [session for item in items if (session := states.session(item)) is not None]
+        found = [session for item in items if (session := _readable(item)) is not None]
         live = yield from looked_up((keys.live(each.id) for each in found), times=True)
         agents = [_agent(each, live[keys.live(each.id)], holds.get(each.id, ())) for each in found]
         return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
@@ -152,6 +153,14 @@ def is_in(pool: Pool, session: str) -> bool:
     """Whether something here lives by this session."""
     held = any(keys.live(session) in grant.live for grant in pool.grants)
     return held or any(waiter.session == session for waiter in pool.waiters)
+
+
+def _readable(item: Item) -> core.Session | None:
+    """A session, unless it cannot be read: doctor names it, and others are still told."""
+    try:
+        return states.session(item)
+    except StoreDamaged:
+        return None
 
 
 def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:

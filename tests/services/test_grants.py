@@ -1,0 +1,71 @@
+"""What a grant says of itself, and what a proof of it is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.core.lock import Acquired as LockAcquired
+from interlock.core.lock import Extended, Fenced
+from interlock.core.semaphore import Acquired, AlreadyHeld, Increased
+from interlock.core.several import Released
+from interlock.errors import BadInput
+from interlock.services.aims import SeveralAim, Terms
+from interlock.services.held import take
+from interlock.testing.stage import Client, Stage
+
+TERMS = Terms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture(params=["near", "far"])
+def ada(stage: Stage, request: pytest.FixtureRequest) -> Client:
+    client = stage.client if request.param == "near" else stage.remote
+    return client("ada", ttl=600.0)
+
+
+def test_extending_a_grant_says_how_much_of_its_maximum_is_left(stage: Stage, ada: Client) -> None:
+    got = ada.run(ada.locks.acquire("merge", max_hold=60))
+    assert isinstance(got, LockAcquired)
+    stage.clock.advance(50.0)
+    again = ada.run(ada.locks.acquire("merge", token=got.token))
+    assert isinstance(again, Extended)
+    assert again.expires_in == pytest.approx(10.0)
+
+
+def test_whoever_wakes_late_is_told_how_much_of_its_maximum_is_left(
+    stage: Stage, ada: Client
+) -> None:
+    bob = stage.client("bob", ttl=600.0)
+    ada.run(ada.locks.acquire("merge"))
+    waits = bob.start(bob.locks.acquire("merge", wait=500, max_hold=60))
+    ada.run(ada.locks.release("merge"))
+    stage.clock.advance(50.0)
+    got = waits.run().result()
+    assert got.expires_in == pytest.approx(10.0)
+
+
+def test_slots_that_one_has_are_kept_though_the_capacity_was_lowered(ada: Client) -> None:
+    got = ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
+    assert isinstance(got, Acquired)
+    ada.run(ada.semaphores.resize("builds", 1))
+    kept = ada.run(ada.semaphores.acquire("builds", weight=2, token=got.token))
+    assert isinstance(kept, AlreadyHeld)
+    with pytest.raises(BadInput, match="can never be had"):
+        ada.run(ada.semaphores.acquire("builds", weight=3, token=got.token))
+    ada.run(ada.semaphores.resize("builds", 3))
+    assert isinstance(
+        ada.run(ada.semaphores.acquire("builds", weight=3, token=got.token)), Increased
+    )
+
+
+def test_a_proof_of_several_things_is_over_as_soon_as_one_of_them_is(ada: Client) -> None:
+    ada.run(ada.semaphores.acquire("builds", capacity=3, weight=1))
+    held = ada.run(take(ada.desk, SeveralAim(("lock/a", "sem/builds")), None, TERMS))
+    proof = ada.run(held.check())
+    assert isinstance(ada.run(ada.locks.acquire("b", given=[proof])), LockAcquired)
+    assert isinstance(ada.run(ada.several.release("sem/builds", token=held.grant.token)), Released)
+    assert isinstance(ada.run(ada.locks.acquire("c", given=[proof])), Fenced)
