@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.knots import Asked, State, knots
 
-from interlock.core import answers, keys
+from interlock.core import answers, keys, semaphore
 from interlock.core.pool import Pool, caller_of, seen
 from interlock.driving import Op
 from interlock.services.callers import Someone
@@ -185,3 +185,16 @@ def test_the_programs_do_get_into_deadlocks() -> None:
 def test_every_deadlock_is_refused_at_once_for_many_programs() -> None:
     for seed in range(5000):
         play(seed)
+
+
+def test_the_dead_in_a_queue_do_not_hide_a_circle() -> None:
+    stage = Stage()
+    ada = stage.client("ada", ttl=600.0)
+    ada.run(ada.semaphores.acquire("slots", capacity=2, weight=2))
+    for number, ttl in enumerate((600.0, 5.0, 600.0)):
+        other = stage.client(f"other{number}", ttl=ttl)
+        other.start(other.semaphores.acquire("slots", wait=500))
+    stage.clock.advance(6.0)
+    refused = ada.start(ada.semaphores.acquire("slots", wait=500)).result()
+    assert isinstance(refused, semaphore.Deadlock)
+    assert refused.cycle == ("ada",)

@@ -49,19 +49,20 @@ class Deadlocks:
         for _ in range(_LOOKS if ask.indexed else 0):
             graph = Graph(base, ask.grant, pools, let_go)
             yield from outside(graph.explore(ask.keys))
-            knot = yield from _living(graph)
+            dead: set[str] = set()
+            knot = yield from _living(graph, dead)
             if knot is None:
                 break
-            done = yield from self._withdraw(who, ask, base, (graph, knot))
+            done = yield from self._withdraw(who, ask, base, (graph, knot, dead))
             if done.outcome is not None:
                 return done
             pools = {}
         return Done(None, None)
 
     def _withdraw(
-        self, who: Who, ask: Ask[Any], base: int, found: tuple[Graph, Knot]
+        self, who: Who, ask: Ask[Any], base: int, found: tuple[Graph, Knot, set[str]]
     ) -> Op[Done[Outcome | None]]:
-        graph, knot = found
+        graph, knot, dead = found
         refs = (*graph.pools_of(knot), *graph.liveness(knot))
         if len(refs) > self._runner.capabilities.max_operations - _FOR_A_WITHDRAWAL:
             refs = ask.keys  # more than a commit can stand on: it was true a moment ago
@@ -70,7 +71,7 @@ class Deadlocks:
             gathering = Gathering(self._runner, base)
             for start in range(0, len(refs), KEYS_AT_ONCE):
                 gathering.learn((yield refs[start : start + KEYS_AT_ONCE]).items)
-            still = _still(graph, knot, gathering)
+            still = _still(graph, knot, gathering, dead)
             if still is None:
                 return Decision(outcome=None)
             agents = tuple([wait.agent for wait in still.cycle])
@@ -89,12 +90,11 @@ def standing(
     """The knot that a wait of somebody else closed, if it still stands."""
     graph = Graph(base, start, pools)
     yield from outside(graph.explore(wanted))
-    return (yield from _living(graph))
+    return (yield from _living(graph, set()))
 
 
-def _living(graph: Graph) -> Op[Knot | None]:
-    """The knot of those who live."""
-    dead: set[str] = set()
+def _living(graph: Graph, dead: set[str]) -> Op[Knot | None]:
+    """The knot of those who live; whoever does not is added to the dead."""
     while (knot := graph.knot(dead)) is not None:
         live = yield from looked_up(graph.liveness(knot))
         gone = {key for key, item in live.items() if item is None}
@@ -104,12 +104,11 @@ def _living(graph: Graph) -> Op[Knot | None]:
     return None
 
 
-def _still(graph: Graph, knot: Knot, known: Gathering) -> Knot | None:
-    """The same knot, on what was read just now."""
+def _still(graph: Graph, knot: Knot, known: Gathering, dead: AbstractSet[str]) -> Knot | None:
+    """The same knot, on what was read just now; who was dead before still is."""
     pools, live = known.facts.pools, known.facts.live
     now = graph.with_pools(pools)
-    dead = {key for key, alive in live.items() if not alive}
-    found = now.knot(dead)
+    found = now.knot({*dead, *(key for key, alive in live.items() if not alive)})
     if found is None or {w.id for w in found.members} != {w.id for w in knot.members}:
         return None
     asked = any(key.startswith(LIVE) for key in live)
