@@ -4,6 +4,7 @@
 """
 
 import tempfile
+import threading
 
 import interlock
 from interlock import Acquired, Busy, Reclaimed
@@ -25,14 +26,17 @@ with (
     interlock.connect(f"{folder}/store.db", agent="ada") as ada,
     interlock.connect(f"{folder}/store.db", agent="bob") as bob,
 ):
-    with ada.lock("merge"):
-        print("bob, while ada works:", answer := try_for(bob, 0.2))
-        assert answer == "held by ada"
-        try:
-            with bob.lock("merge", wait=0):
-                raise AssertionError("two holders")
-        except interlock.Unavailable as no:
-            print("as a block:", no)
+    elsewhere = threading.Thread(target=ada.locks.acquire, args=["merge"])
+    elsewhere.start()  # in this thread, waiting for what we hold ourselves would be a deadlock
+    elsewhere.join()
+    print("bob, while ada works:", answer := try_for(bob, 0.2))
+    assert answer == "held by ada"
+    try:
+        with bob.lock("merge", wait=0):
+            raise AssertionError("two holders")
+    except interlock.Unavailable as no:
+        print("as a block:", no)
+    ada.locks.release("merge")
     print("bob, afterwards:", answer := try_for(bob, 0.2))
     assert answer.startswith("mine")
     bob.locks.release("merge")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import apsw
@@ -233,6 +234,8 @@ def crowd(folder: Path, count: int) -> None:
     one = {"agent": "eve", "session": "ses_1", "live": "live/ses_1", "since": 1.0, "order": 1}
     pool["waiters"] = [{"id": f"grt_{number}", **one} for number in range(count)]
     db.execute("UPDATE item SET value = ? WHERE key = ?", (json.dumps(pool).encode(), key))
+    alive = ("live/ses_1", b"{}", 1, 1, "", "", time.monotonic_ns() + 600 * 10**9)
+    db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)", alive)
     db.close()
 
 
