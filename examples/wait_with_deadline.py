@@ -4,16 +4,16 @@
 """
 
 import tempfile
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import interlock
-from interlock import Acquired, Busy, Reclaimed
+from interlock import Acquired, Busy
 
 
 def try_for(fleet: interlock.Fleet, seconds: float) -> str:
     """One attempt with a deadline, in words."""
     match fleet.locks.acquire("merge", wait=seconds):
-        case Acquired(token=token) | Reclaimed(token=token):
+        case Acquired(token=token):
             return f"mine, with token {token}"
         case Busy(holder=holder):
             return f"held by {holder}"
@@ -26,9 +26,7 @@ with (
     interlock.connect(f"{folder}/store.db", agent="ada") as ada,
     interlock.connect(f"{folder}/store.db", agent="bob") as bob,
 ):
-    elsewhere = threading.Thread(target=ada.locks.acquire, args=["merge"])
-    elsewhere.start()  # in this thread, waiting for what we hold ourselves would be a deadlock
-    elsewhere.join()
+    ThreadPoolExecutor().submit(ada.locks.acquire, "merge").result()  # not in our own thread
     print("bob, while ada works:", answer := try_for(bob, 0.2))
     assert answer == "held by ada"
     try:
@@ -39,4 +37,3 @@ with (
     ada.locks.release("merge")
     print("bob, afterwards:", answer := try_for(bob, 0.2))
     assert answer.startswith("mine")
-    bob.locks.release("merge")

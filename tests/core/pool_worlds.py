@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, codec, keys, lock, queue, semaphore, several
+from interlock.core.ask import Ask, Caller
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
 from interlock.core.session import Session
@@ -24,11 +25,12 @@ from interlock.errors import BadInput, Lapsed
 from interlock.services import states
 from interlock.services.lock import Locks
 from interlock.services.maintain import Maintenance
-from interlock.services.queue import Queues, Seat
+from interlock.services.queue import Queues
 from interlock.services.runner import Runner, Who
 from interlock.services.semaphore import Semaphores
 from interlock.services.session import Sessions, is_in
 from interlock.services.several import Several
+from interlock.services.waiting import Seat
 from interlock.store import Item, Store
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore
@@ -319,7 +321,7 @@ class ServiceCall:
         self._hand.interrupt(asyncio.CancelledError())
 
 
-def _ask(terms: Terms, grant: str, session_ttl: float) -> queue.Ask[Any]:
+def _ask(terms: Terms, grant: str, session_ttl: float) -> Ask[Any]:
     common: dict[str, Any] = {
         "grant": grant,
         "agent": terms.agent,
@@ -341,7 +343,7 @@ def _ask(terms: Terms, grant: str, session_ttl: float) -> queue.Ask[Any]:
     return semaphore.Acquire(semaphore=name, weight=weight, **common)
 
 
-def _caller(who: Who, things: tuple[str, ...], token: int) -> queue.Caller[Any]:
+def _caller(who: Who, things: tuple[str, ...], token: int) -> Caller[Any]:
     common: dict[str, Any] = {"agent": who.agent, "session": who.session, "token": token}
     if len(things) > 1:
         return several.Caller(things=things, **common)

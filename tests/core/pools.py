@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.core import keys, queue, semaphore, several
+from interlock.core.ask import Ask
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool, seen
 from interlock.core.turn import MANY, Facts, complete
@@ -66,7 +67,7 @@ class Table:
         }
         self.revision = 0
 
-    def acquire(self, ask: queue.Ask[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
+    def acquire(self, ask: Ask[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
         return self.carry_out(queue.acquire(ask, facts(self.pools, live), NOW))
 
     def carry_out(self, decision: Decision[Any]) -> Decision[Any]:

@@ -44,9 +44,10 @@ from interlock.services import states
 from interlock.services.keeper import margin
 from interlock.services.lock import Locks
 from interlock.services.maintain import Maintenance
-from interlock.services.queue import Queues, Seat
+from interlock.services.queue import Queues
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
+from interlock.services.waiting import Seat
 from interlock.store import VOID, Item, Log, Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit

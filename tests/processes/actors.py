@@ -81,9 +81,9 @@ def through_trouble(name: str, *arguments: str) -> None:
 
 def fast_asleep(name: str, *arguments: str) -> None:
     """Do what another actor does, but never look by oneself whether one's turn came."""
-    from interlock.services import queue
+    from interlock.services import waiting
 
-    queue._NAP = queue._LONGEST_NAP = 600.0
+    waiting._NAP = waiting._LONGEST_NAP = 600.0
     globals()[name](*arguments)
 
 

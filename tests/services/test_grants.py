@@ -45,6 +45,7 @@ def test_whoever_wakes_late_is_told_how_much_of_its_maximum_is_left(
     ada.run(ada.locks.release("merge"))
     stage.clock.advance(50.0)
     got = waits.run().result()
+    assert isinstance(got, LockAcquired)
     assert got.expires_in == pytest.approx(10.0)
 
 

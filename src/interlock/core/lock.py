@@ -11,10 +11,10 @@ from typing import ClassVar, TypeAlias, cast
 from msgspec.structs import asdict
 
 from interlock.core import answers, keys
+from interlock.core.ask import Ask, Standing, Want
+from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Outcome
 from interlock.core.pool import Grant, Pool
-from interlock.core.queue import Ask, Standing, Want
-from interlock.core.queue import Caller as AnyCaller
 
 
 class Granted(answers.Granted, frozen=True, kw_only=True):

@@ -20,12 +20,12 @@ grant and minute.  ``core/pool.py`` has the theory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core.ask import Ask, Caller, Standing, Want
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.pool import WAITERS, Grant, Pool, Waiter, caller
 from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
@@ -34,112 +34,6 @@ from interlock.errors import BadInput, NotAllowed
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
 
 REFUSAL_WINDOW = 60.0
-
-
-class Want(Struct, frozen=True, gc=False):
-    """So much of one pool; a capacity makes it if it is not there, and must agree if it is."""
-
-    key: str
-    weight: int = 1
-    capacity: int | None = None
-
-
-class Standing(Struct, frozen=True, gc=False):
-    """How a request stands after a decision, before its noun puts that into words."""
-
-    kind: Literal["granted", "extended", "increased", "queued", "refused", "gone", "deadlock"]
-    pools: tuple[Pool, ...] = ()
-    grant: Grant | None = None
-    before: int = 0
-    expires_in: float | None = None
-    cycle: tuple[str, ...] = ()
-
-
-class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """What is asked for, by whom, and on what terms."""
-
-    noun: ClassVar[str] = ""
-
-    grant: str
-    agent: str
-    session: str
-    caller: str = ""
-    ttl: float | None = None
-    max_hold: float | None = None
-    metadata: Any = None
-    token: int | None = None
-    whole_session: bool = False
-    session_ttl: float = 0.0
-    wait: bool = False
-    indexed: bool = False
-
-    @property
-    def wants(self) -> tuple[Want, ...]:
-        """How much of which pools."""
-        raise NotImplementedError
-
-    def answer(self, standing: Standing) -> O_co:
-        """The words of this noun for how the request stands."""
-        raise NotImplementedError
-
-    def fenced(self, thing: str) -> O_co:
-        """The words of this noun for something that it relies on and that is gone."""
-        raise NotImplementedError
-
-    @property
-    def id(self) -> str:
-        """The id of the grant that is asked for."""
-        return self.grant
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The pools."""
-        return tuple([want.key for want in self.wants])
-
-    @property
-    def thing(self) -> str:
-        """What the record calls it."""
-        return things(self.keys)
-
-    def verb(self, word: str) -> str:
-        """What the record calls an act of this request."""
-        return f"{self.noun}.{word}" if self.noun else word
-
-
-class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
-    """Who speaks about a grant: its token under the holder's name, or the session that has it."""
-
-    noun: ClassVar[str] = ""
-
-    agent: str
-    session: str
-    token: int | None = None
-    grant: str = ""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The pools."""
-        raise NotImplementedError
-
-    def refused(self, pool: Pool | None, newest: int) -> O_co:
-        """What it is told if it has no grant there; ``newest`` is the token of the last write."""
-        raise NotImplementedError
-
-    def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> O_co:
-        """What it is told when it gave back these; who was served."""
-        raise NotImplementedError
-
-    def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> O_co:
-        """What it is told when its grant lives on."""
-        raise NotImplementedError
-
-    def lapsed(self, grant: Grant | None) -> O_co:
-        """What it is told when its grant is stale, or nobody has one any more."""
-        raise NotImplementedError
-
-    def verb(self, word: str) -> str:
-        """What the record calls an act of this caller."""
-        return f"{self.noun}.{word}" if self.noun else word
 
 
 def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:

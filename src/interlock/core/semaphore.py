@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import ClassVar, TypeAlias, cast
 
 from interlock.core import answers, keys
+from interlock.core.ask import Ask, Standing, Want
+from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Decision, Outcome, Write
 from interlock.core.pool import Grant, Pool
-from interlock.core.queue import Ask, Standing, Want
-from interlock.core.queue import Caller as AnyCaller
 from interlock.core.turn import Facts, Turn
 
 

@@ -12,10 +12,10 @@ from typing import TypeAlias, cast
 from msgspec import Struct
 
 from interlock.core import answers, keys, lock, semaphore
+from interlock.core.ask import Ask, Standing, Want
+from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Outcome
 from interlock.core.pool import Grant, Pool
-from interlock.core.queue import Ask, Standing, Want
-from interlock.core.queue import Caller as AnyCaller
 
 AT_ONCE = 16
 """Things in one request: every engine can commit so many pools and their waiters at once."""

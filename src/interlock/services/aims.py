@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from interlock.core import lock, queue, words
+from interlock.core import lock, words
+from interlock.core.ask import Ask
 from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.services.calls import Desk
@@ -40,7 +41,7 @@ class Aim(Protocol):
     def acquire(self, desk: Desk, terms: Terms) -> Op[Any]:
         """Ask for it."""
 
-    def ask(self, grant: str) -> queue.Ask[Any]:
+    def ask(self, grant: str) -> Ask[Any]:
         """What is to be taken back if it cannot be given back."""
 
     def release(self, desk: Desk, grant: str, token: int | None) -> Op[Any]:
@@ -66,7 +67,7 @@ class LockAim(Struct, frozen=True):
         """Ask for it."""
         return LockCalls(desk).acquire(self.name, **_asked(terms))
 
-    def ask(self, grant: str) -> queue.Ask[Any]:
+    def ask(self, grant: str) -> Ask[Any]:
         """The lock under this grant."""
         return lock.Acquire(lock=self.name, grant=grant, agent="", session="")
 
@@ -97,7 +98,7 @@ class SlotsAim(Struct, frozen=True):
         calls = SemaphoreCalls(desk)
         return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
 
-    def ask(self, grant: str) -> queue.Ask[Any]:
+    def ask(self, grant: str) -> Ask[Any]:
         """The slots under this grant."""
         from interlock.core import semaphore
 
@@ -128,7 +129,7 @@ class SeveralAim(Struct, frozen=True):
         """Ask for all of them."""
         return SeveralCalls(desk).acquire(*self.named, **_asked(terms))
 
-    def ask(self, grant: str) -> queue.Ask[Any]:
+    def ask(self, grant: str) -> Ask[Any]:
         """All of them under this grant."""
         from interlock.core import several
 

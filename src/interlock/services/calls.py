@@ -19,12 +19,13 @@ from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks
-from interlock.services.queue import Queues, Seat
+from interlock.services.queue import Queues
 from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Upkeep
 from interlock.services.tend import Tending
+from interlock.services.waiting import Seat
 from interlock.settings import Settings
 from interlock.store import Store
 

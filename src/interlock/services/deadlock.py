@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from interlock.core import queue
+from interlock.core.ask import Ask
 from interlock.core.deadlock import Knot
 from interlock.core.decision import Decision, Outcome
 from interlock.core.pool import Pool
-from interlock.core.queue import Ask
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, Gathering, looked_up, outside
 from interlock.services.graph import Graph

@@ -13,9 +13,10 @@ from interlock.core.pool import Grant, Pool, Proof
 from interlock.driving import Op
 from interlock.services import states
 from interlock.services.gather import Gathering, every, looked_up
-from interlock.services.queue import Queues, Seat, expires_in
+from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.steps import Read
+from interlock.services.waiting import Seat, expires_in
 from interlock.store import Item, Snapshot
 
 

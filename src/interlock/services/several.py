@@ -5,8 +5,9 @@ from __future__ import annotations
 from interlock.core import several as core
 from interlock.core.pool import Proof
 from interlock.driving import Op
-from interlock.services.queue import Queues, Seat
+from interlock.services.queue import Queues
 from interlock.services.runner import Who
+from interlock.services.waiting import Seat
 
 
 class Several:
