@@ -39,15 +39,21 @@ REFUSAL_WINDOW = 60.0
 def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
     """Take it, extend what is carried, or be refused; with ``wait`` queue for it."""
     wants = ask.wants
-    if len(wants) == 1:
-        pool = known.pool(wants[0].key)
-        if pool is None or _may_take_at_once(ask, pool, wants[0]):
-            return _take_at_once(ask, pool, wants[0], now)
+    if len(wants) == 1 and (quick := at_once(ask, known.pool(wants[0].key), now)) is not None:
+        return quick
     turn = Turn(known, now)
     mine = _own(turn, wants[0].key, ask) if len(wants) == 1 else None
     for want in wants:
         _admit(turn, want, mine)
     return _take(turn, ask, wants) if mine is None else _again(turn, ask, wants[0], mine)
+
+
+def at_once(ask: Ask[O_co], pool: Pool | None, now: float) -> Decision[O_co] | None:
+    """What happens most, and needs to know nothing else: there is room, and nobody waits."""
+    want = ask.wants[0]
+    if pool is None or _may_take_at_once(ask, pool, want):
+        return _take_at_once(ask, pool, want, now)
+    return None
 
 
 def look(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:

@@ -44,25 +44,42 @@ class Debtor(Protocol):
 
 
 debtors: WeakSet[Debtor] = WeakSet()
-_known: WeakKeyDictionary[object, Someone] = WeakKeyDictionary()
+_tasks: WeakKeyDictionary[object, Someone] = WeakKeyDictionary()
 _numbers = itertools.count(1)
 _process = ""
 
 
 def current() -> Someone | None:
     """Whoever runs this; None for nobody in particular."""
-    one = _task() or _thread()
-    if one is None:
-        return None
-    someone = _known.get(one)
-    if someone is None:
-        someone = _known[one] = Someone(f"{_of_process()}.{next(_numbers)}")
-    return someone
+    task = _task()
+    if task is not None:
+        someone = _tasks.get(task)
+        if someone is None:
+            someone = _tasks[task] = _new()
+        return someone
+    try:
+        return _local.someone
+    except AttributeError:  # asked once in a thread: what it is does not change
+        _local.someone = None if _is_of_a_pool(threading.current_thread()) else _new()
+        return _local.someone
 
 
 def let_go() -> set[str]:
     """The grants of this process that nobody has to act for any more."""
     return {grant for debtor in tuple(debtors) for grant in debtor.let_go()}
+
+
+class _Local(threading.local):
+    """What each thread knows of itself."""
+
+    someone: Someone | None
+
+
+_local = _Local()
+
+
+def _new() -> Someone:
+    return Someone(f"{_of_process()}.{next(_numbers)}")
 
 
 def _of_process() -> str:
@@ -73,9 +90,9 @@ def _of_process() -> str:
 
 
 def _forked() -> None:
-    global _process  # noqa: PLW0603 - the child is another process
-    _process = ""
-    _known.clear()
+    global _process, _local
+    _process, _local = "", _Local()
+    _tasks.clear()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -83,17 +100,13 @@ os.register_at_fork(after_in_child=_forked)
 
 def _task() -> object | None:
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
+    if asyncio is None or asyncio._get_running_loop() is None:  # noqa: SLF001 - it asks for nothing
         return None
-    try:
-        return asyncio.current_task()  # type: ignore[no-any-return]
-    except RuntimeError:  # no loop runs in this thread
-        return None
+    return asyncio.current_task()  # type: ignore[no-any-return]
 
 
-def _thread() -> threading.Thread | None:
-    thread = threading.current_thread()
+def _is_of_a_pool(thread: threading.Thread) -> bool:
     work = getattr(thread, "_target", None)  # a pool lists its threads only after they began
     homes = (type(thread).__module__, getattr(work, "__module__", None) or "")
     foreign = isinstance(thread, threading._DummyThread)  # noqa: SLF001 - nothing else tells
-    return None if foreign or any(home.startswith(POOLS) for home in homes) else thread
+    return foreign or any(home.startswith(POOLS) for home in homes)

@@ -35,9 +35,6 @@ from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
 
-_BEHIND_EACH_OTHER = 0.02
-_NAP = 1.0
-_LONGEST_NAP = 5.0
 _REMEMBERED = 4096
 
 
@@ -64,7 +61,8 @@ class Queues:
         """
         base = yield from self._runner.base()
         deadline = None if wait is None else self._runner.clock.monotonic() + wait
-        ask = self._on_terms(seat, ask, wait=bool(wait))
+        someone = None if seat.caller else self.speaks()
+        ask = self._on_terms(seat, ask, someone, wait=bool(wait))
         while True:
             try:
                 outcome = yield from self._acquire(seat, ask, base, deadline, given)
@@ -78,7 +76,7 @@ class Queues:
                 yield from self.give_up(seat, ask)
                 raise
             if not isinstance(outcome, answers.Gone):
-                self._note(ask, outcome)
+                self._note(someone, ask, outcome)
                 return outcome
             ask = replace(ask, grant=self._runner.new_id("grt"))
 
@@ -171,9 +169,10 @@ class Queues:
             return {}
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
-    def _on_terms(self, seat: Seat, ask: Ask[Any], *, wait: bool) -> Ask[Any]:
+    def _on_terms(
+        self, seat: Seat, ask: Ask[Any], someone: Someone | None, *, wait: bool
+    ) -> Ask[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        someone = None if seat.caller else self.speaks()
         caller = seat.caller or (someone.name if someone else "")
         indexed = wait and (bool(seat.caller) or bool(someone and someone.holds))
         return replace(
@@ -188,14 +187,9 @@ class Queues:
             indexed=indexed,
         )
 
-    def _note(self, ask: Ask[Any], outcome: object) -> None:
+    def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
-        someone = self.speaks()
-        if (
-            someone is None
-            or ask.caller != someone.name
-            or not isinstance(outcome, answers.Granted)
-        ):
+        if someone is None or not isinstance(outcome, answers.Granted):
             return
         if len(self._held) >= _REMEMBERED:
             someone.holds.add(self)  # from now on it may always hold something
@@ -222,28 +216,13 @@ class Queues:
         given: tuple[Proof, ...],
     ) -> Op[Outcome]:
         runner = self._runner
-        own = (keys.live(seat.who.session),) if seat.joined else ()
-        wanted = ask.keys
-        last: Gathering | None = None
-
-        def deciding() -> Deciding[Outcome]:
-            nonlocal last
-            items = (yield (*wanted, *own)).items
-            if own and items[own[0]] is None:
-                raise Lapsed(f"session {seat.who.session} lapsed; join again")
-            for proof in given:
-                if not (yield from holds(proof)):
-                    return Decision(outcome=ask.fenced(proof.thing))
-            last = Gathering(runner, base)
-            last.learn(items)
-            call = ask if ask.token is None else (yield from self._extending(ask, last))
-            now = runner.clock.wall()
-            return (yield from last.decide(lambda known: queue.acquire(call, known, now)))
-
+        known: list[Gathering] = []
         guess: dict[str, Item | None] = self._guess(ask)
-        if own:
-            guess[own[0]] = ALIVE
-        done: Done[Outcome] = yield from runner.change(deciding, seat.who, guess)
+        if seat.joined:
+            guess[keys.live(seat.who.session)] = ALIVE
+        done: Done[Outcome] = yield from runner.change(
+            lambda: self._deciding(seat, ask, base, given, known), seat.who, guess
+        )
         outcome = done.outcome
         if isinstance(outcome, answers.Granted):
             got = stamped(outcome, base, done.revision)
@@ -254,8 +233,35 @@ class Queues:
             until = (deadline or 0.0, done.revision or 0)
             return (yield from self._waiting.wait((seat, ask, base), until, given, self))
         if isinstance(outcome, answers.Busy):
-            return (yield from self._waiting.timed(ask, outcome, last))
+            return (yield from self._waiting.timed(ask, outcome, known[-1] if known else None))
         return outcome
+
+    def _deciding(
+        self,
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        given: tuple[Proof, ...],
+        known: list[Gathering],
+    ) -> Deciding[Outcome]:
+        """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
+        own = (keys.live(seat.who.session),) if seat.joined else ()
+        wanted, now = ask.keys, self._runner.clock.wall()
+        items = (yield (*wanted, *own)).items
+        if own and items[own[0]] is None:
+            raise Lapsed(f"session {seat.who.session} lapsed; join again")
+        for proof in given:
+            if not (yield from holds(proof)):
+                return Decision(outcome=ask.fenced(proof.thing))
+        if len(wanted) == 1:
+            pool = states.pool(items[wanted[0]], base)
+            if (quick := queue.at_once(ask, pool, now)) is not None:
+                return quick
+        gathering = Gathering(self._runner, base)
+        gathering.learn(items)
+        known.append(gathering)
+        call = ask if ask.token is None else (yield from self._extending(ask, gathering))
+        return (yield from gathering.decide(lambda facts: queue.acquire(call, facts, now)))
 
     def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
