@@ -72,6 +72,7 @@ class Semaphores(_Noun[SemaphoreCalls]):
     release = awaited(SemaphoreCalls.release)
     heartbeat = awaited(SemaphoreCalls.heartbeat)
     resize = awaited(SemaphoreCalls.resize)
+    remove = awaited(SemaphoreCalls.remove)
     list = awaited(SemaphoreCalls.list)
     show = awaited(SemaphoreCalls.show)
 

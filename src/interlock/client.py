@@ -75,6 +75,7 @@ class Semaphores(_Noun[SemaphoreCalls]):
     release = blocking(SemaphoreCalls.release)
     heartbeat = blocking(SemaphoreCalls.heartbeat)
     resize = blocking(SemaphoreCalls.resize)
+    remove = blocking(SemaphoreCalls.remove)
     list = blocking(SemaphoreCalls.list)
     show = blocking(SemaphoreCalls.show)
 

@@ -244,3 +244,14 @@ def test_there_is_a_limit_to_grants_whatever_the_capacity() -> None:
     table.pools[X] = seen(Pool(pool.grants * GRANTS, (), 5000), 1)
     assert isinstance(table.acquire(slots("bob")).outcome, semaphore.Full)
     assert isinstance(table.acquire(slots("bob", wait=True)).outcome, semaphore.Waiting)
+
+
+def test_what_nobody_holds_or_waits_for_can_be_taken_away(table: Table) -> None:
+    def remove(*dead: str) -> object:
+        known = facts(table.pools, without(*dead))
+        return table.carry_out(semaphore.remove("x", known, NOW)).outcome
+
+    table.acquire(slots("ada"))
+    assert remove() == semaphore.Full(semaphore="x", capacity=3, available=2, holders=("ada",))
+    assert remove("ada") == semaphore.Removed(semaphore="x")
+    assert remove() == semaphore.NoSemaphore(semaphore="x")

@@ -104,6 +104,12 @@ class Resized(Outcome, frozen=True, kw_only=True, tag="resized"):
     next: tuple[str, ...] = ()
 
 
+class Removed(Outcome, frozen=True, kw_only=True, tag="removed"):
+    """There is no such semaphore any more."""
+
+    semaphore: str
+
+
 class NoSemaphore(Outcome, frozen=True, kw_only=True, tag="nothing"):
     """There is no semaphore of this name."""
 
@@ -216,6 +222,21 @@ def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resiz
     served = tuple([waiter.agent for waiter in turn.served.values()])
     outcome = Resized(semaphore=name, capacity=capacity, before=before.capacity, next=served)
     return turn.decision(outcome, "sem.resize", f"sem/{name}")
+
+
+def remove(name: str, known: Facts, now: float) -> Decision[Removed | Full | NoSemaphore]:
+    """Take it away, unless somebody holds or waits for some of it."""
+    key = keys.semaphore(name)
+    turn = Turn(known, now)
+    if turn.pool(key) is None:
+        return Decision(outcome=NoSemaphore(semaphore=name))
+    turn.reclaim((key,))
+    turn.serve((key,))
+    left = turn.pool(key) or Pool()
+    if left.grants or left.waiters:
+        return turn.decision(full(name, left), "sem.reclaim", f"sem/{name}")
+    outcome = Removed(semaphore=name)
+    return Decision(outcome=outcome, verb="sem.remove", thing=f"sem/{name}", deletes=(key,))
 
 
 def _send_away(turn: Turn, key: str) -> list[str]:

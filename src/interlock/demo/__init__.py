@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import interlock
     from interlock.demo.crew import Crew
     from interlock.demo.facts import Facts
-    from interlock.services.runner import Deciding
 
 LOCK = "merge"
 SEMAPHORE = "builds"
@@ -119,18 +118,7 @@ def _bury(fleet: interlock.Fleet, crew: Crew, semaphore: str) -> None:
     with suppress(InterlockError):  # a store that is away: it all lapses by itself
         for session in crew.sessions(left=False):
             drive(desk.sessions.leave(Who("demo", session)), fleet.store)
-        drive(desk.runner.change(lambda: _removal(semaphore), Who("demo")), fleet.store)
-
-
-def _removal(semaphore: str) -> Deciding[str]:
-    """Nobody needs it any more."""
-    from interlock.core import keys
-    from interlock.core.decision import Decision
-
-    key = keys.semaphore(semaphore)
-    if (yield (key,))[key] is None:
-        return Decision(outcome="gone")
-    return Decision(outcome="removed", verb="sem.remove", thing=f"sem/{semaphore}", deletes=(key,))
+        drive(desk.semaphores.remove(Who("demo"), semaphore), fleet.store)
 
 
 @contextmanager

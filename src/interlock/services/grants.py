@@ -147,6 +147,13 @@ class SemaphoreCalls(Calls):
         name = words.name(name, "semaphore name")
         return self.desk.semaphores.resize(who, name, _capacity(capacity))
 
+    def remove(
+        self, name: str
+    ) -> Op[semaphores.Removed | semaphores.Full | semaphores.NoSemaphore]:
+        """Take a semaphore away, unless somebody holds or waits for some of it."""
+        who = self.desk.me().who
+        return self.desk.semaphores.remove(who, words.name(name, "semaphore name"))
+
     def list(self) -> Op[tuple[SemaphoreShown, ...]]:
         """All semaphores."""
         return self.desk.semaphores.list()

@@ -115,6 +115,20 @@ class Semaphores:
         done = yield from self._runner.change(deciding, who)
         return done.outcome
 
+    def remove(self, who: Who, name: str) -> Op[core.Removed | core.Full | core.NoSemaphore]:
+        """Take it away, unless somebody holds or waits for some of it."""
+        base = yield from self._runner.base()
+        key = keys.semaphore(name)
+
+        def deciding() -> Deciding[core.Removed | core.Full | core.NoSemaphore]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (key,)).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda k: core.remove(name, k, now)))
+
+        done = yield from self._runner.change(deciding, who)
+        return done.outcome
+
     def show(self, name: str) -> Op[Shown | core.NoSemaphore]:
         """The semaphore, its holders and its queue."""
         base = yield from self._runner.base()

@@ -160,6 +160,9 @@ def test_a_new_capacity_serves_who_fits_and_takes_from_nobody(ada: Shell) -> Non
     assert (shown["available"], len(shown["holders"])) == (0, 2)
     assert ada.run("sem", "resize", "new", "5").out == "made new with 5 slots\n"
     assert ada.json("sem", "resize", "new", "5")[0] == 0
+    assert ada.json("sem", "remove", "builds")[1]["outcome"] == "full"
+    assert ada.run("sem", "remove", "new").out == "removed new\n"
+    assert ada.json("sem", "remove", "new") == (1, {"outcome": "nothing", "semaphore": "new"})
 
 
 def test_semaphores_are_listed_and_shown(ada: Shell) -> None:

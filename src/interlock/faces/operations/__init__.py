@@ -21,7 +21,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     ),
     "agent": ("join", "leave", "beat", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
-    "sem": ("acquire", "release", "beat", "run", "resize", "list", "show"),
+    "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),
 }  # fmt: skip

@@ -92,6 +92,12 @@ class Resize(Request, frozen=True, kw_only=True):
     ]
 
 
+class Remove(Request, frozen=True, kw_only=True):
+    """Take a semaphore away."""
+
+    semaphore: Semaphore
+
+
 class List(Request, frozen=True, kw_only=True):
     """All semaphores."""
 
@@ -136,6 +142,10 @@ def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
 
 def _resize(fleet: "Fleet", request: Resize) -> core.Resized:
     return fleet.semaphores.resize(request.semaphore, request.capacity)
+
+
+def _remove(fleet: "Fleet", request: Remove) -> core.Removed | core.Full | core.NoSemaphore:
+    return fleet.semaphores.remove(request.semaphore)
 
 
 def _list(fleet: "Fleet", _request: List) -> SemaphoreList:
@@ -198,6 +208,15 @@ OPERATIONS = (
         needs="agent",
         act=_resize,
         examples=("interlock sem resize builds 5 --agent ada",),
+    ),
+    Operation(
+        name="sem remove",
+        help="take a semaphore away, unless somebody holds or waits for some of it",
+        request=Remove,
+        outcomes=(core.Removed, core.Full, core.NoSemaphore),
+        needs="agent",
+        act=_remove,
+        examples=("interlock sem remove builds --agent ada",),
     ),
     Operation(
         name="sem list",

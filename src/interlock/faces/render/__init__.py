@@ -35,6 +35,7 @@ RENDERERS: dict[str, str] = {
     "semaphore.Released": "sem:released",
     "semaphore.NotHolder": "sem:not_holder",
     "semaphore.Resized": "sem:resized",
+    "semaphore.Removed": "sem:removed",
     "semaphore.NoSemaphore": "sem:no_semaphore",
     "semaphore.Shown": "sem:shown",
     "sem.SemaphoreList": "sem:semaphore_list",

@@ -71,6 +71,11 @@ def resized(outcome: core.Resized, paint: Paint) -> str:
     return f"{paint('green', 'resized')} {outcome.semaphore} {span}{heirs(outcome.next)}"
 
 
+def removed(outcome: core.Removed, paint: Paint) -> str:
+    """Not there any more."""
+    return f"{paint('green', 'removed')} {outcome.semaphore}"
+
+
 def no_semaphore(outcome: core.NoSemaphore, _paint: Paint) -> str:
     """None of that name, and how to make it."""
     return (
