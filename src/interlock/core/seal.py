@@ -123,7 +123,7 @@ def peek(row: Row) -> Peek:
     """What an entry says of itself."""
     try:
         return _peek(row[2])
-    except msgspec.DecodeError as error:
+    except codec.UNREADABLE as error:
         raise damaged(row[0], f"what stands there is no entry ({error})") from error
 
 
@@ -156,6 +156,9 @@ def segment(begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int) ->
 def _packed(rows: Sequence[Row]) -> str:
     from interlock.core.segment import pack  # only who seals pays for zlib
 
+    for revision, id_, stored, _ in rows:
+        if b"\n" in stored or " " in id_ or "\n" in id_:  # it would not come out again
+            raise damaged(revision, f"entry {id_} is not as anybody writes one")
     return pack([row[:3] for row in rows])
 
 

@@ -31,8 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-import msgspec
-
+from interlock.core import codec
 from interlock.core.evidence import Known, Lean, Open, Stored, decode
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept, Rolling
@@ -157,7 +156,7 @@ class Verifier:
             self._spoilt(revision, "does not hash to what is stored beside it")
         try:
             entry = decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except codec.UNREADABLE:
             self._spoilt(revision, "cannot be read as an entry")
             self._unread.append(revision)
             return None

@@ -26,7 +26,7 @@ from interlock.core.seal import LIMITS, Limits, Row, Stub
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.services.runner import Deciding, Runner, Who
-from interlock.services.states import decoded
+from interlock.services.states import decoded, exact
 from interlock.services.steps import Aside, Read, Upkeep
 from interlock.store import LOG, Extent, Finding, Item, Log, Range
 
@@ -331,7 +331,9 @@ def _read(after: int, limit: int) -> Op[list[Row]]:
 
 
 def _rows(items: Sequence[Item]) -> list[Row]:
-    return [(item.revision, item.key[len(LOG) :], item.value, item.hash) for item in items]
+    return [
+        (item.revision, item.key[len(LOG) :], item.value, item.hash) for item in map(exact, items)
+    ]
 
 
 def _facts(state: State) -> dict[str, int]:

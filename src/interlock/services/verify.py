@@ -11,10 +11,9 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Protocol, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.log import Entry, Mark, decode
 from interlock.core.rolling import Kept
 from interlock.core.verdict import Verified
@@ -22,8 +21,9 @@ from interlock.core.verify import Verifier, folder
 from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.services.compare import Beside
+from interlock.services.states import exact
 from interlock.services.steps import Read
-from interlock.services.walk import PAGE, Moved, Span, exact, span, walk
+from interlock.services.walk import PAGE, Moved, Span, span, walk
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
 Judged: TypeAlias = tuple[str, int, str, str, str]
@@ -160,6 +160,6 @@ def touched(after: int) -> Op[frozenset[str]]:
 
 
 def _changed(item: Item) -> Iterator[str]:
-    with suppress(msgspec.DecodeError):
+    with suppress(*codec.UNREADABLE):
         entry: Entry = decode(item.value)
         yield from (*entry.put, *entry.deleted)

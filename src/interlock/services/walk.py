@@ -19,14 +19,17 @@ from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
 from interlock.core.segment import unpack
 from interlock.driving import Op
-from interlock.errors import StoreBusy
+from interlock.errors import StoreBusy, StoreDamaged
+from interlock.services.states import decoded, exact
 from interlock.services.steps import Read, Upkeep
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
 """Entries at a time: what an event loop is kept from others for is some milliseconds."""
 
-_segment = msgspec.json.Decoder(Segment).decode
+_SEALED = msgspec.json.Decoder(Sealed)
+_MARK = msgspec.json.Decoder(Mark)
+_SEGMENT = msgspec.json.Decoder(Segment)
 
 
 class Moved(StoreBusy):
@@ -110,16 +113,9 @@ def walk(span: Span, reader: Reader) -> Op[None]:
 def sealed_mark(item: Item | None) -> Sealed | None:
     """How far the record is sealed; None if it is not, or if nobody can tell."""
     try:
-        return None if item is None else msgspec.json.decode(item.value, type=Sealed)
-    except msgspec.DecodeError:
+        return None if item is None else decoded(_SEALED, item)
+    except StoreDamaged:
         return None  # the item is compared with the entry that wrote it, and that says so
-
-
-def exact(item: Item) -> Item:
-    """The item with its value as bytes: whoever edits SQLite by hand leaves text behind."""
-    if type(item.value) is bytes:
-        return item
-    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))
 
 
 def plain(mark: Mark) -> Mark:
@@ -129,8 +125,8 @@ def plain(mark: Mark) -> Mark:
 
 def _mark(item: Item | None) -> Mark | None:
     try:
-        return None if item is None else msgspec.json.decode(item.value, type=Mark)
-    except msgspec.DecodeError:
+        return None if item is None else decoded(_MARK, item)
+    except StoreDamaged:
         return None
 
 
@@ -139,9 +135,9 @@ def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Seale
     number = item.key.removeprefix(keys.SEGMENTS)
     last = int(number) if number.isascii() and number.isdigit() else span.end
     try:
-        segment = _segment(item.value)
+        segment = decoded(_SEGMENT, item)
         lines = list(unpack(segment.packed))
-    except ValueError:  # also what msgspec raises
+    except (StoreDamaged, ValueError):
         reader.unreadable(item, last)
         return last
     dropped = sealed.dropped if sealed is not None else None
