@@ -16,7 +16,9 @@ An export is JSON Lines: a head, the entries in order, then the items.
     A digest is rolled over all entries: SHA-256 of (digest so far, revision, ":", hash).  A mark
     is that digest as it was after some entry: kept in the store, or elsewhere as an anchor.
 What was before the beginning is not here: a first link of a writer, or a first look at a key, that
-leads back there is let pass.
+leads back there is let pass.  A writer with several commits under way has more such links; they are
+let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
+the one between them is missing.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+UNDER_WAY = 10_000
 VOID = b'{"verb":"void"}'
 Line = dict[str, Any]
 Mark = tuple[int, int, str]
@@ -38,6 +41,8 @@ class Entry:
     def __init__(self, revision: int, id_: str, hash_: str) -> None:
         self.revision, self.id, self.hash = revision, id_, hash_
         self.vouched = revision == 0  # another entry, or an item, carries its hash
+        self.linked = False  # by another of its writer
+        self.number = 0  # so many of its writer came, since the beginning or a gap
         self.undone = False  # what it wrote is gone, and no entry says why
 
 
@@ -58,6 +63,7 @@ class Check:
         self.gone: set[str] = set()
         self.excused: set[tuple[str, str]] = set()
         self.open: dict[str, list[tuple[int, str, Entry | None]]] = {}
+        self.doubts: list[tuple[str, Entry, Entry]] = []
         self.told: set[str] = set()
         self.unread: list[int] = []
         self.items: dict[str, Line] = {}
@@ -144,11 +150,14 @@ class Check:
 
     def follow(self, known: Entry, writer: str, links: list[str]) -> None:
         """The chain of its writer."""
-        before, some = self.last_of.get(writer), any(link in self.entries for link in links)
+        before = self.last_of.get(writer)
+        known.number = before.number + 1 if before else 1
         for link in links:
             if link in self.entries:
-                self.entries[link].vouched = True
-            elif self.partial and (before is None or some or (writer, link) in self.excused):
+                self.entries[link].vouched = self.entries[link].linked = True
+            elif self.partial and (before is None or known.number <= UNDER_WAY):
+                if before and (writer, link) not in self.excused:
+                    self.doubts.append((link, known, before))
                 self.excused.add((writer, link))
             else:
                 self.open.setdefault(link, []).append((known.revision, "", before))
@@ -210,6 +219,9 @@ class Check:
 
     def close(self) -> None:
         """Links that led nowhere when they were met."""
+        for link, known, before in self.doubts:
+            if known.linked and not before.linked:
+                self.open.setdefault(link, []).append((known.revision, "", before))
         for link in self.open.keys() - self.told:
             each = self.open[link]
             revision, _, instead = ([one for one in each if one[1]] or each)[0]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.histories import History, words
-from tests.core.test_verify import TAMPERING, random_history, tamper
+from tests.core.test_verify import TAMPERING, random_history, tamper, under_way
 from tests.services.records import (
     agree,
     busy,
@@ -504,3 +504,36 @@ def test_the_checker_agrees_with_verify_whatever_was_done(
     with interlock.connect(store=stored(history)) as fleet:
         found = agree(fleet, tmp_path, anchor)
     assert found.exit_status == changed
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    acts=st.lists(
+        st.tuples(st.sampled_from(["draft", "draft", "commit", "fail"]), st.integers(0, 9)),
+        min_size=8,
+        max_size=30,
+    ),
+    cut=st.integers(1, 5),
+    gone=st.integers(0, 30),
+)
+def test_the_checker_agrees_with_verify_about_what_was_under_way_at_a_cut(
+    acts: list[tuple[str, int]], cut: int, gone: int, tmp_path: Path
+) -> None:
+    history = under_way(acts)
+    cut = min(cut, len(history.entries) - 1)
+    begins = history.mark(cut)
+    sealed = Sealed(
+        revision=begins.revision, entries=begins.entries, digest=begins.digest, dropped=begins
+    )
+    del history.entries[:cut]
+    if gone < len(history.entries):
+        del history.entries[gone]
+    store = stored(history)
+    store._rows[keys.SEALED] = _Row(
+        codec.encode(sealed), begins.revision, begins.revision, "", "", None
+    )
+    store._order = sorted(store._rows)
+    with interlock.connect(store=store) as fleet:
+        agree(fleet, tmp_path)
