@@ -189,7 +189,7 @@ def test_an_entry_dated_years_ahead_stops_nothing(stage: Stage) -> None:
     stage.clock.advance(3601)
     fill(stage.store, 5)
     assert drive(keeper.tidy(WHO), stage.store).sealed == 37
-    stage.clock.advance(7200)
+    stage.clock.advance(7201)
     fill(stage.store, 1)
     assert drive(keeper.tidy(WHO), stage.store).dropped == 1
 
