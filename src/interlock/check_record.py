@@ -55,6 +55,8 @@ class Check:
         self.lost = self.at
         self.covered, self.strict = True, bool(head["strict"])
         self.rolled, self.partial = True, not head["whole"]
+        self.grounded = True  # the digest rests on the beginning, or on an anchor
+        self.severed = False  # entries were read that no mark to come can prove
         self.marks = [(mark_of(each), "the anchor", True) for each in anchors if each["entries"]]
         self.first = self.read = self.anchored = 0
         self.entries: dict[str, Entry] = {}
@@ -82,11 +84,12 @@ class Check:
             if mark[0] == self.at and not self.rolled:
                 pass
             elif mark == (self.at, self.count, self.digest):
-                self.anchored = mark[0] if outside else self.anchored
+                self.anchored = mark[0] if outside and self.grounded else self.anchored
             else:
                 verdict = "truncation" if outside else "integrity"
                 self.say(verdict, mark[0], "", f"{name} is not met by the entries up to here")
             if mark[0] == self.at:  # what follows is measured from here
+                self.grounded = not self.severed if outside else self.grounded
                 self.count, self.digest, self.rolled = mark[1], mark[2], True
 
     def missing(self, line: Line) -> None:
@@ -100,15 +103,22 @@ class Check:
             self.marks.remove(each)
             if each[2]:
                 self.say("truncation", each[0][0], "", "the anchor is not met: entries are missing")
-        self.rolled = not line["why"]
+        if line["why"]:
+            self.unknown()
         self.at, self.count, self.digest = upto
         self.begin_again()
 
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one; the digest is known from the next mark on."""
         self.marks = [each for each in self.marks if each[0][0] >= first]
-        self.at, self.covered, self.rolled = first - 1, False, False
+        self.unknown()
+        self.at, self.covered = first - 1, False
         self.begin_again()
+
+    def unknown(self) -> None:
+        """The digest is the next mark's, which may be as false as what was before it."""
+        self.severed = self.severed or self.at > self.lost
+        self.rolled = self.grounded = False
 
     def begin_again(self) -> None:
         """Behind a gap anything may have changed: what was before it says nothing any more."""

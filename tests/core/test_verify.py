@@ -8,6 +8,8 @@ from tests.core.histories import KEYS, History, judged, places, words
 
 from interlock.core import codec, verify
 from interlock.core.log import Mark
+from interlock.core.rolling import Kept
+from interlock.core.verify import Verifier
 from interlock.services.chain import Chain, Draft
 from interlock.store import Txn
 
@@ -395,3 +397,34 @@ def tamper(made: History, how: str, where: tuple[int, int]) -> bool:  # noqa: C9
             changes = {"value": b"[]"} if how == "item" else {"hash": codec.digest(b"other")}
             made.items[key] = msgspec.structs.replace(made.items[key], **changes)
     return True
+
+
+@pytest.mark.parametrize("anchors", [(10,), (10, 12)])
+def test_no_anchor_proves_what_stands_before_a_gap(anchors: tuple[int, ...]) -> None:
+    made = History()
+    for _ in range(12):
+        made.commit("ada")
+    marks, kept = [made.mark(8)], [made.mark(upto) for upto in anchors]
+    judge = Verifier(
+        strict=True,
+        marks=[
+            *(Kept(mark, "meta/checkpoint") for mark in marks),
+            *(Kept(mark, "the anchor", outside=True) for mark in kept),
+        ],
+    )
+    forged = made.entries[:5]
+    judge.feed(forged)
+    judge.forgotten(7)
+    judge.feed(made.entries[6:])
+    found = judge.finish()
+    assert words(found) == ("ok", "unproven", "unproven")
+
+
+def test_behind_a_trimmed_beginning_an_anchor_is_proven_by_one_before_it(history: History) -> None:
+    marks = [history.mark(4)]
+    anchors = [history.mark(6), history.mark(8)]
+    history.entries = history.entries[2:]
+    one = judged(history, covered=False, marks=marks, anchors=anchors[:1])
+    assert (one.truncation, one.anchored) == ("unproven", 0)
+    both = judged(history, covered=False, marks=marks, anchors=anchors)
+    assert (both.truncation, both.anchored) == ("ok", 9)

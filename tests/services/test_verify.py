@@ -23,6 +23,7 @@ from tests.services.records import (
     checkpoint,
     entries,
     record,
+    rolled,
     seal,
 )
 
@@ -204,6 +205,24 @@ def test_what_an_engine_forgot_behind_the_segments_is_unproven_and_no_mark_is_bl
     assert words(found) == ("ok", "unproven", "unproven")
     assert (found.sealed, found.since) == (3, sealed.revision + 3)
     assert fleet.record.anchor(str(tmp_path / "anchors")).revision == found.ends
+
+
+def test_an_anchored_export_cannot_be_forged_in_front_of_a_gap(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    anchor, path = tmp_path / "anchors", tmp_path / "record.jsonl"
+    fleet.record.anchor(str(anchor))
+    fleet.record.export(str(path))
+    lines = path.read_text().splitlines(keepends=True)
+    fifth = entries(fleet)[4].revision
+    mark = msgspec.structs.asdict(rolled(entries(fleet)[:5]))
+    place = next(n for n, line in enumerate(lines) if f'"revision":{fifth},"id"' in line)
+    gap = json.dumps({"forgotten": fifth}) + "\n"
+    met = json.dumps({"mark": mark, "name": keys.CHECKPOINT}) + "\n"
+    forged = [line.replace("ada", "eve") if '"id"' in line else line for line in lines[:place]]
+    path.write_text("".join((*forged, gap, lines[place], met, *lines[place + 1 :])))
+    said = checker(path, "--anchor", anchor)[1]
+    assert "truncation    unproven" in said
 
 
 def test_a_reading_that_retention_overtakes_begins_again(

@@ -40,12 +40,14 @@ class Span(Struct, frozen=True, kw_only=True):
     """What there is to read.
 
     ``begins`` is the mark up to which retention dropped everything; ``covered`` is false if the
-    engine forgot entries that no segment has; ``kept`` are the marks of the store itself.
+    engine forgot entries that no segment has, ``anew`` if sealing began again behind them;
+    ``kept`` are the marks of the store itself.
     """
 
     end: int
     strict: bool
     covered: bool
+    anew: bool = False
     begins: Mark | None = None
     kept: tuple[Kept, ...] = ()
 
@@ -80,7 +82,8 @@ def span(capabilities: Capabilities) -> Op[Span]:
     return Span(
         end=max(reached, entries[-1].created if entries else 0),
         strict=capabilities.local,
-        covered=trimmed <= reached and not anew,
+        covered=trimmed <= reached,
+        anew=anew,
         begins=dropped,
         kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
     )
@@ -90,6 +93,9 @@ def walk(span: Span, reader: Reader) -> Op[None]:
     """Give a reader all entries up to the end of the span."""
     at = span.begins.revision if span.begins is not None else 0
     logged, covered = False, span.covered
+    if span.anew:  # nothing that is here was before the gap
+        reader.forgotten(at + 1)
+        covered = True
     while at < span.end:
         segments, log = Range(keys.SEGMENTS, keys.segment(at), 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
