@@ -35,7 +35,7 @@ from interlock.core.log import Sealed
 from interlock.errors import BadInput, StoreDamaged
 from interlock.services import walk
 from interlock.services.walk import Moved
-from interlock.store import Item, void
+from interlock.store import Item, Put, Txn, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage
@@ -156,6 +156,17 @@ def test_a_segment_that_cannot_be_read_is_found(fleet: interlock.Fleet, tmp_path
     trim(fleet, second.revision)
     swap(fleet, '"packed":"', '"packed":"A')
     assert agree(fleet, tmp_path).integrity == "bad"
+
+
+@pytest.mark.parametrize("name", ["0" * 17, "x", "9" * 17])
+def test_what_stands_among_the_segments_and_is_none_is_found(
+    fleet: interlock.Fleet, tmp_path: Path, name: str
+) -> None:
+    seal(fleet, 4)
+    fleet.store.commit(Txn(id="quiet", quiet=True, puts=(Put(keys.SEGMENTS + name, b"x"),)))
+    found = agree(fleet, tmp_path)
+    assert [(f.verdict, f.key) for f in found.findings] == [("completeness", keys.SEGMENTS + name)]
+    assert found.entries == len(entries(fleet))
 
 
 def test_a_segment_that_is_gone_is_missed(fleet: interlock.Fleet, tmp_path: Path) -> None:

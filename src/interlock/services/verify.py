@@ -106,6 +106,10 @@ class Noting:
         self._reader.unreadable(item.key, last)
         self.segments.append(_judged(item))
 
+    def stray(self, item: Item) -> None:
+        """This stands among the segments, and is not named as one: an item like any other."""
+        self.segments.append(_judged(item))
+
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one."""
         self._reader.forgotten(first)
@@ -126,6 +130,8 @@ class _Seeking:
     def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None: ...
 
     def unreadable(self, item: Item, last: int) -> None: ...
+
+    def stray(self, item: Item) -> None: ...
 
     def forgotten(self, first: int) -> None: ...
 

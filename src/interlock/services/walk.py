@@ -17,7 +17,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
-from interlock.core.segment import unpack
+from interlock.core.segment import number, unpack
 from interlock.driving import Op
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.services.states import decoded, exact
@@ -64,6 +64,9 @@ class Reader(Protocol):
     def unreadable(self, item: Item, last: int) -> None:
         """This should be a segment, up to this revision, and is none."""
 
+    def stray(self, item: Item) -> None:
+        """This stands among the segments, and is not named as one."""
+
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one, and no segment has them."""
 
@@ -92,16 +95,18 @@ def span(capabilities: Capabilities) -> Op[Span]:
 def walk(span: Span, reader: Reader) -> Op[None]:
     """Give a reader all entries up to the end of the span."""
     at = span.begins.revision if span.begins is not None else 0
+    key = keys.segment(at)
     logged, covered = False, span.covered
     if span.anew:  # nothing that is here was before the gap
         reader.forgotten(at + 1)
         covered = True
     while at < span.end:
-        segments, log = Range(keys.SEGMENTS, keys.segment(at), 1), Log(after=at, limit=PAGE)
+        segments, log = Range(keys.SEGMENTS, key, 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
         snapshot = yield Read(*refs)
         if found := snapshot.ranges[segments]:
             at = _read_segment(found[0], at, span, reader, sealed_mark(snapshot[keys.SEALED]))
+            key = found[0].key
         elif not logged:
             logged = True
         else:
@@ -114,6 +119,7 @@ def walk(span: Span, reader: Reader) -> Op[None]:
             if len(page) < PAGE:
                 return
             at = page[-1].created
+            key = max(key, keys.segment(at))
 
 
 def sealed_mark(item: Item | None) -> Sealed | None:
@@ -138,8 +144,10 @@ def _mark(item: Item | None) -> Mark | None:
 
 def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Sealed | None) -> int:
     """Give a reader the entries of a segment that it does not have; how far that goes."""
-    number = item.key.removeprefix(keys.SEGMENTS)
-    last = int(number) if number.isascii() and number.isdigit() else span.end
+    last = number(item.key.removeprefix(keys.SEGMENTS))
+    if last is None:
+        reader.stray(item)
+        return at
     try:
         segment = decoded(_SEGMENT, item)
         lines = list(unpack(segment.packed))
