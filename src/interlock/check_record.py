@@ -302,6 +302,19 @@ def lines_of(path: str) -> Iterator[Line]:
         raise ValueError(f"{path} was cut before its end")
 
 
+def anchors_of(path: str) -> list[Line]:
+    """The anchors of a file; a last line that was cut while it was written is left out."""
+    found: list[Line] = []
+    with open(path, encoding="utf-8") as file:
+        for text in file:
+            try:
+                found += [json.loads(text)] if text.strip() else []
+            except ValueError:
+                if text.endswith("\n"):
+                    raise
+    return found
+
+
 def check(path: str, anchors: list[Line]) -> Check:
     lines = lines_of(path)
     checking = Check(next(lines), anchors)
@@ -351,10 +364,7 @@ def main() -> int:
     try:
         anchors: list[Line] = []
         if words.anchor:
-            with open(words.anchor, encoding="utf-8") as file:
-                anchors = [
-                    json.loads(line) for line in file if line.endswith("\n") and line.strip()
-                ]
+            anchors = anchors_of(words.anchor)
         checking = check(words.export, anchors)
         if words.against:
             compare(words.export, words.against, checking)

@@ -335,6 +335,35 @@ def test_a_line_that_was_cut_while_it_was_written_is_left_out(
     assert fleet.record.verify(anchors=[str(place)]).truncation == "ok"
 
 
+def test_an_anchor_is_added_in_place_of_a_line_that_was_cut(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place, path = tmp_path / "anchors", tmp_path / "record.jsonl"
+    fleet.record.anchor(str(place))
+    whole = place.read_bytes()
+    for tail in (b'{"anchor":1,"at"', b'{"an', whole[:-1]):
+        place.write_bytes(whole + tail)
+        fleet.record.export(str(path))
+        assert checker(path, "--anchor", place)[0] == 0
+        busy(fleet, 1)
+        fleet.record.anchor(str(place))
+        lines = place.read_bytes().splitlines(keepends=True)
+        assert lines[0] == whole
+        assert all(json.loads(line)["anchor"] == 1 for line in lines)
+        assert fleet.record.verify(anchors=[str(place)]).truncation == "ok"
+
+
+def test_a_file_that_is_none_of_anchors_is_left_as_it_is(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place = tmp_path / "notes"
+    for text in (b"remember the milk", b"one\ntwo", b"\xff"):
+        place.write_bytes(text)
+        with pytest.raises(BadInput, match=r"line 1 of .* is not an anchor"):
+            fleet.record.anchor(str(place))
+        assert place.read_bytes() == text
+
+
 def test_a_place_without_an_anchor_is_no_proof(fleet: interlock.Fleet, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no anchor; make one"):
         fleet.record.verify(anchors=[str(tmp_path / "nothing")])
@@ -420,6 +449,36 @@ def test_an_export_has_no_payloads_and_is_its_owners_alone(
 
 def wal(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name.endswith(("-wal", "-shm")))
+
+
+def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "record.jsonl", tmp_path / "notes"
+    fleet.record.export(str(path))
+    fleet.record.export(str(path))
+    notes.write_text("remember the milk")
+    store = tmp_path / "store.db"
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    os.mkfifo(tmp_path / "fifo")
+    for name in (notes, store, tmp_path, tmp_path / "nowhere", tmp_path / "fifo"):
+        with pytest.raises(BadInput, match="is there already and is no export"):
+            fleet.record.export(str(name))
+    assert notes.read_text() == "remember the milk"
+    assert fleet.record.verify().exit_status == 0
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_nobody_can_know_where_an_export_is_written_meanwhile(
+    fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("remember the milk")
+    monkeypatch.setattr(os, "urandom", lambda count: b"0" * count)  # somebody guesses it
+    (tmp_path / f"record.jsonl.{'30' * 8}.part").symlink_to(notes)
+    with pytest.raises(BadInput, match="File exists"):
+        fleet.record.export(str(tmp_path / "record.jsonl"))
+    assert notes.read_text() == "remember the milk"
 
 
 def test_a_part_of_the_record_can_be_checked_alone(fleet: interlock.Fleet, tmp_path: Path) -> None:
