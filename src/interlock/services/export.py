@@ -29,8 +29,8 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.copies import Head
 from interlock.services.steps import Aside
-from interlock.services.verify import Noting, items, touched, verifier
-from interlock.services.walk import Span, span, walk
+from interlock.services.verify import TRIES, Noting, items, too_fast, touched, verifier
+from interlock.services.walk import Moved, Span, span, walk
 from interlock.store import LOG, VOID, Capabilities, Item
 
 Write = Callable[[bytes], object]
@@ -46,13 +46,23 @@ def export(capabilities: Capabilities, to: str | Write, after: int = 0) -> Op[Ex
     part = f"{to}.{os.urandom(8).hex()}.part"
     file = yield Aside(lambda: _made(part, to))
     try:
-        done = yield from _export(capabilities, file.write, after)
+        done = yield from _exported(capabilities, file, after)
         yield Aside(lambda: _finished(file, part, to))
     finally:
         file.close()
         with suppress(FileNotFoundError):
             os.unlink(part)
     return msgspec.structs.replace(done, path=to)
+
+
+def _exported(capabilities: Capabilities, file: IO[bytes], after: int) -> Op[Exported]:
+    """Into a file one can begin again, where retention overtakes."""
+    for _ in range(TRIES):
+        file.seek(0)
+        file.truncate()
+        with suppress(Moved):
+            return (yield from _export(capabilities, file.write, after))
+    raise too_fast()
 
 
 def _export(capabilities: Capabilities, write: Write, after: int) -> Op[Exported]:

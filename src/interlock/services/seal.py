@@ -184,7 +184,12 @@ class Sealing:
         if not rows:
             finding = seal.ahead(found, self._runner.clock.wall())
             return Step(word="idle", trimmed=trimmed, finding=finding)
-        made = yield from self._made(state, begins, rows)
+        try:
+            made = yield from self._made(state, begins, rows)
+        except StoreDamaged:
+            if (yield from _moved(state)):  # what we read did not follow what we knew
+                return Step(word="overtaken", trimmed=trimmed)
+            raise
         decision = seal.seal(state.sealed, made, anew=state.anew)
         whole = yield from self._whole(begins)
         if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, who)):
@@ -338,6 +343,13 @@ def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> De
         if (item and item.revision) != (before and before.revision):
             return Decision(outcome="overtaken")
     return decision
+
+
+def _moved(state: State) -> Op[bool]:
+    """Whether somebody sealed since the record was looked at."""
+    item: Item | None = (yield Read(keys.SEALED))[keys.SEALED]
+    known = state.item
+    return (item.revision if item else 0) != (known.revision if known else 0)
 
 
 def _refuse_lost_mark(begins: Mark) -> Op[None]:

@@ -110,6 +110,7 @@ def walk(span: Span, reader: Reader) -> Op[None]:
         elif not logged:
             logged = True
         else:
+            _refuse_moved(at, sealed_mark(snapshot[keys.SEALED]))
             items = snapshot.ranges[log]
             page = [exact(item) for item in items if item.created <= span.end]
             if page and not covered:
@@ -148,21 +149,29 @@ def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Seale
     if last is None:
         reader.stray(item)
         return at
+    opened = unsealed(item)
+    if opened is None:
+        reader.unreadable(item, last)
+        return last
+    segment, entries = opened
+    if segment.begins.revision > at:
+        _refuse_moved(at, sealed)
+    ends = segment.ends if segment.ends.revision <= span.end else None
+    reader.segment(item, segment.begins, ends)
+    reader.feed([each for each in entries if at < each.created <= span.end], sealed=True)
+    return last
+
+
+def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
+    """A segment and its entries; None if it cannot be read."""
     try:
         segment = decoded(_SEGMENT, item)
         lines = list(unpack(segment.packed))
     except (StoreDamaged, ValueError):
-        reader.unreadable(item, last)
-        return last
-    dropped = sealed.dropped if sealed is not None else None
-    if segment.begins.revision > at and dropped is not None and dropped.revision > at:
+        return None
+    return segment, [Item(LOG + id_, data, at, at, id_) for at, id_, data in lines]
+
+
+def _refuse_moved(at: int, sealed: Sealed | None) -> None:
+    if sealed is not None and sealed.dropped is not None and sealed.dropped.revision > at:
         raise Moved("the oldest entries were dropped while they were read; try again")
-    ends = segment.ends if segment.ends.revision <= span.end else None
-    reader.segment(item, segment.begins, ends)
-    entries = [
-        Item(LOG + id_, data, revision, revision, id_)
-        for revision, id_, data in lines
-        if at < revision <= span.end
-    ]
-    reader.feed(entries, sealed=True)
-    return last
