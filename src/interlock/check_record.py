@@ -16,7 +16,9 @@ An export is JSON Lines: a head, the entries in order, then the items.
     A digest is rolled over all entries: SHA-256 of (digest so far, revision, ":", hash).  A mark
     is that digest as it was after some entry: kept in the store, or elsewhere as an anchor.
 What was before the beginning is not here: a first link of a writer, or a first look at a key, that
-leads back there is let pass.
+leads back there is let pass.  A writer with several commits under way has more such links; they are
+let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
+the one between them is missing.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+UNDER_WAY = 10_000
 VOID = b'{"verb":"void"}'
 Line = dict[str, Any]
 Mark = tuple[int, int, str]
@@ -38,6 +41,8 @@ class Entry:
     def __init__(self, revision: int, id_: str, hash_: str) -> None:
         self.revision, self.id, self.hash = revision, id_, hash_
         self.vouched = revision == 0  # another entry, or an item, carries its hash
+        self.linked = False  # by another of its writer
+        self.number = 0  # so many of its writer came, since the beginning or a gap
         self.undone = False  # what it wrote is gone, and no entry says why
 
 
@@ -50,6 +55,8 @@ class Check:
         self.lost = self.at
         self.covered, self.strict = True, bool(head["strict"])
         self.rolled, self.partial = True, not head["whole"]
+        self.grounded = True  # the digest rests on the beginning, or on an anchor
+        self.severed = False  # entries were read that no mark to come can prove
         self.marks = [(mark_of(each), "the anchor", True) for each in anchors if each["entries"]]
         self.first = self.read = self.anchored = 0
         self.entries: dict[str, Entry] = {}
@@ -58,6 +65,7 @@ class Check:
         self.gone: set[str] = set()
         self.excused: set[tuple[str, str]] = set()
         self.open: dict[str, list[tuple[int, str, Entry | None]]] = {}
+        self.doubts: list[tuple[str, Entry, Entry]] = []
         self.told: set[str] = set()
         self.unread: list[int] = []
         self.items: dict[str, Line] = {}
@@ -76,11 +84,12 @@ class Check:
             if mark[0] == self.at and not self.rolled:
                 pass
             elif mark == (self.at, self.count, self.digest):
-                self.anchored = mark[0] if outside else self.anchored
+                self.anchored = mark[0] if outside and self.grounded else self.anchored
             else:
                 verdict = "truncation" if outside else "integrity"
                 self.say(verdict, mark[0], "", f"{name} is not met by the entries up to here")
             if mark[0] == self.at:  # what follows is measured from here
+                self.grounded = not self.severed if outside else self.grounded
                 self.count, self.digest, self.rolled = mark[1], mark[2], True
 
     def missing(self, line: Line) -> None:
@@ -94,15 +103,22 @@ class Check:
             self.marks.remove(each)
             if each[2]:
                 self.say("truncation", each[0][0], "", "the anchor is not met: entries are missing")
-        self.rolled = not line["why"]
+        if line["why"]:
+            self.unknown()
         self.at, self.count, self.digest = upto
         self.begin_again()
 
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one; the digest is known from the next mark on."""
         self.marks = [each for each in self.marks if each[0][0] >= first]
-        self.at, self.covered, self.rolled = first - 1, False, False
+        self.unknown()
+        self.at, self.covered = first - 1, False
         self.begin_again()
+
+    def unknown(self) -> None:
+        """The digest is the next mark's, which may be as false as what was before it."""
+        self.severed = self.severed or self.at > self.lost
+        self.rolled = self.grounded = False
 
     def begin_again(self) -> None:
         """Behind a gap anything may have changed: what was before it says nothing any more."""
@@ -144,11 +160,14 @@ class Check:
 
     def follow(self, known: Entry, writer: str, links: list[str]) -> None:
         """The chain of its writer."""
-        before, some = self.last_of.get(writer), any(link in self.entries for link in links)
+        before = self.last_of.get(writer)
+        known.number = before.number + 1 if before else 1
         for link in links:
             if link in self.entries:
-                self.entries[link].vouched = True
-            elif self.partial and (before is None or some or (writer, link) in self.excused):
+                self.entries[link].vouched = self.entries[link].linked = True
+            elif self.partial and (before is None or known.number <= UNDER_WAY):
+                if before and (writer, link) not in self.excused:
+                    self.doubts.append((link, known, before))
                 self.excused.add((writer, link))
             else:
                 self.open.setdefault(link, []).append((known.revision, "", before))
@@ -210,6 +229,9 @@ class Check:
 
     def close(self) -> None:
         """Links that led nowhere when they were met."""
+        for link, known, before in self.doubts:
+            if known.linked and not before.linked:
+                self.open.setdefault(link, []).append((known.revision, "", before))
         for link in self.open.keys() - self.told:
             each = self.open[link]
             revision, _, instead = ([one for one in each if one[1]] or each)[0]
@@ -280,6 +302,19 @@ def lines_of(path: str) -> Iterator[Line]:
         raise ValueError(f"{path} was cut before its end")
 
 
+def anchors_of(path: str) -> list[Line]:
+    """The anchors of a file; a last line that was cut while it was written is left out."""
+    found: list[Line] = []
+    with open(path, encoding="utf-8") as file:
+        for text in file:
+            try:
+                found += [json.loads(text)] if text.strip() else []
+            except ValueError:
+                if text.endswith("\n"):
+                    raise
+    return found
+
+
 def check(path: str, anchors: list[Line]) -> Check:
     lines = lines_of(path)
     checking = Check(next(lines), anchors)
@@ -329,10 +364,7 @@ def main() -> int:
     try:
         anchors: list[Line] = []
         if words.anchor:
-            with open(words.anchor, encoding="utf-8") as file:
-                anchors = [
-                    json.loads(line) for line in file if line.endswith("\n") and line.strip()
-                ]
+            anchors = anchors_of(words.anchor)
         checking = check(words.export, anchors)
         if words.against:
             compare(words.export, words.against, checking)

@@ -354,7 +354,7 @@ class Fleet(_Noun[FleetCalls]):
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
                     drive(keeper.beat(), self.calls.desk.store)
-                except InterlockError:
+                except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()
 

@@ -5,6 +5,7 @@ import zlib
 
 import pytest
 
+from interlock.core import segment
 from interlock.core.segment import pack, unpack
 
 ENTRIES = [
@@ -31,3 +32,19 @@ def test_what_is_packed_comes_out_byte_for_byte(entries: list[tuple[int, str, by
 def test_a_damaged_segment_is_a_value_error(packed: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         list(unpack(packed))
+
+
+def test_a_segment_that_would_fill_the_memory_is_not_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = pack([(1, "txn_1", b"x" * 5000)])
+    assert len(list(unpack(packed))) == 1
+    monkeypatch.setattr(segment, "_MOST", 5000)
+    with pytest.raises(ValueError, match="holds more than"):
+        list(unpack(packed))
+
+
+@pytest.mark.parametrize("name", ["0" * 17, "0" * 15, "", "+" + "1" * 15, "٣" * 16])
+def test_only_sixteen_digits_name_a_segment(name: str) -> None:
+    assert segment.number(name) is None
+    assert segment.number("0" * 15 + "7") == 7

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.histories import KEYS, History, judged, places, words
 
 from interlock.core import codec, verify
 from interlock.core.log import Mark
+from interlock.core.rolling import Kept
+from interlock.core.verify import Verifier
+from interlock.services.chain import Chain, Draft
+from interlock.store import Txn
 
 OK = ("ok", "ok", "unproven")
 
@@ -223,6 +227,64 @@ def test_a_gap_after_a_trimmed_beginning_is_still_found() -> None:
     assert found.exit_status == 1
 
 
+def under_way(acts: list[tuple[str, int]]) -> History:
+    """One writer whose commits overlap: drafts are made, and carried out or given up, in any order.
+
+    In the end all of them are carried out, and another one follows.
+    """
+    made, chain, drafts = History(), Chain("ada"), list[tuple[str, ...]]()
+
+    def carry(after: tuple[str, ...]) -> None:
+        made.commit("ada", after=after)
+        chain.advance(Draft(Txn(id="", entry=b"x", hash=made.entries[-1].hash), after))
+
+    for act, which in acts:
+        if act == "draft" or not drafts:
+            drafts.append(chain.take())
+        elif act == "commit":
+            carry(drafts.pop(which % len(drafts)))
+        else:
+            chain.give_back(Draft(Txn(id=""), drafts.pop(which % len(drafts))))
+    for after in (*drafts, None):
+        carry(chain.take() if after is None else after)
+    return made
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["draft", "draft", "commit", "fail"]), st.integers(0, 9)),
+        min_size=5,
+        max_size=40,
+    )
+)
+@example([("draft", 0), ("commit", 0), *[("draft", 0), ("draft", 0), ("commit", 0)] * 5])
+def test_commits_that_were_under_way_at_a_cut_are_not_missed(acts: list[tuple[str, int]]) -> None:
+    made = under_way(acts)
+    for cut in range(1, len(made.entries)):
+        assert words(judged(made, begins=made.mark(cut))) == OK, cut
+
+
+def test_a_gap_behind_commits_that_were_under_way_is_still_found() -> None:
+    acts = [("draft", 0), ("commit", 0), *[("draft", 0), ("draft", 0), ("commit", 0)] * 5]
+    made = under_way(acts)
+    begins, first = made.mark(3), made.entries[-1].revision + 1
+    for _ in range(4):
+        made.commit("ada")
+    made.delete(first + 1)
+    assert places(judged(made, begins=begins).findings) == [("integrity", first)]
+
+
+def test_far_behind_a_cut_no_link_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "UNDER_WAY", 3)
+    made = History()
+    for _ in range(6):
+        made.commit("ada")
+    made.commit("ada", after=(made.entries[-1].hash, "0" * 64))
+    assert places(judged(made, begins=made.mark(1)).findings) == [("completeness", 7)]
+    monkeypatch.undo()
+    assert words(judged(made, begins=made.mark(1))) == OK
+
+
 def test_a_link_from_far_behind_is_looked_for_once_more(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,3 +397,34 @@ def tamper(made: History, how: str, where: tuple[int, int]) -> bool:  # noqa: C9
             changes = {"value": b"[]"} if how == "item" else {"hash": codec.digest(b"other")}
             made.items[key] = msgspec.structs.replace(made.items[key], **changes)
     return True
+
+
+@pytest.mark.parametrize("anchors", [(10,), (10, 12)])
+def test_no_anchor_proves_what_stands_before_a_gap(anchors: tuple[int, ...]) -> None:
+    made = History()
+    for _ in range(12):
+        made.commit("ada")
+    marks, kept = [made.mark(8)], [made.mark(upto) for upto in anchors]
+    judge = Verifier(
+        strict=True,
+        marks=[
+            *(Kept(mark, "meta/checkpoint") for mark in marks),
+            *(Kept(mark, "the anchor", outside=True) for mark in kept),
+        ],
+    )
+    forged = made.entries[:5]
+    judge.feed(forged)
+    judge.forgotten(7)
+    judge.feed(made.entries[6:])
+    found = judge.finish()
+    assert words(found) == ("ok", "unproven", "unproven")
+
+
+def test_behind_a_trimmed_beginning_an_anchor_is_proven_by_one_before_it(history: History) -> None:
+    marks = [history.mark(4)]
+    anchors = [history.mark(6), history.mark(8)]
+    history.entries = history.entries[2:]
+    one = judged(history, covered=False, marks=marks, anchors=anchors[:1])
+    assert (one.truncation, one.anchored) == ("unproven", 0)
+    both = judged(history, covered=False, marks=marks, anchors=anchors)
+    assert (both.truncation, both.anchored) == ("ok", 9)

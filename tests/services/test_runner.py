@@ -9,6 +9,7 @@ from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry, decode
 from interlock.driving import Op, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
+from interlock.services.chain import Chain, Draft
 from interlock.services.runner import ATTEMPTS, TRACE, Deciding, Done, Who
 from interlock.services.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
@@ -338,3 +339,12 @@ def test_a_value_above_the_stores_limit_is_refused_and_nothing_happens(
     with pytest.raises(TooLarge, match="n would have 2000002 bytes"):
         client.run(client.runner.change(large, Who()))
     assert stage.store.read().revision == 0
+
+
+def test_drafts_that_linked_the_same_give_it_back_once() -> None:
+    chain = Chain("wrt_1")
+    chain.advance(Draft(Txn(id="txn_1", entry=b"{}", hash="one"), ()))
+    drafts = [Draft(Txn(id="txn_2"), chain.take()) for _ in range(3)]
+    for draft in drafts:
+        chain.give_back(draft)
+    assert chain.take() == ("one",)

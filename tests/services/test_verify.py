@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.histories import History, words
-from tests.core.test_verify import TAMPERING, random_history, tamper
+from tests.core.test_verify import TAMPERING, random_history, tamper, under_way
 from tests.services.records import (
     agree,
     busy,
@@ -23,6 +23,7 @@ from tests.services.records import (
     checkpoint,
     entries,
     record,
+    rolled,
     seal,
 )
 
@@ -34,7 +35,7 @@ from interlock.core.log import Sealed
 from interlock.errors import BadInput, StoreDamaged
 from interlock.services import walk
 from interlock.services.walk import Moved
-from interlock.store import Item, void
+from interlock.store import Item, Put, Txn, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.stage import Stage
@@ -157,6 +158,17 @@ def test_a_segment_that_cannot_be_read_is_found(fleet: interlock.Fleet, tmp_path
     assert agree(fleet, tmp_path).integrity == "bad"
 
 
+@pytest.mark.parametrize("name", ["0" * 17, "x", "9" * 17])
+def test_what_stands_among_the_segments_and_is_none_is_found(
+    fleet: interlock.Fleet, tmp_path: Path, name: str
+) -> None:
+    seal(fleet, 4)
+    fleet.store.commit(Txn(id="quiet", quiet=True, puts=(Put(keys.SEGMENTS + name, b"x"),)))
+    found = agree(fleet, tmp_path)
+    assert [(f.verdict, f.key) for f in found.findings] == [("completeness", keys.SEGMENTS + name)]
+    assert found.entries == len(entries(fleet))
+
+
 def test_a_segment_that_is_gone_is_missed(fleet: interlock.Fleet, tmp_path: Path) -> None:
     first = seal(fleet, 4)
     second = seal(fleet, 3, first)
@@ -204,6 +216,24 @@ def test_what_an_engine_forgot_behind_the_segments_is_unproven_and_no_mark_is_bl
     assert words(found) == ("ok", "unproven", "unproven")
     assert (found.sealed, found.since) == (3, sealed.revision + 3)
     assert fleet.record.anchor(str(tmp_path / "anchors")).revision == found.ends
+
+
+def test_an_anchored_export_cannot_be_forged_in_front_of_a_gap(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    anchor, path = tmp_path / "anchors", tmp_path / "record.jsonl"
+    fleet.record.anchor(str(anchor))
+    fleet.record.export(str(path))
+    lines = path.read_text().splitlines(keepends=True)
+    fifth = entries(fleet)[4].revision
+    mark = msgspec.structs.asdict(rolled(entries(fleet)[:5]))
+    place = next(n for n, line in enumerate(lines) if f'"revision":{fifth},"id"' in line)
+    gap = json.dumps({"forgotten": fifth}) + "\n"
+    met = json.dumps({"mark": mark, "name": keys.CHECKPOINT}) + "\n"
+    forged = [line.replace("ada", "eve") if '"id"' in line else line for line in lines[:place]]
+    path.write_text("".join((*forged, gap, lines[place], met, *lines[place + 1 :])))
+    said = checker(path, "--anchor", anchor)[1]
+    assert "truncation    unproven" in said
 
 
 def test_a_reading_that_retention_overtakes_begins_again(
@@ -305,6 +335,35 @@ def test_a_line_that_was_cut_while_it_was_written_is_left_out(
     assert fleet.record.verify(anchors=[str(place)]).truncation == "ok"
 
 
+def test_an_anchor_is_added_in_place_of_a_line_that_was_cut(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place, path = tmp_path / "anchors", tmp_path / "record.jsonl"
+    fleet.record.anchor(str(place))
+    whole = place.read_bytes()
+    for tail in (b'{"anchor":1,"at"', b'{"an', whole[:-1]):
+        place.write_bytes(whole + tail)
+        fleet.record.export(str(path))
+        assert checker(path, "--anchor", place)[0] == 0
+        busy(fleet, 1)
+        fleet.record.anchor(str(place))
+        lines = place.read_bytes().splitlines(keepends=True)
+        assert lines[0] == whole
+        assert all(json.loads(line)["anchor"] == 1 for line in lines)
+        assert fleet.record.verify(anchors=[str(place)]).truncation == "ok"
+
+
+def test_a_file_that_is_none_of_anchors_is_left_as_it_is(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    place = tmp_path / "notes"
+    for text in (b"remember the milk", b"one\ntwo", b"\xff"):
+        place.write_bytes(text)
+        with pytest.raises(BadInput, match=r"line 1 of .* is not an anchor"):
+            fleet.record.anchor(str(place))
+        assert place.read_bytes() == text
+
+
 def test_a_place_without_an_anchor_is_no_proof(fleet: interlock.Fleet, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no anchor; make one"):
         fleet.record.verify(anchors=[str(tmp_path / "nothing")])
@@ -390,6 +449,36 @@ def test_an_export_has_no_payloads_and_is_its_owners_alone(
 
 def wal(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name.endswith(("-wal", "-shm")))
+
+
+def test_an_export_takes_the_place_of_an_older_one_and_of_nothing_else(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "record.jsonl", tmp_path / "notes"
+    fleet.record.export(str(path))
+    fleet.record.export(str(path))
+    notes.write_text("remember the milk")
+    store = tmp_path / "store.db"
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    os.mkfifo(tmp_path / "fifo")
+    for name in (notes, store, tmp_path, tmp_path / "nowhere", tmp_path / "fifo"):
+        with pytest.raises(BadInput, match="is there already and is no export"):
+            fleet.record.export(str(name))
+    assert notes.read_text() == "remember the milk"
+    assert fleet.record.verify().exit_status == 0
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_nobody_can_know_where_an_export_is_written_meanwhile(
+    fleet: interlock.Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text("remember the milk")
+    monkeypatch.setattr(os, "urandom", lambda count: b"0" * count)  # somebody guesses it
+    (tmp_path / f"record.jsonl.{'30' * 8}.part").symlink_to(notes)
+    with pytest.raises(BadInput, match="File exists"):
+        fleet.record.export(str(tmp_path / "record.jsonl"))
+    assert notes.read_text() == "remember the milk"
 
 
 def test_a_part_of_the_record_can_be_checked_alone(fleet: interlock.Fleet, tmp_path: Path) -> None:
@@ -504,3 +593,36 @@ def test_the_checker_agrees_with_verify_whatever_was_done(
     with interlock.connect(store=stored(history)) as fleet:
         found = agree(fleet, tmp_path, anchor)
     assert found.exit_status == changed
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    acts=st.lists(
+        st.tuples(st.sampled_from(["draft", "draft", "commit", "fail"]), st.integers(0, 9)),
+        min_size=8,
+        max_size=30,
+    ),
+    cut=st.integers(1, 5),
+    gone=st.integers(0, 30),
+)
+def test_the_checker_agrees_with_verify_about_what_was_under_way_at_a_cut(
+    acts: list[tuple[str, int]], cut: int, gone: int, tmp_path: Path
+) -> None:
+    history = under_way(acts)
+    cut = min(cut, len(history.entries) - 1)
+    begins = history.mark(cut)
+    sealed = Sealed(
+        revision=begins.revision, entries=begins.entries, digest=begins.digest, dropped=begins
+    )
+    del history.entries[:cut]
+    if gone < len(history.entries):
+        del history.entries[gone]
+    store = stored(history)
+    store._rows[keys.SEALED] = _Row(
+        codec.encode(sealed), begins.revision, begins.revision, "", "", None
+    )
+    store._order = sorted(store._rows)
+    with interlock.connect(store=store) as fleet:
+        agree(fleet, tmp_path)

@@ -25,6 +25,10 @@ except ImportError:  # a Python built without them
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
 
+UNREADABLE = (ValueError, TypeError, RecursionError)
+"""What decoding raises where bytes are not what they should be: no JSON, another shape, no UTF-8
+(which is found late, and is a plain ValueError), text where bytes should stand, nested too deep."""
+
 RANDOM_BYTES = 10
 """What an id needs."""
 

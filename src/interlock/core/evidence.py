@@ -45,12 +45,17 @@ class Lean(Struct, gc=False):
 
 
 class Known(Struct, gc=False):
-    """An entry that was read: ``vouched`` if another one, or an item, carries its hash."""
+    """An entry that was read: ``vouched`` if another one, or an item, carries its hash.
+
+    It is the ``number``-th of its writer since the beginning or a gap; ``linked`` by its writer.
+    """
 
     revision: int
     id: str
     hash: str
+    number: int = 0
     vouched: bool = False
+    linked: bool = False
     undone: bool = False
 
 
@@ -60,6 +65,19 @@ class Open(Struct, gc=False):
     revision: int
     key: str
     instead: Known | None
+
+
+class Doubt(Struct, gc=False):
+    """A link that may lead to before a gap, of an entry that is not the first of its writer."""
+
+    link: str
+    known: Known
+    before: Known
+
+    @property
+    def founded(self) -> bool:
+        """Whether an entry is missing in between: it alone would have linked the one before."""
+        return self.known.linked and not self.before.linked
 
 
 decode = msgspec.json.Decoder(Lean).decode

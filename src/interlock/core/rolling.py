@@ -2,6 +2,11 @@
 
 A mark is the digest as somebody kept it: a checkpoint, a segment, ``meta/sealed``, an anchor.  It
 proves every entry up to it, their order, and that none is between them.
+
+Behind a gap the digest is not known, and the next mark says where it stands.  If that mark is one
+of the store itself, whoever forged the entries before it may have written it too: so an anchor
+behind it proves nothing yet, but one behind that anchor does.  Entries in front of a gap are proven
+by no anchor behind it, and then none counts.
 """
 
 from __future__ import annotations
@@ -42,6 +47,10 @@ class Rolling:
         self._marks: list[Kept] = []
         self._due = _NEVER
         self._proven = 0
+        self._grounded = True
+        """Whether the digest rests on the beginning, or on an anchor."""
+        self._severed = False
+        """Whether entries were read that no mark to come can prove."""
 
     @property
     def mark(self) -> Mark:
@@ -78,9 +87,12 @@ class Rolling:
                 self._unmet(kept)
                 continue
             if self.known and mark == self.mark:
-                self.anchored = mark.revision if kept.outside else self.anchored
+                if kept.outside and self._grounded:
+                    self.anchored = mark.revision
             elif self.known:
                 self._unmet(kept)
+            if kept.outside:
+                self._grounded = not self._severed
             # What follows is measured from here, so that one change is found once.
             self._digest, self._entries, self.known = mark.digest, mark.entries, True
             self._proven = mark.revision
@@ -100,6 +112,8 @@ class Rolling:
         self._go_on(Mark(revision=upto), known=False)
 
     def _go_on(self, upto: Mark, *, known: bool) -> None:
+        if not known:
+            self._grounded, self._severed = False, self._severed or self.at > self.since
         self._digest, self._entries, self.at = upto.digest, upto.entries, upto.revision
         self.since, self.known = upto.revision, known
 

@@ -15,6 +15,11 @@ What stays in the log: the newest entries, and all that are younger than an hour
 outcomes can be settled and followers who are a little behind miss nothing.  A log that is twice as
 large as it should be cannot wait so long; five minutes are enough for settling.
 
+How old an entry is, its writer says, and one clock that is wrong must do no harm.  Now is no later
+than our clock and than the newest entry, so whoever is ahead seals and drops nothing too soon.  An
+entry dated a day or more ahead says nothing, and does not keep those behind it.  Entries of a clock
+that is slow lie among those of others: shortly before one that is young all are taken for young.
+
 Retention drops whole segments, oldest first.  Of them only the digest remains, in
 ``meta/sealed``: it proves that what follows is what followed them.
 """
@@ -72,6 +77,17 @@ LIMITS = {
 """The limits of each engine: a disk has more room than the memory of a server."""
 
 
+class Age(Struct, frozen=True, kw_only=True):
+    """What is old enough: made ``before``, by a clock at which it is ``now``.
+
+    ``shield`` entries up to a young one are taken to be as young as that.
+    """
+
+    before: float
+    now: float
+    shield: int = 1
+
+
 class Peek(Struct, frozen=True, gc=False):
     """What sealing wants to know of an entry."""
 
@@ -123,27 +139,56 @@ def peek(row: Row) -> Peek:
     """What an entry says of itself."""
     try:
         return _peek(row[2])
-    except msgspec.DecodeError as error:
+    except codec.UNREADABLE as error:
         raise damaged(row[0], f"what stands there is no entry ({error})") from error
 
 
-def ripe(rows: Sequence[Row], before: float, room: int) -> Sequence[Row]:
-    """The first of these entries, up to one that is too young or does not fit any more."""
-    size = 0
-    for number, (row, at) in enumerate(zip(rows, moments(rows), strict=True)):
+def newest(rows: Sequence[Row]) -> float:
+    """When the last of these entries was made; what maintenance wrote is dated by our own clock."""
+    said = map(peek, rows)
+    return max((each.at for each in said if not each.verb.startswith("record.")), default=0.0)
+
+
+def young(rows: Sequence[Row], age: Age) -> int | None:
+    """The place of the first of these entries that is too young, if any is."""
+    times = enumerate(moments(rows))
+    return next((place for place, at in times if age.before < at <= age.now + DAY), None)
+
+
+def ripe(rows: Sequence[Row], age: Age, room: int) -> Sequence[Row]:
+    """The first of these entries: up to the last that is old, none near a young one, as fit in."""
+    first = young(rows, age)
+    if first is not None:
+        rows = rows[: max(0, first + 1 - age.shield)]
+    old = [place for place, at in enumerate(moments(rows)) if at <= age.before]
+    rows, size = rows[: old[-1] + 1 if old else 0], 0
+    for number, row in enumerate(rows):
         size += len(row[2])
-        if at > before or (size > room and number):
+        if size > room and number:
             return rows[:number]
     return rows
 
 
-def segment(begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int) -> Segment:
+def ahead(rows: Sequence[Row], now: float) -> str:
+    """What keeps these entries from being sealed for ever, if it is a clock."""
+    times = moments(rows)
+    if not times or min(times) <= now + DAY:
+        return ""
+    return (
+        f"the entries from revision {rows[0][0]} on are dated {(min(times) - now) / DAY:.0f} days"
+        " ahead of the clock here, and are not sealed; set the clock that is wrong"
+    )
+
+
+def segment(
+    begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int, now: float
+) -> Segment:
     """These entries as a segment, or as many of them as have room in it."""
     packed = _packed(rows)
     while len(packed) > room and len(rows) > 1:
         rows = rows[: len(rows) // 2]
         packed = _packed(rows)
-    times = moments(rows)
+    times = [min(at, now) for at in moments(rows)]
     return Segment(
         begins=begins,
         ends=rolled(begins, rows, noted),
@@ -156,6 +201,9 @@ def segment(begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int) ->
 def _packed(rows: Sequence[Row]) -> str:
     from interlock.core.segment import pack  # only who seals pays for zlib
 
+    for revision, id_, stored, _ in rows:
+        if b"\n" in stored or " " in id_ or "\n" in id_:  # it would not come out again
+            raise damaged(revision, f"entry {id_} is not as anybody writes one")
     return pack([row[:3] for row in rows])
 
 

@@ -7,6 +7,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
+_DIGITS = 16
+_MOST = 64 << 20
+"""Bytes of the entries of a segment; those of two thousand large ones are less."""
 _LEVEL = 3
 """Hashes do not compress, so trying harder is in vain."""
 
@@ -20,12 +23,27 @@ def pack(entries: Iterable[Sealed]) -> str:
     return base64.b64encode(zlib.compress(b"\n".join(lines), _LEVEL)).decode("ascii")
 
 
+def number(name: str) -> int | None:
+    """The revision that a segment is named after, if that is what it is named after."""
+    sound = len(name) == _DIGITS and name.isascii() and name.isdigit()
+    return int(name) if sound else None
+
+
 def unpack(packed: str) -> Iterator[Sealed]:
     """The entries of a segment in their order; ValueError if it is damaged."""
-    try:
-        lines = zlib.decompress(base64.b64decode(packed, validate=True))
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
+    lines = _inflated(base64.b64decode(packed, validate=True))
     for line in lines.split(b"\n") if lines else ():
         revision, id_, stored = line.split(b" ", 2)
         yield int(revision), id_.decode(), stored
+
+
+def _inflated(packed: bytes) -> bytes:
+    """At most so much: a few bytes can stand for all memory that there is."""
+    inflate = zlib.decompressobj()
+    try:
+        found = inflate.decompress(packed, _MOST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError(f"it was cut, or holds more than {_MOST >> 20} MiB")
+    return found

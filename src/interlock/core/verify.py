@@ -23,7 +23,11 @@ of the last ``RECENT`` entries, or twice as many.  A link further back is looked
 reading (``wanted``, ``resolve``), which is only needed if there is one.
 
 What came before the beginning (dropped by retention, or trimmed by the engine) is not known: a
-first link of a writer, or a first look at a key, that points back there is let pass.
+first link of a writer, or a first look at a key, that points back there is let pass.  A writer with
+several commits under way has several such links, among others that lead to entries we have.  They
+are let pass too, up to its ``UNDER_WAY``-th entry, unless what comes later contradicts: each entry
+of a writer is linked by a later one, so where one is linked and the one before it never is, the
+entry between them is missing.
 """
 
 from __future__ import annotations
@@ -31,14 +35,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-import msgspec
-
-from interlock.core.evidence import Known, Lean, Open, Stored, decode
+from interlock.core import codec
+from interlock.core.evidence import Doubt, Known, Lean, Open, Stored, decode
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept, Rolling
 from interlock.core.verdict import Aspect, Finding, Findings, Verified, Word
 
 RECENT = 100_000
+UNDER_WAY = 10_000
+"""Entries of one writer while one of its commits waits for an answer, generously."""
 BLIND = "blind"
 """What an entry saw that carried no stamp."""
 _VOID = b'{"verb":"void"}'
@@ -74,6 +79,7 @@ class Verifier:
         self._state: dict[str, tuple[Known, str]] = {}
         self._gone: set[str] = set()
         self._excused: dict[str, set[str]] = {}
+        self._doubts: list[Doubt] = []
         self._open: dict[str, list[Open]] = {}
         self._behind: dict[str, int] = {}
         self._unread: list[int] = []
@@ -127,7 +133,9 @@ class Verifier:
             roll(item.created, hash_)
             entry = self._entry(item, hash_, sealed=sealed)
             if entry is not None:
-                known = Known(item.created, entry.id, hash_ if sealed else item.hash)
+                before = self._writers.get(entry.writer)
+                number = 1 if before is None else before.number + 1
+                known = Known(item.created, entry.id, hash_ if sealed else item.hash, number)
                 self._follow(entry, known)
                 self._replay(entry, known)
                 self._young[known.hash] = known
@@ -157,7 +165,7 @@ class Verifier:
             self._spoilt(revision, "does not hash to what is stored beside it")
         try:
             entry = decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except codec.UNREADABLE:
             self._spoilt(revision, "cannot be read as an entry")
             self._unread.append(revision)
             return None
@@ -179,7 +187,7 @@ class Verifier:
         for link in entry.after:
             linked = self._young.get(link) or self._old.get(link)
             if linked is not None:
-                linked.vouched = True
+                linked.vouched = linked.linked = True
             else:
                 self._dangling(entry, known, link)
 
@@ -205,12 +213,13 @@ class Verifier:
     def _dangling(self, entry: Lean, known: Known, link: str) -> None:
         """A link to an entry of its writer that is not among the recent ones."""
         before = self._writers.get(entry.writer)
-        if self._partial:
+        if self._partial and (before is None or known.number <= UNDER_WAY):
             excused = self._excused.setdefault(entry.writer, set())
-            if before is None or link in excused or any(map(self._known, entry.after)):
-                excused.add(link)
-                return
-        self._open.setdefault(link, []).append(Open(known.revision, "", before))
+            if before is not None and link not in excused:
+                self._doubts.append(Doubt(link, known, before))
+            excused.add(link)
+        else:
+            self._open.setdefault(link, []).append(Open(known.revision, "", before))
 
     def _unseen(self, known: Known, key: str, seen: str | None, there: Known | None) -> None:
         """An entry saw something else under a key than what the record has there."""
@@ -249,11 +258,20 @@ class Verifier:
 
     def wanted(self) -> frozenset[str]:
         """Hashes that links have and no recent entry had: look for them among all entries."""
+        self._weigh()
         return frozenset(self._open)
 
     def resolve(self, hash_: str, revision: int) -> None:
         """One of the wanted stands here."""
         self._behind[hash_] = revision
+
+    def _weigh(self) -> None:
+        """All entries were read: what was let pass and should not have been is open again."""
+        for each in self._doubts:
+            if each.founded:
+                opened = Open(each.known.revision, "", each.before)
+                self._open.setdefault(each.link, []).append(opened)
+        self._doubts.clear()
 
     # ---- items ----------------------------------------------------------------------------------
 
@@ -320,6 +338,7 @@ class Verifier:
 
     def finish(self, changed: Iterable[str] = ()) -> Verified:
         """The verdicts; ``changed`` are keys that were written while the items were read."""
+        self._weigh()
         for key in changed:
             self._suspects.pop(key, None)
         for finding in self._suspects.values():

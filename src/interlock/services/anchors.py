@@ -8,6 +8,7 @@ index are not touched.  A line is
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ FORMAT = 1
 GIT = "git:"
 _FOLDER = "refs/interlock/"
 _FILE = "anchors"
+_BEGINS = b'{"anchor":'
 _NOBODY = {"NAME": "interlock", "EMAIL": "interlock@localhost"}
 
 
@@ -74,8 +76,8 @@ def parsed(text: bytes, name: str) -> tuple[Anchor, ...]:
     for number, line in enumerate(lines, 1):
         try:
             anchor = msgspec.json.decode(line, type=Anchor) if line else None
-        except msgspec.DecodeError:
-            if number == len(lines):
+        except codec.UNREADABLE:
+            if number == len(lines) and _cut(line):
                 break
             raise BadInput(f"line {number} of {name} is not an anchor; name another file") from None
         if anchor is not None and anchor.anchor > FORMAT:
@@ -83,6 +85,11 @@ def parsed(text: bytes, name: str) -> tuple[Anchor, ...]:
         if anchor is not None:
             found.append(anchor)
     return tuple(found)
+
+
+def _cut(line: bytes) -> bool:
+    """Whether a line is the beginning of an anchor."""
+    return line.startswith(_BEGINS) or _BEGINS.startswith(line)
 
 
 class FilePlace:
@@ -109,15 +116,19 @@ class FilePlace:
             raise BadInput(f"{self.name}: {error.strerror}; name another file") from None
 
     def _add(self, line: bytes) -> None:
-        file = os.open(self.name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            size = os.fstat(file).st_size
-            if size and os.pread(file, 1, size - 1) != b"\n":
-                line = b"\n" + line  # behind one that was cut
-            os.write(file, line)
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with open(os.open(self.name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # two that add do not cut each other's line
+            text = file.read()
+            if text and not text.endswith(b"\n"):
+                whole = text[: text.rfind(b"\n") + 1]
+                if len(parsed(text, self.name)) > len(parsed(whole, self.name)):
+                    line = b"\n" + line  # only its end is missing
+                else:  # it was cut while it was written
+                    file.truncate(len(whole))
+            file.seek(0, os.SEEK_END)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
         folder = os.open(os.path.dirname(os.path.abspath(self.name)), os.O_RDONLY)
         try:
             os.fsync(folder)

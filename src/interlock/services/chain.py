@@ -2,7 +2,7 @@
 
 Every entry links those of its writer that are committed and that no other entry links yet: one as
 a rule, several when commits were under way together.  What an entry linked that was not committed
-after all is unlinked again.
+after all is unlinked again, once: drafts that were made together may have linked the same.
 """
 
 from __future__ import annotations
@@ -57,4 +57,4 @@ class Chain:
         """An entry was not committed: what it linked is unlinked again."""
         if draft is not None:
             with self._guard:
-                self._heads = [*draft.after, *self._heads]
+                self._heads = list(dict.fromkeys((*draft.after, *self._heads)))

@@ -29,12 +29,13 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.copies import Head
 from interlock.services.steps import Aside
-from interlock.services.verify import Noting, items, touched, verifier
-from interlock.services.walk import Span, span, walk
+from interlock.services.verify import TRIES, Noting, items, too_fast, touched, verifier
+from interlock.services.walk import Moved, Span, span, walk
 from interlock.store import LOG, VOID, Capabilities, Item
 
 Write = Callable[[bytes], object]
 
+_BEGINS = b'{"interlock":'
 _lines = msgspec.json.Encoder().encode_lines
 
 
@@ -42,16 +43,26 @@ def export(capabilities: Capabilities, to: str | Write, after: int = 0) -> Op[Ex
     """Write the record to a file, or give its lines to whoever takes them, page by page."""
     if callable(to):
         return (yield from _export(capabilities, to, after))
-    part = f"{to}.{os.getpid()}.part"
-    file = yield Aside(lambda: _made(part))
+    part = f"{to}.{os.urandom(8).hex()}.part"
+    file = yield Aside(lambda: _made(part, to))
     try:
-        done = yield from _export(capabilities, file.write, after)
+        done = yield from _exported(capabilities, file, after)
         yield Aside(lambda: _finished(file, part, to))
     finally:
         file.close()
         with suppress(FileNotFoundError):
             os.unlink(part)
     return msgspec.structs.replace(done, path=to)
+
+
+def _exported(capabilities: Capabilities, file: IO[bytes], after: int) -> Op[Exported]:
+    """Into a file one can begin again, where retention overtakes."""
+    for _ in range(TRIES):
+        file.seek(0)
+        file.truncate()
+        with suppress(Moved):
+            return (yield from _export(capabilities, file.write, after))
+    raise too_fast()
 
 
 def _export(capabilities: Capabilities, write: Write, after: int) -> Op[Exported]:
@@ -166,17 +177,35 @@ def _line(item: Item, *, sealed: bool) -> dict[str, object]:
     return line
 
 
-def _made(part: str) -> IO[bytes]:
+def _made(part: str, path: str) -> IO[bytes]:
+    """A file of our own, in which nobody could plant anything; it takes the name in the end."""
+    _refuse_other(path)
     try:
-        return open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        return open(os.open(part, flags, 0o600), "wb")
     except OSError as error:
-        raise BadInput(f"{part}: {error.strerror}; name another file") from None
+        raise BadInput(f"{path}: {error.strerror}; name another file") from None
+
+
+def _refuse_other(path: str) -> None:
+    """An export may take the place of an older one, and of nothing else: it may be the store."""
+    try:
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                if file.read(len(_BEGINS)) == _BEGINS:
+                    return
+        elif not os.path.lexists(path):
+            return
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; name another file") from None
+    raise BadInput(f"{path} is there already and is no export; name another file")
 
 
 def _finished(file: IO[bytes], part: str, path: str) -> None:
     try:
         file.flush()
         os.fsync(file.fileno())
+        _refuse_other(path)
         os.replace(part, path)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}; name another file") from None

@@ -12,7 +12,6 @@ walked backwards without a list of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 import msgspec
 
@@ -22,13 +21,14 @@ from interlock.core.log import Entry, Line, Segment, decode
 from interlock.core.log import Sealed as SealedMark
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
+from interlock.services.states import decoded, exact, unreadable
 from interlock.services.steps import Read
 from interlock.store import LOG, Item, Log, Range, Snapshot
 
-T = TypeVar("T")
-
 PAGE = 1000
 EVERYTHING = Filter()
+_SEALED = msgspec.json.Decoder(SealedMark)
+_SEGMENT = msgspec.json.Decoder(Segment)
 
 
 class Forward:
@@ -55,7 +55,7 @@ class Forward:
                 return found
 
     def _opened(self, item: Item) -> tuple[Item, ...]:
-        segment = _decoded(Segment, item)
+        segment = decoded(_SEGMENT, item)
         found = tuple(each for each in _entries(item, segment) if each.revision > self._after)
         self._after = max(self._after + 1, segment.ends.revision)  # whatever is in it, we go on
         return found
@@ -86,7 +86,7 @@ class Backward:
         found = snapshot.ranges[log]
         if len(found) < self._page:
             mark = snapshot[keys.SEALED]
-            self._segment = 0 if mark is None else _decoded(SealedMark, mark).revision
+            self._segment = 0 if mark is None else decoded(_SEALED, mark).revision
         return found
 
     def _sealed(self, last: int) -> Op[tuple[Item, ...]]:
@@ -96,7 +96,7 @@ class Backward:
         if item is None:  # retention dropped it, and all before it
             self._segment = 0
             return ()
-        segment = _decoded(Segment, item)
+        segment = decoded(_SEGMENT, item)
         self._segment = min(segment.begins.revision, last - 1)  # whatever it says, we go back
         entries = _entries(item, segment)
         return tuple(e for e in entries if not self._before or e.revision < self._before)
@@ -125,7 +125,7 @@ def read(item: Item) -> Entry:
     """The entry that an item of the log is."""
     try:
         entry: Entry = decode(item.value)
-    except msgspec.DecodeError as error:
+    except codec.UNREADABLE as error:
         raise StoreDamaged(f"{item.key} is not an entry ({error}); restore a copy") from error
     return entry
 
@@ -135,7 +135,7 @@ def line(item: Item, entry: Entry | None = None) -> Line:
     entry = entry or read(item)
     fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
     fields["id"] = item.key.removeprefix(LOG)
-    return Line(revision=item.revision, hash=codec.digest(item.value), **fields)
+    return Line(revision=item.revision, hash=codec.digest(exact(item).value), **fields)
 
 
 def _entries(item: Item, segment: Segment) -> Iterator[Item]:
@@ -145,17 +145,4 @@ def _entries(item: Item, segment: Segment) -> Iterator[Item]:
         for revision, id_, stored in unpack(segment.packed):
             yield Item(LOG + id_, stored, revision, revision, id_)
     except ValueError as error:
-        raise _unreadable(item, error) from error
-
-
-def _decoded(kind: type[T], item: Item) -> T:
-    try:
-        return msgspec.json.decode(item.value, type=kind)
-    except msgspec.DecodeError as error:
-        raise _unreadable(item, error) from error
-
-
-def _unreadable(item: Item, error: Exception) -> StoreDamaged:
-    return StoreDamaged(
-        f"{item.key} does not read as what it should be ({error}); restore a copy of the store"
-    )
+        raise unreadable(item, error) from error

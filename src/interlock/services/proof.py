@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept
 from interlock.core.verdict import Anchored, Exported, Verified
-from interlock.core.verify import Verifier
 from interlock.driving import Op
 from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.services.anchors import Anchor, Place, kept
@@ -18,8 +17,7 @@ from interlock.services.anchors import place as found_place
 from interlock.services.export import Write, export
 from interlock.services.runner import Runner
 from interlock.services.steps import Aside
-from interlock.services.verify import Noting, verifier, verify
-from interlock.services.walk import span, walk
+from interlock.services.verify import judged, verify
 
 
 class Proofs:
@@ -49,11 +47,14 @@ class Proofs:
         """Add a mark of now to a place, if the record meets those that are there."""
         place = found_place(name)
         before = yield Aside(place.read)
-        found = yield from span(self._capabilities)
-        judge = verifier(found, kept(place, before))
-        yield from walk(found, Noting(judge))
-        _refuse(judge, place)
-        mark = judge.rolling.mark
+        rolling, found = yield from judged(self._capabilities, kept(place, before))
+        _refuse(found, place)
+        if not rolling.known:
+            raise StoreUnsuitable(
+                "the beginning of the record was trimmed away and no checkpoint stands for it;"
+                " run 'interlock maintain', then anchor again"
+            )
+        mark = rolling.mark
         if not before or before[-1].mark != mark:
             at = round(self._clock.wall(), 3)
             made = Anchor(at=at, **{name: getattr(mark, name) for name in Mark.__struct_fields__})
@@ -63,11 +64,10 @@ class Proofs:
         )
 
 
-def _refuse(judge: Verifier, place: Place) -> None:
+def _refuse(found: Verified, place: Place) -> None:
     """Raise if the record is not fit to be anchored: an anchor would make it look sound."""
-    met = judge.rolling.anchored
-    judge.rolling.end()
-    spoilt = {finding.verdict: finding for finding in reversed(judge.findings.all())}
+    met = found.anchored
+    spoilt = {finding.verdict: finding for finding in reversed(found.findings)}
     if (wrong := spoilt.get("integrity")) is not None:
         raise StoreDamaged(
             f"the record contradicts itself at {wrong.revision or wrong.key}: it is not anchored;"
@@ -79,8 +79,8 @@ def _refuse(judge: Verifier, place: Place) -> None:
             f"the record does not meet the anchor at revision {wrong.revision} in {place.name}:"
             f" it was cut or changed, {since}; run 'interlock record verify --anchor {place.name}'"
         )
-    if not judge.rolling.known:
-        raise StoreUnsuitable(
-            "the beginning of the record was trimmed away and no checkpoint stands for it;"
-            " run 'interlock maintain', then anchor again"
+    if (wrong := spoilt.get("completeness")) is not None:
+        raise StoreDamaged(
+            f"something is missing from the record at {wrong.revision or wrong.key}: it is not"
+            " anchored; run 'interlock record verify'"
         )

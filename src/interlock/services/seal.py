@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from interlock.core import keys, seal
 from interlock.core.decision import Decision
 from interlock.core.log import Mark, Sealed, Segment
-from interlock.core.seal import LIMITS, Limits, Row, Stub
+from interlock.core.seal import LIMITS, Age, Limits, Row, Stub
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
 from interlock.services.runner import Deciding, Runner, Who
-from interlock.services.states import decoded
+from interlock.services.states import decoded, exact
 from interlock.services.steps import Aside, Read, Upkeep
-from interlock.store import LOG, Extent, Finding, Item, Log, Range
+from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
 if TYPE_CHECKING:
     from interlock.settings import Settings
@@ -61,6 +61,7 @@ class Step(Struct, frozen=True, kw_only=True):
     word: Word
     sealed: int = 0
     trimmed: int = 0
+    finding: str = ""
 
 
 class Tidied(Struct, frozen=True, kw_only=True):
@@ -132,17 +133,21 @@ class Sealing:
                     break
                 step = yield from self.step(who, state)
                 total += step.sealed
+                finding = step.finding
                 left = max(0, left - step.sealed) if step.word == "sealed" else 0
                 if step.word != "sealed":
                     break
             yield from self.checkpoint(who, steps * self.limits.between)
         except (StoreDamaged, StoreFull, TooLarge) as error:  # dropping may still make room
             finding = str(error)
-        for _ in range(2 * steps):
-            gone = yield from self.drop(who)
-            dropped += gone
-            if not gone:
-                break
+        try:
+            for _ in range(2 * steps):
+                gone = yield from self.drop(who)
+                dropped += gone
+                if not gone:
+                    break
+        except StoreDamaged as error:
+            finding = finding or str(error)
         return Tidied(sealed=total, dropped=dropped, left=left, finding=finding)
 
     def look(self) -> Op[State]:
@@ -159,7 +164,7 @@ class Sealing:
             noted=None if noted is None else decoded(_MARK, noted),
             extent=extent,
             size=size,
-            newest=max(seal.moments(sample), default=0.0),
+            newest=seal.newest(sample),
         )
 
     def excess(self, state: State) -> int:
@@ -174,10 +179,17 @@ class Sealing:
         begins = self._begins(state)
         if state.anew:
             yield from _refuse_lost_mark(begins)
-        rows = yield from self._stretch(state, begins, state.extent.entries - trimmed)
+        found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
+        rows = self._ripe(state, found, state.extent.entries - trimmed)
         if not rows:
-            return Step(word="idle", trimmed=trimmed)
-        made = yield from self._made(state, begins, rows)
+            finding = seal.ahead(found, self._runner.clock.wall())
+            return Step(word="idle", trimmed=trimmed, finding=finding)
+        try:
+            made = yield from self._made(state, begins, rows)
+        except StoreDamaged:
+            if (yield from _moved(state)):  # what we read did not follow what we knew
+                return Step(word="overtaken", trimmed=trimmed)
+            raise
         decision = seal.seal(state.sealed, made, anew=state.anew)
         whole = yield from self._whole(begins)
         if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, who)):
@@ -214,13 +226,14 @@ class Sealing:
         """Drop the oldest segment if it is too old, or all together are too large."""
         item = (yield Read(keys.SEALED))[keys.SEALED]
         state = Sealed() if item is None else decoded(_SEALED, item)
-        now = self._runner.clock.wall()
-        if not seal.too_old(state, self.limits, now):
+        if not seal.too_old(state, self.limits, self._runner.clock.wall()):
             return 0
         ref = Range(keys.SEGMENTS, limit=1)
-        found: tuple[Item, ...] = (yield Read(ref)).ranges[ref]
+        snapshot: Snapshot = yield Read(ref, _SAMPLE)
+        found = snapshot.ranges[ref]
         if not found:
             return 0
+        now = self._now(seal.newest(_rows(snapshot.ranges[_SAMPLE])))
         oldest = decoded(_STUB, found[0])
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0
@@ -255,7 +268,8 @@ class Sealing:
     def _made(self, state: State, begins: Mark, rows: Sequence[Row]) -> Op[Segment]:
         noted = None if state.anew else state.noted
         room = self._runner.capabilities.max_value - ENVELOPE
-        made: Segment = yield Aside(partial(seal.segment, begins, rows, noted, room))
+        now = self._now(state.newest)
+        made: Segment = yield Aside(partial(seal.segment, begins, rows, noted, room, now))
         return made
 
     def _whole(self, begins: Mark) -> Op[bool]:
@@ -281,21 +295,34 @@ class Sealing:
         done = state.sealed
         return Mark(revision=done.revision, entries=done.entries, digest=done.digest)
 
-    def _stretch(self, state: State, begins: Mark, entries: int) -> Op[Sequence[Row]]:
-        """The oldest entries that may be sealed, as many as make one segment."""
-        limits, room = self.limits, self._runner.capabilities.max_value
-        count = min(BATCH, entries - limits.newest)
+    def _now(self, newest: float) -> float:
+        """The newest entry is a second clock beside ours: nobody is to be ahead of both."""
+        return min(self._runner.clock.wall(), newest)
+
+    def _age(self, state: State, entries: int) -> Age:
+        limits = self.limits
         age = limits.pressed if entries > 2 * self._most(state) else limits.age
-        # The newest entry is a second clock beside ours: nobody is to be ahead of both.
-        before = min(self._runner.clock.wall(), state.newest) - age
+        before, now = self._now(state.newest) - age, self._runner.clock.wall()
+        return Age(before=before, now=now, shield=limits.newest)
+
+    def _oldest(self, state: State, begins: Mark, entries: int) -> Op[list[Row]]:
+        """The oldest entries, as many as make one segment, and those behind it that shield."""
+        count = min(BATCH + self.limits.newest, entries)
+        age = self._age(state, entries)
         rows: list[Row] = []
-        while len(rows) < count:
+        while len(rows) < count and seal.young(rows, age) is None:
             after = rows[-1][0] if rows else begins.revision
             found = yield from _read(after, min(PAGE, count - len(rows)))
             rows += found
-            if not found or len(seal.ripe(rows, before, room)) < len(rows):
+            if not found:
                 break
-        return seal.ripe(rows, before, room)
+        return rows
+
+    def _ripe(self, state: State, rows: Sequence[Row], entries: int) -> Sequence[Row]:
+        """Those of the oldest entries that may be sealed."""
+        age, room = self._age(state, entries), self._runner.capabilities.max_value
+        count = max(0, min(BATCH, entries - self.limits.newest))
+        return seal.ripe(rows, age, room)[:count]
 
     def _trim(self, revision: int) -> Op[int]:
         """Trim what is sealed, a bounded number of entries."""
@@ -318,6 +345,13 @@ def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> De
     return decision
 
 
+def _moved(state: State) -> Op[bool]:
+    """Whether somebody sealed since the record was looked at."""
+    item: Item | None = (yield Read(keys.SEALED))[keys.SEALED]
+    known = state.item
+    return (item.revision if item else 0) != (known.revision if known else 0)
+
+
 def _refuse_lost_mark(begins: Mark) -> Op[None]:
     """Where there are segments somebody has sealed before, and the mark should say so."""
     ref = Range(keys.SEGMENTS, limit=1)
@@ -331,7 +365,9 @@ def _read(after: int, limit: int) -> Op[list[Row]]:
 
 
 def _rows(items: Sequence[Item]) -> list[Row]:
-    return [(item.revision, item.key[len(LOG) :], item.value, item.hash) for item in items]
+    return [
+        (item.revision, item.key[len(LOG) :], item.value, item.hash) for item in map(exact, items)
+    ]
 
 
 def _facts(state: State) -> dict[str, int]:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from interlock.core import codec
 from interlock.core.pool import Pool, seen
 from interlock.core.session import Session
 from interlock.errors import StoreDamaged
@@ -47,7 +48,19 @@ def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
     """What an item says; an item that does not say it is damage."""
     try:
         return decoder.decode(item.value)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise StoreDamaged(
-            f"{item.key} does not read as what it should be ({error}); restore a copy of the store"
-        ) from error
+    except codec.UNREADABLE as error:
+        raise unreadable(item, error) from error
+
+
+def unreadable(item: Item, error: Exception) -> StoreDamaged:
+    """The finding that an item does not say what it should."""
+    return StoreDamaged(
+        f"{item.key} does not read as what it should be ({error}); restore a copy of the store"
+    )
+
+
+def exact(item: Item) -> Item:
+    """The item with its value as bytes: whoever edits SQLite by hand leaves text behind."""
+    if type(item.value) is bytes:
+        return item
+    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))

@@ -2,13 +2,13 @@
 
 A thousand commits, by whomever, pay for one small pass.  A client that lives long counts its own
 and does the pass where nobody waits for it; a command that ends at once leaves it to chance.
-Neither ever fails by it: what could not be done now is met again by the next one.
+Neither ever fails by it, whatever is wrong with the record: what could not be done now is met
+again by the next one, and what nobody foresaw is told to the log of the program, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from interlock.driving import Op
 from interlock.errors import InterlockError
@@ -32,6 +32,7 @@ class Tending:
         self.on_due: Callable[[], None] | None = None
         self._runner = runner
         self._settings = settings
+        self._warned = False
         runner.chain.on_many = self._many
 
     def tend(self, who: Who) -> Op[None]:
@@ -39,13 +40,25 @@ class Tending:
         from interlock.services.seal import Sealing  # few ever come here
 
         self.due = False
-        with suppress(InterlockError):
+        try:
             yield from Sealing(self._runner, self._settings).tidy(who, STEPS)
+        except InterlockError:
+            pass  # 'maintain' and 'doctor' say it to whoever asks
+        except Exception as error:  # noqa: BLE001 - a session must not lapse by the record
+            self._warn(error)
 
     def by_chance(self, who: Who) -> Op[None]:
         """At the end of a short life: the same, once in a thousand commits."""
         if any(self._runner.one_in(MANY) for _ in range(min(self._runner.chain.count, MANY))):
             yield from self.tend(who)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            import logging
+
+            self._warned = True
+            said = "the record could not be tended (%r); run 'interlock record verify'"
+            logging.getLogger("interlock").warning(said, error)
 
     def _many(self) -> None:
         self.due = True

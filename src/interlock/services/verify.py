@@ -11,19 +11,19 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Protocol, TypeAlias
 
-import msgspec
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import codec, keys
 from interlock.core.log import Entry, Mark, decode
-from interlock.core.rolling import Kept
+from interlock.core.rolling import Kept, Rolling
 from interlock.core.verdict import Verified
 from interlock.core.verify import Verifier, folder
 from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.services.compare import Beside
+from interlock.services.states import exact
 from interlock.services.steps import Read
-from interlock.services.walk import PAGE, Moved, Span, exact, span, walk
+from interlock.services.walk import PAGE, Moved, Span, span, unsealed, walk
 from interlock.store import LIVE, LOG, Capabilities, Item, Log, Range
 
 Judged: TypeAlias = tuple[str, int, str, str, str]
@@ -39,13 +39,26 @@ def verify(
     capabilities: Capabilities, anchors: Sequence[Kept] = (), against: str = ""
 ) -> Op[Verified]:
     """Read everything, and say what it proves; also beside an export if one is named."""
+    return (yield from judged(capabilities, anchors, against))[1]
+
+
+def judged(
+    capabilities: Capabilities, anchors: Sequence[Kept] = (), against: str = ""
+) -> Op[tuple[Rolling, Verified]]:
+    """The same, and where the digest stands at the end."""
     for _ in range(TRIES):
         found = yield from span(capabilities)
         judge = verifier(found, anchors)
         beside = Beside(judge, against, found) if against else None
         with suppress(Moved):
-            return (yield from _verify(found, judge, beside))
-    raise StoreBusy("the oldest entries are dropped faster than they can be read; try again")
+            verified = yield from _verify(found, judge, beside)
+            return judge.rolling, verified
+    raise too_fast()
+
+
+def too_fast() -> StoreBusy:
+    """Retention overtakes whoever reads."""
+    return StoreBusy("the oldest entries are dropped faster than they can be read; try again")
 
 
 def verifier(found: Span, anchors: Sequence[Kept] = ()) -> Verifier:
@@ -106,6 +119,10 @@ class Noting:
         self._reader.unreadable(item.key, last)
         self.segments.append(_judged(item))
 
+    def stray(self, item: Item) -> None:
+        """This stands among the segments, and is not named as one: an item like any other."""
+        self.segments.append(_judged(item))
+
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one."""
         self._reader.forgotten(first)
@@ -127,6 +144,8 @@ class _Seeking:
 
     def unreadable(self, item: Item, last: int) -> None: ...
 
+    def stray(self, item: Item) -> None: ...
+
     def forgotten(self, first: int) -> None: ...
 
 
@@ -147,19 +166,21 @@ def items(folders: frozenset[str], take: Take) -> Op[None]:
 
 
 def touched(after: int) -> Op[frozenset[str]]:
-    """The keys that entries behind a revision wrote or deleted."""
+    """The keys that entries behind a revision wrote or deleted, also those sealed since."""
     found: set[str] = set()
-    while True:
-        page = Log(after=after, limit=PAGE)
-        entries = (yield Read(page)).ranges[page]
-        for item in entries:
-            found.update(_changed(item))
-        if len(entries) < PAGE:
-            return frozenset(found)
-        after = entries[-1].created
+    page = Log(after=after, limit=PAGE)
+    while entries := (yield Read(page)).ranges[page]:  # first: what leaves the log is sealed then
+        found.update(key for item in entries for key in _changed(item))
+        page = Log(after=entries[-1].created, limit=PAGE)
+    part = Range(keys.SEGMENTS, keys.segment(after), 1)
+    while segments := (yield Read(part)).ranges[part]:
+        _, sealed = unsealed(segments[0]) or (None, ())
+        found.update(key for item in sealed for key in _changed(item))
+        part = Range(keys.SEGMENTS, segments[0].key, 1)
+    return frozenset(found)
 
 
 def _changed(item: Item) -> Iterator[str]:
-    with suppress(msgspec.DecodeError):
+    with suppress(*codec.UNREADABLE):
         entry: Entry = decode(item.value)
         yield from (*entry.put, *entry.deleted)

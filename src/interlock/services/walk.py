@@ -17,16 +17,19 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
-from interlock.core.segment import unpack
+from interlock.core.segment import number, unpack
 from interlock.driving import Op
-from interlock.errors import StoreBusy
+from interlock.errors import StoreBusy, StoreDamaged
+from interlock.services.states import decoded, exact
 from interlock.services.steps import Read, Upkeep
 from interlock.store import LOG, Capabilities, Item, Log, Range
 
 PAGE = 2000
 """Entries at a time: what an event loop is kept from others for is some milliseconds."""
 
-_segment = msgspec.json.Decoder(Segment).decode
+_SEALED = msgspec.json.Decoder(Sealed)
+_MARK = msgspec.json.Decoder(Mark)
+_SEGMENT = msgspec.json.Decoder(Segment)
 
 
 class Moved(StoreBusy):
@@ -37,12 +40,14 @@ class Span(Struct, frozen=True, kw_only=True):
     """What there is to read.
 
     ``begins`` is the mark up to which retention dropped everything; ``covered`` is false if the
-    engine forgot entries that no segment has; ``kept`` are the marks of the store itself.
+    engine forgot entries that no segment has, ``anew`` if sealing began again behind them;
+    ``kept`` are the marks of the store itself.
     """
 
     end: int
     strict: bool
     covered: bool
+    anew: bool = False
     begins: Mark | None = None
     kept: tuple[Kept, ...] = ()
 
@@ -58,6 +63,9 @@ class Reader(Protocol):
 
     def unreadable(self, item: Item, last: int) -> None:
         """This should be a segment, up to this revision, and is none."""
+
+    def stray(self, item: Item) -> None:
+        """This stands among the segments, and is not named as one."""
 
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one, and no segment has them."""
@@ -77,7 +85,8 @@ def span(capabilities: Capabilities) -> Op[Span]:
     return Span(
         end=max(reached, entries[-1].created if entries else 0),
         strict=capabilities.local,
-        covered=trimmed <= reached and not anew,
+        covered=trimmed <= reached,
+        anew=anew,
         begins=dropped,
         kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
     )
@@ -86,16 +95,22 @@ def span(capabilities: Capabilities) -> Op[Span]:
 def walk(span: Span, reader: Reader) -> Op[None]:
     """Give a reader all entries up to the end of the span."""
     at = span.begins.revision if span.begins is not None else 0
+    key = keys.segment(at)
     logged, covered = False, span.covered
+    if span.anew:  # nothing that is here was before the gap
+        reader.forgotten(at + 1)
+        covered = True
     while at < span.end:
-        segments, log = Range(keys.SEGMENTS, keys.segment(at), 1), Log(after=at, limit=PAGE)
+        segments, log = Range(keys.SEGMENTS, key, 1), Log(after=at, limit=PAGE)
         refs = (segments, log, keys.SEALED) if logged else (segments, keys.SEALED)
         snapshot = yield Read(*refs)
         if found := snapshot.ranges[segments]:
             at = _read_segment(found[0], at, span, reader, sealed_mark(snapshot[keys.SEALED]))
+            key = found[0].key
         elif not logged:
             logged = True
         else:
+            _refuse_moved(at, sealed_mark(snapshot[keys.SEALED]))
             items = snapshot.ranges[log]
             page = [exact(item) for item in items if item.created <= span.end]
             if page and not covered:
@@ -105,21 +120,15 @@ def walk(span: Span, reader: Reader) -> Op[None]:
             if len(page) < PAGE:
                 return
             at = page[-1].created
+            key = max(key, keys.segment(at))
 
 
 def sealed_mark(item: Item | None) -> Sealed | None:
     """How far the record is sealed; None if it is not, or if nobody can tell."""
     try:
-        return None if item is None else msgspec.json.decode(item.value, type=Sealed)
-    except msgspec.DecodeError:
+        return None if item is None else decoded(_SEALED, item)
+    except StoreDamaged:
         return None  # the item is compared with the entry that wrote it, and that says so
-
-
-def exact(item: Item) -> Item:
-    """The item with its value as bytes: whoever edits SQLite by hand leaves text behind."""
-    if type(item.value) is bytes:
-        return item
-    return msgspec.structs.replace(item, value=str(item.value).encode("utf-8", "replace"))
 
 
 def plain(mark: Mark) -> Mark:
@@ -129,30 +138,40 @@ def plain(mark: Mark) -> Mark:
 
 def _mark(item: Item | None) -> Mark | None:
     try:
-        return None if item is None else msgspec.json.decode(item.value, type=Mark)
-    except msgspec.DecodeError:
+        return None if item is None else decoded(_MARK, item)
+    except StoreDamaged:
         return None
 
 
 def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Sealed | None) -> int:
     """Give a reader the entries of a segment that it does not have; how far that goes."""
-    number = item.key.removeprefix(keys.SEGMENTS)
-    last = int(number) if number.isascii() and number.isdigit() else span.end
-    try:
-        segment = _segment(item.value)
-        lines = list(unpack(segment.packed))
-    except ValueError:  # also what msgspec raises
+    last = number(item.key.removeprefix(keys.SEGMENTS))
+    if last is None:
+        reader.stray(item)
+        return at
+    opened = unsealed(item)
+    if opened is None:
         reader.unreadable(item, last)
         return last
-    dropped = sealed.dropped if sealed is not None else None
-    if segment.begins.revision > at and dropped is not None and dropped.revision > at:
-        raise Moved("the oldest entries were dropped while they were read; try again")
+    segment, entries = opened
+    if segment.begins.revision > at:
+        _refuse_moved(at, sealed)
     ends = segment.ends if segment.ends.revision <= span.end else None
     reader.segment(item, segment.begins, ends)
-    entries = [
-        Item(LOG + id_, data, revision, revision, id_)
-        for revision, id_, data in lines
-        if at < revision <= span.end
-    ]
-    reader.feed(entries, sealed=True)
+    reader.feed([each for each in entries if at < each.created <= span.end], sealed=True)
     return last
+
+
+def unsealed(item: Item) -> tuple[Segment, list[Item]] | None:
+    """A segment and its entries; None if it cannot be read."""
+    try:
+        segment = decoded(_SEGMENT, item)
+        lines = list(unpack(segment.packed))
+    except (StoreDamaged, ValueError):
+        return None
+    return segment, [Item(LOG + id_, data, at, at, id_) for at, id_, data in lines]
+
+
+def _refuse_moved(at: int, sealed: Sealed | None) -> None:
+    if sealed is not None and sealed.dropped is not None and sealed.dropped.revision > at:
+        raise Moved("the oldest entries were dropped while they were read; try again")
