@@ -19,6 +19,8 @@ What was before the beginning is not here: a first link of a writer, or a first 
 leads back there is let pass.  A writer with several commits under way has more such links; they are
 let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
 the one between them is missing.
+Where the digest is not known (forgotten) it goes on from the next mark.  If that is none of the
+anchors, the first anchor behind it counts for nothing; none does if entries stand before the gap.
 """
 
 import argparse
