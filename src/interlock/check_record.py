@@ -19,6 +19,8 @@ What was before the beginning is not here: a first link of a writer, or a first 
 leads back there is let pass.  A writer with several commits under way has more such links; they are
 let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
 the one between them is missing.
+Where the digest is not known (forgotten) it goes on from the next mark.  If that is none of the
+anchors, the first anchor behind it counts for nothing; none does if entries stand before the gap.
 """
 
 import argparse
@@ -30,6 +32,7 @@ from collections.abc import Iterator
 from typing import Any
 
 UNDER_WAY = 10_000
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 VOID = b'{"verb":"void"}'
 Line = dict[str, Any]
 Mark = tuple[int, int, str]
@@ -57,7 +60,7 @@ class Check:
         self.rolled, self.partial = True, not head["whole"]
         self.grounded = True  # the digest rests on the beginning, or on an anchor
         self.severed = False  # entries were read that no mark to come can prove
-        self.marks = [(mark_of(each), "the anchor", True) for each in anchors if each["entries"]]
+        self.marks = [(mark_of(each), "the anchor", True) for each in anchors if mark_of(each)[1]]
         self.first = self.read = self.anchored = 0
         self.entries: dict[str, Entry] = {}
         self.last_of: dict[str, Entry] = {}
@@ -277,7 +280,7 @@ def parsed(data: bytes) -> Line | None:
     kinds |= {"after": list, "deleted": list}
     try:
         entry = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     sound = isinstance(entry, dict) and all(
         isinstance(entry.get(name, kind()), kind) for name, kind in kinds.items()
@@ -365,10 +368,12 @@ def main() -> int:
         anchors: list[Line] = []
         if words.anchor:
             anchors = anchors_of(words.anchor)
+        if words.against:  # of a part: its beginning has to be met too
+            anchors.append(next(lines_of(words.against))["begins"])
         checking = check(words.export, anchors)
         if words.against:
             compare(words.export, words.against, checking)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         sys.stderr.write(f"this cannot be checked: {error!r}\n")
         return 2
     for name, word in checking.verdicts().items():

@@ -551,6 +551,54 @@ def test_a_cut_export_is_no_proof(fleet: interlock.Fleet, tmp_path: Path) -> Non
         fleet.record.verify(against=str(path))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"revision":"x","id":"y","entry":"z"}',
+        '{"revision":1,"id":"y","base64":5}',
+        '{"revision":1,"id":"y","entry":"\\ud800"}',
+        "[1]",
+        '{"id":' + "[" * 100_000,
+    ],
+)
+def test_a_file_that_is_no_export_is_told_in_one_line(
+    fleet: interlock.Fleet, tmp_path: Path, line: str
+) -> None:
+    path = tmp_path / "record.jsonl"
+    head = '{"interlock":1,"begins":{},"strict":true,"whole":true}'
+    path.write_text(f'{head}\n{line}\n{{"ends":{{}},"items":0,"changed":[]}}\n')
+    with pytest.raises(BadInput, match=r"line 2 of .* is none of an export"):
+        fleet.record.verify(against=str(path))
+    assert checker(path)[0] == 2
+
+
+def test_an_entry_that_is_nested_too_deep_is_one_that_cannot_be_read(tmp_path: Path) -> None:
+    raw = '{"x":' + "[" * 100_000
+    line = json.dumps({"revision": 1, "id": "y", "hash": codec.digest(raw.encode()), "entry": raw})
+    path = tmp_path / "record.jsonl"
+    head = '{"interlock":1,"begins":{},"strict":true,"whole":true}'
+    path.write_text(f'{head}\n{line}\n{{"ends":{{"revision":1}},"items":0,"changed":[]}}\n')
+    status, said = checker(path)
+    assert (status, "it cannot be read as an entry" in said) == (1, True)
+
+
+def test_an_export_of_a_part_is_compared_with_where_it_begins(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    part, ours = tmp_path / "part.jsonl", tmp_path / "ours.jsonl"
+    fleet.record.export(str(part), after=entries(fleet)[3].revision)
+    fleet.record.export(str(ours))
+    assert fleet.record.verify(against=str(part)).truncation == "ok"
+    assert checker(ours, "--against", part)[0] == 0
+    head, *rest = part.read_text().splitlines(keepends=True)
+    other = json.loads(head)
+    other["begins"]["digest"] = "0" * 64
+    part.write_text(json.dumps(other) + "\n" + "".join(rest))
+    found = fleet.record.verify(against=str(part))
+    assert (found.truncation, found.findings[0].revision) == ("bad", entries(fleet)[3].revision)
+    assert "truncation    bad" in checker(ours, "--against", part)[1]
+
+
 # ---- the two checkers agree ---------------------------------------------------------------------
 
 

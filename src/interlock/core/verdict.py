@@ -94,6 +94,11 @@ class Exported(Outcome, frozen=True, kw_only=True, tag="exported"):
     digest: str
 
 
+def word(*, bad: bool, proven: bool = True) -> Word:
+    """The verdict, from what speaks against it and whether anything speaks for it."""
+    return "bad" if bad else "ok" if proven else "unproven"
+
+
 class Findings:
     """What was found, the first ones in full; a place is named once for each verdict."""
 

@@ -39,7 +39,7 @@ from interlock.core import codec
 from interlock.core.evidence import Doubt, Known, Lean, Open, Stored, decode
 from interlock.core.log import Mark
 from interlock.core.rolling import Kept, Rolling
-from interlock.core.verdict import Aspect, Finding, Findings, Verified, Word
+from interlock.core.verdict import Aspect, Finding, Findings, Verified, word
 
 RECENT = 100_000
 UNDER_WAY = 10_000
@@ -380,9 +380,9 @@ class Verifier:
     def _verified(self) -> Verified:
         bad, anchored = self.findings.bad, self.rolling.anchored
         return Verified(
-            integrity=_word("integrity" in bad),
-            completeness=_word("completeness" in bad, proven=not self._forgotten),
-            truncation=_word("truncation" in bad, proven=anchored > 0),
+            integrity=word(bad="integrity" in bad),
+            completeness=word(bad="completeness" in bad, proven=not self._forgotten),
+            truncation=word(bad="truncation" in bad, proven=anchored > 0),
             entries=self.read,
             begins=self.first,
             ends=self.rolling.at if self.read else 0,
@@ -397,7 +397,3 @@ class Verifier:
 def folder(key: str) -> str:
     """The folder that a key stands in; itself if it stands in none."""
     return key[: key.find("/") + 1] or key
-
-
-def _word(bad: bool, *, proven: bool = True) -> Word:
-    return "bad" if bad else "ok" if proven else "unproven"

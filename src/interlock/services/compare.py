@@ -1,6 +1,7 @@
 """A record beside an export: of itself at an earlier time, or of a copy of its store that went on.
 
-An export that this record has in full proves as much as an anchor at its end does.
+An export that this record has in full proves as much as an anchor at its end does.  One of a part
+says where the digest stood at its beginning, which the record has to meet too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from interlock.core.log import Mark
+from interlock.core.rolling import Kept
 from interlock.core.verdict import Compared
 from interlock.core.verify import Verifier
 from interlock.services.copies import Copy, Head, copies
@@ -24,7 +26,10 @@ class Beside:
         self._path = path
         self._export = copies(path)
         head = next(self._export)
-        self._begins = head.begins.revision if isinstance(head, Head) else 0
+        assert isinstance(head, Head)  # noqa: S101 - the first is the head, or it is BadInput
+        self._begins = head.begins.revision
+        judge.rolling.expect(Kept(head.begins, f"the beginning of {path}", outside=True))
+        judge.rolling.meet(judge.rolling.at)
         self._theirs = self._after(found.begins.revision if found.begins is not None else 0)
         self._common = 0
         self._compared: Compared | None = None

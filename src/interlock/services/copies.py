@@ -46,6 +46,19 @@ def copies(path: str) -> Iterator[Copy | Head]:
         raise BadInput(f"{path}: {error.strerror}; name an export") from None
 
 
+class _Told(Struct, frozen=True, kw_only=True):
+    """The line of an entry: its text, or what is none in base64."""
+
+    revision: int
+    entry: str = ""
+    base64: str = ""
+
+
+def _copy(told: _Told) -> Copy:
+    raw = base64.b64decode(told.base64) if told.base64 else told.entry.encode()
+    return Copy(told.revision, codec.digest(raw))
+
+
 def _copies(file: IO[bytes], path: str) -> Iterator[Copy | Head]:
     ended = False
     for number, text in enumerate(file, 1):
@@ -53,11 +66,9 @@ def _copies(file: IO[bytes], path: str) -> Iterator[Copy | Head]:
             line: dict[str, Any] = msgspec.json.decode(text, type=dict)
             if number == 1:
                 yield msgspec.convert(line, Head)
-            elif "entry" in line and "id" in line:
-                yield Copy(line["revision"], codec.digest(line["entry"].encode()))
-            elif "base64" in line:
-                yield Copy(line["revision"], codec.digest(base64.b64decode(line["base64"])))
-        except (msgspec.DecodeError, KeyError, AttributeError, ValueError):
+            elif "id" in line:
+                yield _copy(msgspec.convert(line, _Told))
+        except codec.UNREADABLE:
             raise BadInput(
                 f"line {number} of {path} is none of an export; name an export"
             ) from None

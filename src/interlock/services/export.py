@@ -96,7 +96,8 @@ class _Out:
         self._begun = True
         mark, known = self.judge.rolling.mark, self.judge.rolling.known
         whole = known and not mark.entries
-        self._say(Head(begins=mark, strict=self._found.strict, whole=whole))
+        begins = mark if known else Mark(revision=mark.revision)  # nobody can compare it
+        self._say(Head(begins=begins, strict=self._found.strict, whole=whole))
         if not known:
             self._say({"forgotten": mark.revision + 1})
         kept = (each for each in self._found.kept if each.mark.revision > mark.revision)
