@@ -18,6 +18,9 @@ CAPACITY = 5
 STEPS = 12
 
 
+SEVERAL = "lock/a{0}+lock/b{0}+sem/s{0}=3"
+
+
 @pytest.fixture
 def builds(url: str) -> str:
     """A store with a semaphore."""
@@ -123,7 +126,11 @@ def slots(fleet: interlock.Fleet, name: str = "builds") -> Shown:
     return shown
 
 
-@pytest.mark.parametrize("things", ["sem/s{0}=3", "lock/a{0}+lock/b{0}+sem/s{0}=3"])
+@pytest.mark.parametrize(
+    ("url", "things"),
+    [("sqlite", "sem/s{0}=3"), *((e, SEVERAL) for e in ("sqlite", "redis", "etcd"))],
+    indirect=["url"],
+)
 def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing(
     url: str, cast: Cast, things: str
 ) -> None:

@@ -70,3 +70,17 @@ def test_a_proof_of_several_things_is_over_as_soon_as_one_of_them_is(ada: Client
     assert isinstance(ada.run(ada.locks.acquire("b", given=[proof])), LockAcquired)
     assert isinstance(ada.run(ada.several.release("sem/builds", token=held.grant.token)), Released)
     assert isinstance(ada.run(ada.locks.acquire("c", given=[proof])), Fenced)
+
+
+def test_a_name_that_repeats_its_kind_is_refused(ada: Client) -> None:
+    with pytest.raises(BadInput, match="drop 'lock/' from 'lock/merge'"):
+        ada.run(ada.locks.acquire("lock/merge"))
+    with pytest.raises(BadInput, match="drop 'sem/'"):
+        ada.run(ada.semaphores.acquire("sem/builds", capacity=2))
+
+
+def test_what_one_has_is_given_back_whole(ada: Client) -> None:
+    ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
+    with pytest.raises(BadInput, match="you have 2 of sem/builds"):
+        ada.run(ada.several.release("sem/builds=1"))
+    assert isinstance(ada.run(ada.several.release("sem/builds=2")), Released)

@@ -103,6 +103,9 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """The pools."""
         raise NotImplementedError
 
+    def agrees(self, thing: str, grant: Grant) -> None:
+        """Raise if this cannot be the grant that is meant to be given back."""
+
     def refused(self, pool: Pool | None, newest: int) -> O_co:
         """What it is told if it has no grant there; ``newest`` is the token of the last write."""
         raise NotImplementedError

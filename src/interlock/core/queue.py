@@ -102,6 +102,8 @@ def agree(ask: Ask[Any], known: Facts) -> Decision[str]:
 def release(who: Caller[O_co], known: Facts, now: float) -> Decision[O_co]:
     """Give back all that is carried, and serve those who wait in the same commit."""
     found = [(key, grant) for key in who.keys if (grant := carried(known.pool(key), who))]
+    for key, grant in found:
+        who.agrees(keys.thing(key), grant)
     if not found:
         return _refuse(who, known, who.verb("release"))
     if len(found) == 1 and not found[0][1].together:

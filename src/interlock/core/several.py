@@ -16,6 +16,7 @@ from interlock.core.ask import Ask, Standing, Want
 from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Outcome
 from interlock.core.pool import Grant, Pool
+from interlock.errors import BadInput
 
 AT_ONCE = 16
 """Things in one request: every engine can commit so many pools and their waiters at once."""
@@ -143,14 +144,22 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
 
 
 class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
-    """Who speaks about things that it got at once."""
+    """Who speaks about things that it got at once; ``weights`` are those that it named."""
 
     things: tuple[str, ...]
+    weights: tuple[tuple[str, int], ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The pools."""
         return tuple([keys.of(thing) for thing in self.things])
+
+    def agrees(self, thing: str, grant: Grant) -> None:
+        """What one has is given back whole: whoever names a part of it means something else."""
+        if dict(self.weights).get(thing, grant.weight) != grant.weight:
+            raise BadInput(
+                f"you have {grant.weight} of {thing}, and it is given back whole; write {thing}"
+            )
 
     def refused(self, pool: Pool | None, newest: int) -> Outcome:
         """None of it: fenced by whatever came later, or never held."""

@@ -28,7 +28,7 @@ from interlock.core.decision import Event
 from interlock.core.log import Line
 
 _ENDS = ("released", "reclaimed")
-_REFUSALS = ("fenced", "not_owner", "deadlock")
+_REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
 
 
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -185,7 +185,16 @@ class _Telling:
     def _withdraw(self, line: Line, thing: str) -> Happening:
         wait = _closed(self._waits, thing, line.agent, line.session)
         waited = _span(wait, line)
-        return _said(line, line.agent, "withdrew", thing, session=line.session, waited=waited)
+        refused = line.outcome in _REFUSALS
+        return _said(
+            line,
+            line.agent,
+            "refused" if refused else "withdrew",
+            thing,
+            session=line.session,
+            waited=waited,
+            reason=line.outcome if refused else "",
+        )
 
     def _other(self, line: Line, thing: str, verb: str) -> Happening:
         refused = line.outcome in _REFUSALS

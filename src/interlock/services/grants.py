@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from interlock.core import words
 from interlock.core.pool import CAPACITY, Proof
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, BadName
 from interlock.services.calls import Calls
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LockCalls(Calls):
         """
         patience = self.desk.asking(wait)
         settings = self.desk.settings.lock(
-            words.name(name, "lock name"), self.desk.runner.capabilities.min_ttl
+            named(name, "lock"), self.desk.runner.capabilities.min_ttl
         )
         lives, ends = self.desk.terms(settings, ttl, max_hold)
         return self.desk.locks.acquire(
@@ -61,14 +61,14 @@ class LockCalls(Calls):
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
         who = self.desk.me().who
-        return self.desk.locks.release(who, words.name(name, "lock name"), token=words.token(token))
+        return self.desk.locks.release(who, named(name, "lock"), token=words.token(token))
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
         seat = self.desk.me()
         return self.desk.locks.heartbeat(
             seat.who,
-            words.name(name, "lock name"),
+            named(name, "lock"),
             token=words.token(token),
             session_ttl=seat.session_ttl,
         )
@@ -79,7 +79,7 @@ class LockCalls(Calls):
 
     def show(self, name: str) -> Op[LockShown]:
         """One lock: its holder, its token, its queue."""
-        return self.desk.locks.show(words.name(name, "lock name"))
+        return self.desk.locks.show(named(name, "lock"))
 
 
 class SemaphoreCalls(Calls):
@@ -107,7 +107,7 @@ class SemaphoreCalls(Calls):
         """
         patience = self.desk.asking(wait)
         settings = self.desk.settings.semaphore(
-            words.name(name, "semaphore name"), self.desk.runner.capabilities.min_ttl
+            named(name, "semaphore"), self.desk.runner.capabilities.min_ttl
         )
         lives, ends = self.desk.terms(settings, ttl, max_hold)
         if capacity is None and "capacity" in settings:
@@ -128,7 +128,7 @@ class SemaphoreCalls(Calls):
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
         """Give slots back; whoever waits first and fits has them with the same commit."""
         who = self.desk.me().who
-        name = words.name(name, "semaphore name")
+        name = named(name, "semaphore")
         return self.desk.semaphores.release(who, name, token=words.token(token))
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
@@ -136,7 +136,7 @@ class SemaphoreCalls(Calls):
         seat = self.desk.me()
         return self.desk.semaphores.heartbeat(
             seat.who,
-            words.name(name, "semaphore name"),
+            named(name, "semaphore"),
             token=words.token(token),
             session_ttl=seat.session_ttl,
         )
@@ -144,7 +144,7 @@ class SemaphoreCalls(Calls):
     def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
         """Set the capacity, for everybody; who holds keeps what it has."""
         who = self.desk.me().who
-        name = words.name(name, "semaphore name")
+        name = named(name, "semaphore")
         return self.desk.semaphores.resize(who, name, _capacity(capacity))
 
     def remove(
@@ -152,7 +152,7 @@ class SemaphoreCalls(Calls):
     ) -> Op[semaphores.Removed | semaphores.Full | semaphores.NoSemaphore]:
         """Take a semaphore away, unless somebody holds or waits for some of it."""
         who = self.desk.me().who
-        return self.desk.semaphores.remove(who, words.name(name, "semaphore name"))
+        return self.desk.semaphores.remove(who, named(name, "semaphore"))
 
     def list(self) -> Op[tuple[SemaphoreShown, ...]]:
         """All semaphores."""
@@ -160,7 +160,7 @@ class SemaphoreCalls(Calls):
 
     def show(self, name: str) -> Op[SemaphoreShown | semaphores.NoSemaphore]:
         """One semaphore: its holders, their tokens, its queue."""
-        return self.desk.semaphores.show(words.name(name, "semaphore name"))
+        return self.desk.semaphores.show(named(name, "semaphore"))
 
 
 class SeveralCalls(Calls):
@@ -197,8 +197,11 @@ class SeveralCalls(Calls):
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
         """Give all of these back with one commit."""
         who = self.desk.me().who
-        names = tuple(part.thing for part in parsed(things))
-        return self.desk.several.release(who, names, token=words.token(token))
+        parts = parsed(things)
+        said = zip(parts, things, strict=True)
+        weights = tuple((part.thing, part.weight) for part, text in said if "=" in text)
+        names = tuple(part.thing for part in parts)
+        return self.desk.several.release(who, names, token=words.token(token), weights=weights)
 
     def _with_capacity(self, part: several.Part) -> several.Part:
         kind, _, name = part.thing.partition("/")
@@ -209,6 +212,15 @@ class SeveralCalls(Calls):
         least = self.desk.runner.capabilities.min_ttl
         capacity = self.desk.settings.semaphore(name, least).get("capacity")
         return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
+
+
+def named(name: str, kind: str) -> str:
+    """The name of a lock or a semaphore, as those take it who know which it is."""
+    words.name(name, f"{kind} name")
+    prefix = "lock/" if kind == "lock" else "sem/"
+    if name.startswith(prefix):
+        raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
+    return name
 
 
 def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:

@@ -40,10 +40,21 @@ class Several:
         return self._queues.acquire(seat, ask, wait=wait, given=given)
 
     def release(
-        self, who: Who, things: tuple[str, ...], *, token: int | None = None, grant: str = ""
+        self,
+        who: Who,
+        things: tuple[str, ...],
+        *,
+        token: int | None = None,
+        grant: str = "",
+        weights: tuple[tuple[str, int], ...] = (),
     ) -> Op[core.ReleaseOutcome]:
         """Give all of it back with one commit."""
         caller = core.Caller(
-            things=things, agent=who.agent, session=who.session, token=token, grant=grant
+            things=things,
+            weights=weights,
+            agent=who.agent,
+            session=who.session,
+            token=token,
+            grant=grant,
         )
         return self._queues.release(who, caller)

@@ -121,11 +121,3 @@ def test_one_of_several_slots_may_come_back_so_that_is_no_circle(shell: Shell) -
     shell.run("sem", "release", "builds", "--agent", "cleo", *token)
     assert '"outcome":"acquired"' in second.communicate()[0]
     waiter.terminate()
-
-
-def test_two_commands_of_one_name_are_two_who_want_the_same(shell: Shell) -> None:
-    """Two jobs of one build may well share a name, and each gives back what it took."""
-    words = ("lock", "acquire", "merge", "--agent", "ci")
-    shell.run(*words)
-    status, answer = shell.json(*words, "--wait", "0.3s")
-    assert (status, answer["outcome"], answer["holder"]) == (1, "busy", "ci")

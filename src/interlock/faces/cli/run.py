@@ -47,6 +47,8 @@ def run(parsed: Parsed) -> int:
     if request.hold:
         aim = SeveralAim(request.hold)
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
+    if words.patience(request.wait) or request.max_hold or request.metadata is not None:
+        raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
     return _Guard(parsed).run(lambda fleet: (fleet.calls.desk.session_lease,), {})
 
 

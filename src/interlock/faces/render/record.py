@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def entries(outcome: Entries, paint: Paint) -> str:
     """A line for each entry."""
     if not outcome.entries:
-        return "nothing is recorded"
+        return "no entry is recorded, or none that fits"
     return "\n".join(
         columns(
             [

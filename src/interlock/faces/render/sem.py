@@ -59,8 +59,8 @@ def released(outcome: core.Released, paint: Paint) -> str:
 
 def not_holder(outcome: core.NotHolder, paint: Paint) -> str:
     """None of it, and how to say which."""
-    hint = "give the --token of your grant, or work in the session that took it"
-    return f"{paint('red', 'not holder')} {outcome.semaphore}: you hold none of it; {hint}"
+    hint = "give the --token of your own grant, or work in the session that took it"
+    return f"{paint('red', 'not holder')} {outcome.semaphore}: no such grant is yours; {hint}"
 
 
 def resized(outcome: core.Resized, paint: Paint) -> str:

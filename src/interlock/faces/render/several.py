@@ -46,4 +46,4 @@ def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
     """None of it, and how to say which."""
     hint = "give the --token of your grant, or work in the session that took it"
     things = " and ".join(outcome.things)
-    return f"{paint('red', 'not owner')} {things}: you hold none of it; {hint}"
+    return f"{paint('red', 'not owner')} {things}: no such grant is yours; {hint}"

@@ -14,17 +14,6 @@ def waits(shell: Shell, lock: str) -> bool:
     return bool(shown.get("waiters"))
 
 
-def test_two_names_that_cross_are_refused(shell: Shell) -> None:
-    for name in ("ada", "bob"):
-        shell.run("lock", "acquire", name, "--agent", name)
-    first = shell.start("lock", "acquire", "bob", "--agent", "ada", "--wait", "20s")
-    until(lambda: waits(shell, "bob"))
-    status, refused = shell.json("lock", "acquire", "ada", "--agent", "bob", "--wait", "20s")
-    assert (status, refused["outcome"], refused["cycle"]) == (1, "deadlock", ["bob", "ada"])
-    shell.run("lock", "release", "bob", "--agent", "bob", "--token", str(token(shell, "bob")))
-    assert first.wait(20) == 0
-
-
 def token(shell: Shell, lock: str) -> int:
     _, shown = shell.json("lock", "show", lock)
     return int(shown["token"])
