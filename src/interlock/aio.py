@@ -317,12 +317,12 @@ class Fleet(_Noun[FleetCalls]):
     async def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
-        while True:
+        while not self._closed:  # wait_for of Python 3.11 may swallow that we are cancelled
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._nudge.wait(), max(keeper.wait(), pause))
             self._nudge.clear()
             pause = 0.0
-            if keeper.wait() <= 0:
+            if keeper.wait() <= 0 and not self._closed:
                 try:
                     await drive_async(keeper.beat(), self.calls.desk.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
