@@ -60,7 +60,7 @@ class Queues:
         The ask says what; the rest of its terms is filled in here.
         """
         base = yield from self._runner.base()
-        deadline = None if wait is None else self._runner.clock.monotonic() + wait
+        deadline = self._runner.clock.monotonic() + wait if wait else None
         someone = None if seat.caller else self.speaks()
         ask = self._on_terms(seat, ask, someone, wait=bool(wait))
         while True:
@@ -194,9 +194,10 @@ class Queues:
         if len(self._held) >= _REMEMBERED:
             someone.holds.add(self)  # from now on it may always hold something
             return
+        token = outcome.token or 0
         for key in ask.keys:
-            self._held[key, outcome.token or 0] = someone
-            someone.holds.add((self, key, outcome.token or 0))
+            self._held[key, token] = someone
+            someone.holds.add((self, key, token))
 
     def _forget(self, caller: Caller[Any]) -> None:
         """Who speaks for its session without a token gives back what it got last."""
