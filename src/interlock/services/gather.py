@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from interlock.core import keys
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
 from interlock.core.turn import Facts, Missing
@@ -96,6 +97,20 @@ def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
                 break
             after = items[-1].key
     return found
+
+
+def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, Item | None]]]:
+    """All locks, or all semaphores, by name, and what keeps their grants alive.
+
+    One that cannot be read is left out: doctor names it.
+    """
+    pools: dict[str, Pool] = {}
+    for item in (yield from every(prefix)):
+        pool = states.readable_pool(item, base)
+        if pool is not None:
+            pools[keys.name(item.key.removeprefix(prefix))] = pool
+    wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
+    return pools, (yield from looked_up(wanted, times=True))
 
 
 def outside(reading: Reading[T]) -> Op[T]:

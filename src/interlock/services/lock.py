@@ -12,7 +12,7 @@ from interlock.core import lock as core
 from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import states
-from interlock.services.gather import every, looked_up
+from interlock.services.gather import every_pool, looked_up
 from interlock.services.queue import Queues
 from interlock.services.runner import Runner, Who
 from interlock.services.steps import Read
@@ -96,13 +96,7 @@ class Locks:
     def list(self) -> Op[tuple[Shown, ...]]:
         """All locks that are held or waited for, by name."""
         base = yield from self._runner.base()
-        pools: dict[str, Pool] = {}
-        for item in (yield from every(keys.LOCKS)):
-            pool = states.readable_pool(item, base)  # doctor names those that are not
-            if pool is not None:
-                pools[keys.name(item.key.removeprefix(keys.LOCKS))] = pool
-        wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
-        live = yield from looked_up(wanted, times=True)
+        pools, live = yield from every_pool(keys.LOCKS, base)
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 

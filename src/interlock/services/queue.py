@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,8 +32,6 @@ from interlock.services.waiting import (
     stamped,
 )
 from interlock.store import Item, Snapshot
-
-T = TypeVar("T")
 
 _REMEMBERED = 4096
 

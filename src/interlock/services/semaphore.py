@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core import semaphore as core
+from interlock.core.decision import Decision
 from interlock.core.pool import Grant, Pool, Proof
+from interlock.core.turn import Facts
 from interlock.driving import Op
 from interlock.services import states
-from interlock.services.gather import Gathering, every, looked_up
+from interlock.services.gather import Gathering, every_pool, looked_up
 from interlock.services.queue import Queues
-from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.waiting import Seat, expires_in
 from interlock.store import Item, Snapshot
+
+T = TypeVar("T")
 
 
 class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,30 +107,22 @@ class Semaphores:
 
     def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
-        base = yield from self._runner.base()
-        key = keys.semaphore(name)
-
-        def deciding() -> Deciding[core.Resized]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield (key,)).items)
-            now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda k: core.resize(name, capacity, k, now)))
-
-        done = yield from self._runner.change(deciding, who)
-        return done.outcome
+        return self._change(who, name, lambda known, now: core.resize(name, capacity, known, now))
 
     def remove(self, who: Who, name: str) -> Op[core.Removed | core.Full | core.NoSemaphore]:
         """Take it away, unless somebody holds or waits for some of it."""
+        return self._change(who, name, lambda known, now: core.remove(name, known, now))
+
+    def _change(self, who: Who, name: str, decide: Callable[[Facts, float], Decision[T]]) -> Op[T]:
         base = yield from self._runner.base()
-        key = keys.semaphore(name)
 
-        def deciding() -> Deciding[core.Removed | core.Full | core.NoSemaphore]:
+        def deciding() -> Deciding[T]:
             gathering = Gathering(self._runner, base)
-            gathering.learn((yield (key,)).items)
+            gathering.learn((yield (keys.semaphore(name),)).items)
             now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda k: core.remove(name, k, now)))
+            return (yield from gathering.decide(lambda known: decide(known, now)))
 
-        done = yield from self._runner.change(deciding, who)
+        done: Done[T] = yield from self._runner.change(deciding, who)
         return done.outcome
 
     def show(self, name: str) -> Op[Shown | core.NoSemaphore]:
@@ -142,13 +138,7 @@ class Semaphores:
     def list(self) -> Op[tuple[Shown, ...]]:
         """All semaphores, by name."""
         base = yield from self._runner.base()
-        pools: dict[str, Pool] = {}
-        for item in (yield from every(keys.SEMAPHORES)):
-            pool = states.readable_pool(item, base)  # doctor names those that are not
-            if pool is not None:
-                pools[keys.name(item.key.removeprefix(keys.SEMAPHORES))] = pool
-        wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
-        live = yield from looked_up(wanted, times=True)
+        pools, live = yield from every_pool(keys.SEMAPHORES, base)
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 

@@ -46,7 +46,7 @@ LOG_BOUND = 200_000
 _KEYS = ("items", "index", "live", "log", "ids", "meta")
 _AT_ONCE = 1000
 _TRIMMED_AT_ONCE = 500
-"""Some 4 ms of the server, which does nothing else meanwhile."""
+"""The server does nothing else meanwhile: a thousand took it mostly 8 ms."""
 _TRIES = 4
 SETTLING = 180_000_000
 """Microseconds for which an entry stays, since a request that it keeps out may still arrive;
