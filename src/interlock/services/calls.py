@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from interlock.services.proof import Proofs
     from interlock.services.semaphore import Semaphores
     from interlock.services.several import Several
+    from interlock.services.task import Tasks
     from interlock.services.why import Why
 
 Moment: TypeAlias = str | float | datetime
@@ -88,6 +91,13 @@ class Desk:
         from interlock.services.several import Several
 
         return Several(self.queues)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks, likewise."""
+        from interlock.services.task import Tasks
+
+        return Tasks(self.runner, self.queues)
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
         """Resume the session that was named, or join if we have a name and are to live by a ttl."""
@@ -201,8 +211,17 @@ class AgentCalls(Calls):
         )
 
     def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
-        """End this session; what it held goes to whoever waits, with the same commit."""
-        return self.desk.sessions.leave(self.desk.me().who)
+        """End this session; what it held goes to whoever waits, with the same commit.
+
+        What it worked on goes back to the queue first.
+        """
+        who = self.desk.me().who
+        tasks = yield from self.desk.sessions.works_on(who)
+        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
+        left = yield from self.desk.sessions.leave(who)
+        if released and isinstance(left, sessions.Left):
+            return replace(left, released=(*released, *left.released))
+        return left
 
     def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
         """Renew this session."""
