@@ -95,7 +95,7 @@ class Waiting:
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if nap is None or left <= 0:
-                    final = found or (yield from self.decide(queue.withdraw, seat, ask, base))
+                    final = found or (yield from self._leave(seat, ask, base))
                     return (yield from self._confirm(seat, ask, final, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
@@ -148,8 +148,19 @@ class Waiting:
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
+    def _leave(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+        """Withdraw, for no dead holder's sake: that those before us live is more than a hope."""
+        left: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hope=False)
+        return left
+
     def decide(
-        self, decide: Callable[..., Decision[T]], seat: Seat, ask: Ask[Any], base: int
+        self,
+        decide: Callable[..., Decision[T]],
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        *,
+        hope: bool = True,
     ) -> Op[T]:
         """Carry out a decision about this ask."""
 
@@ -159,7 +170,7 @@ class Waiting:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(ask, known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, seat.who)
+        done: Done[T] = yield from self._runner.change(deciding, seat.who, hope=hope)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
