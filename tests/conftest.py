@@ -1,6 +1,9 @@
 """The servers that tests share: one of each kind for a worker, and a fresh namespace for a test.
 
 A test that kills, freezes or reconfigures a server starts one of its own.
+
+Everyday runs search where they searched the day before, so that whether a change is good does not
+depend on luck; ``-m proof``, or a seed of one's own (``--hypothesis-seed``), searches elsewhere.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -17,6 +21,15 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests sta
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
+
+settings.register_profile("everyday", derandomize=True, deadline=None)
+settings.register_profile("search", derandomize=False, deadline=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    searches = "not proof" not in config.option.markexpr
+    seeded = config.getoption("--hypothesis-seed") is not None
+    settings.load_profile("search" if searches or seeded else "everyday")
 
 
 @pytest.fixture(scope="session")
