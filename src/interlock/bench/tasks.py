@@ -21,7 +21,6 @@ from interlock.core.task import Claimed, Completed
 
 DRAINED = {"quick": 400, "full": 5000}
 PROCESSES = 8
-SHARE = 0.5
 _PUBLISHED_AT_ONCE = 500
 
 
@@ -130,7 +129,7 @@ def drain(engine: Engine, quick: bool) -> Iterator[Row]:
         bare = 2 * number / (time.perf_counter() - began)
     url = engine.fresh()
     _fill(url, names)
-    shares, seconds = compete(url)
+    shares, seconds = compete(url, PROCESSES)
     counts = [len(share) for share in shares]
     doubles = sum(counts) - len({task for share in shares for task in share})
     if doubles or sum(counts) != number:
@@ -167,7 +166,7 @@ def told(engine: Engine, quick: bool) -> Iterator[Row]:
     )
 
 
-def compete(url: str, processes: int = PROCESSES) -> tuple[list[list[str]], float]:
+def compete(url: str, processes: int) -> tuple[list[list[str]], float]:
     """Real processes that empty the queue; what each of them did, and how long all took."""
     program = "from interlock.bench.tasks import empty; empty()"
     workers = [
