@@ -10,6 +10,7 @@ from tests.core import task_truths
 
 from interlock.core.task import Claimed, Completed, Nothing
 from interlock.services.steps import Commit
+from interlock.testing.faults import Fault
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -102,3 +103,14 @@ def test_a_place_that_was_left_behind_is_no_lost_race(stage: Stage) -> None:
     while isinstance(got := ada.run(ada.tasks.next()), Claimed):
         taken.append(int(got.task[1:]))
     assert taken == [*range(0, 40, 3), *range(2, 40, 3)]
+
+
+@pytest.mark.parametrize("fault", ["lost reply", "late arrival"])
+def test_a_claim_whose_reply_was_lost_has_its_data(stage: Stage, fault: Fault) -> None:
+    ada = stage.remote("ada")
+    ada.run(ada.tasks.publish("t", {"x": 1}, priority=2))
+    ada.network.script([fault])
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    assert (got.data, got.priority) == ({"x": 1}, 2)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Completed)
