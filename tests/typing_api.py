@@ -21,6 +21,7 @@ from interlock.core.lock import (
 )
 from interlock.core.log import Line
 from interlock.core.pool import Proof
+from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
 from interlock.core.verdict import Anchored, Exported, Verified
@@ -41,6 +42,8 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.agents.leave(), Left | Lapsed)
     assert_type(fleet.agents.beat(), Renewed | Lapsed)
     assert_type(fleet.agents.list(), tuple[Agent, ...])
+    assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | Lapsed)
+    fleet.pulse.be("busy", doing="task/t1")
     assert_type(fleet.record.log(limit=5), tuple[Line, ...])
     assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
     assert_type(fleet.record.export("record.jsonl", after=3), Exported)
@@ -82,6 +85,7 @@ def mistakes(fleet: interlock.Fleet) -> None:
     fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]
     fleet.locks.release("merge", token="3")  # type: ignore[arg-type]
     fleet.locks.acquire(b"merge")  # type: ignore[arg-type]
+    fleet.agents.status("asleep")  # type: ignore[arg-type]
 
 
 async def awaited() -> None:
@@ -90,6 +94,7 @@ async def awaited() -> None:
         assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
         assert_type(await fleet.locks.show("merge"), Shown)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
+        assert_type(await fleet.agents.status("idle"), Reported | Unreported | Lapsed)
         assert_type(await fleet.maintain(), Maintained)
         async with fleet.lock("merge") as held:
             assert_type(held.token, int)

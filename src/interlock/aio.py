@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.decision import Outcome
@@ -33,6 +33,9 @@ from interlock.services.keeper import LOOK
 from interlock.services.record import Following
 from interlock.services.runner import TRACE
 from interlock.store import Resync, Store
+
+if TYPE_CHECKING:
+    from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -90,6 +93,7 @@ class Agents(_Noun[AgentCalls]):
     join = awaited(AgentCalls.join)
     leave = awaited(AgentCalls.leave)
     beat = awaited(AgentCalls.beat)
+    status = awaited(AgentCalls.status)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
 
@@ -207,6 +211,8 @@ class Fleet(_Noun[FleetCalls]):
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        self._loop = asyncio.get_running_loop()
+        desk.wake = self._wake
         callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -233,6 +239,11 @@ class Fleet(_Noun[FleetCalls]):
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
         return self.calls.desk.store.trouble
+
+    @property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        return self.calls.desk.pulse
 
     def lock(
         self,
@@ -314,6 +325,15 @@ class Fleet(_Noun[FleetCalls]):
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
 
+    def _wake(self) -> None:
+        """There is something to do, whichever thread says so."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._keep_on)
+
+    def _keep_on(self) -> None:
+        if not self._closed:
+            self.keep()
+
     async def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
@@ -324,7 +344,7 @@ class Fleet(_Noun[FleetCalls]):
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
                 try:
-                    await drive_async(keeper.beat(), self.calls.desk.store)
+                    await drive_async(keeper.turn(), self.calls.desk.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.decision import Outcome
@@ -36,6 +36,9 @@ from interlock.services.keeper import LOOK
 from interlock.services.record import Following
 from interlock.services.runner import TRACE, Who
 from interlock.store import Resync, Store
+
+if TYPE_CHECKING:
+    from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -93,6 +96,7 @@ class Agents(_Noun[AgentCalls]):
     join = blocking(AgentCalls.join)
     leave = blocking(AgentCalls.leave)
     beat = blocking(AgentCalls.beat)
+    status = blocking(AgentCalls.status)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
 
@@ -225,6 +229,8 @@ class Fleet(_Noun[FleetCalls]):
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        desk.wake = self._wake
+        self._waking = threading.Lock()
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
         _open.add(self)
@@ -252,6 +258,11 @@ class Fleet(_Noun[FleetCalls]):
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
         return self.calls.desk.store.trouble
+
+    @property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        return self.calls.desk.pulse
 
     def lock(
         self,
@@ -344,6 +355,12 @@ class Fleet(_Noun[FleetCalls]):
                 self._threads.append(thread)
                 thread.start()
 
+    def _wake(self) -> None:
+        """There is something to do, whichever thread says so."""
+        with self._waking:
+            if not self._stopped.is_set():
+                self.keep()
+
     def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
@@ -353,7 +370,7 @@ class Fleet(_Noun[FleetCalls]):
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.beat(), self.calls.desk.store)
+                    drive(keeper.turn(), self.calls.desk.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()

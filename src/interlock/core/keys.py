@@ -6,7 +6,9 @@
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
     waits/{caller}/{id}   what a caller waits for while it may hold something else
     sessions/{session}    who this incarnation of an agent is
+    reports/{session}     what it says of itself
     live/{id}             liveness of a session or of a grant; the only keys that lapse
+    live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
@@ -23,6 +25,7 @@ SEMAPHORES = "semaphores/"
 POOLS = (LOCKS, SEMAPHORES)
 WAITS = "waits/"
 SESSIONS = "sessions/"
+REPORTS = "reports/"
 LIVE = "live/"
 WAKE = "wake/"
 SEGMENTS = "segments/"
@@ -88,6 +91,16 @@ def wait_of(key: str) -> str:
 def session(session: str) -> str:
     """The item that says who a session is."""
     return SESSIONS + session
+
+
+def report(session: str) -> str:
+    """What a session says of itself."""
+    return REPORTS + session
+
+
+def heard(session: str) -> str:
+    """The liveness that tells when a session was last heard of."""
+    return f"{LIVE}{session}.heard"
 
 
 def live(id_: str) -> str:

@@ -123,7 +123,7 @@ class _Telling:
 
     def _session(self, line: Line, event: Event, thing: str, what: str) -> Happening:
         session = _session(line)
-        if what != "joined":  # whatever it waited for, it does not any more
+        if what in ("left", "lapsed"):  # whatever it waited for, it does not any more
             for waits in self._waits.values():
                 waits[:] = [each for each in waits if each.session != session]
         return _said(line, event.agent, what, thing, session=session)

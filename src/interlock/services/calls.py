@@ -5,7 +5,7 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,10 +31,12 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
+    from interlock.core.report import Reported, State, Unreported
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
     from interlock.services.proof import Proofs
+    from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
     from interlock.services.several import Several
     from interlock.services.why import Why
@@ -70,6 +72,8 @@ class Desk:
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
         self.tending = self.keeper.tending = Tending(self.runner, self.settings)
+        self.wake: Callable[[], None] = lambda: None
+        """Tells whoever drives the keeper that it has something to do."""
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
@@ -88,6 +92,17 @@ class Desk:
         from interlock.services.several import Several
 
         return Several(self.queues)
+
+    @cached_property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on, likewise."""
+        from interlock.services.report import Pulse, Reports, paces
+
+        who = self.joined().who
+        wake = lambda: self.wake()  # noqa: E731, PLW0108 - whoever drives us may come later
+        pulse = Pulse(Reports(self.runner), who, paces(self.settings), self.runner.clock, wake)
+        self.keeper.take_on(pulse)
+        return pulse
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
         """Resume the session that was named, or join if we have a name and are to live by a ttl."""
@@ -166,6 +181,15 @@ class Desk:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
         return self.seat
 
+    def joined(self) -> Seat:
+        """Who we are, in a session that lives; an error that says how to get one otherwise."""
+        if not self.me().joined:
+            raise BadInput(
+                "this needs a session: connect with join=True; in a shell"
+                ' eval "$(interlock agent join --agent NAME)"'
+            )
+        return self.seat
+
     def _seat(self, session: str) -> Seat:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
 
@@ -185,20 +209,66 @@ class AgentCalls(Calls):
         *,
         ttl: float | str = sessions.SHELL_TTL,
         metadata: object = None,
+        can: Iterable[str] = (),
         pid: int | None = None,
     ) -> Op[sessions.Joined]:
         """Begin a session that outlives this process; every command that carries it renews it.
 
+        ``can`` is what it can do; others see it beside the session.
         ``pid`` is the process that others see as its own: this one, unless another is named.
         """
         who = self.desk.me().who
+        session = self.desk.runner.new_id("ses")
         return self.desk.sessions.join(
             who.agent,
             ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
+            session=session,
             metadata=words.metadata(metadata),
             trace=who.trace,
             pid=pid,
+            more=self._able(who.agent, session, can) if can else (),
         )
+
+    def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
+        """The report of a session that can do this, and does nothing yet."""
+        from interlock.core.report import Report, writes
+        from interlock.services.report import abilities
+
+        now, known = self.desk.runner.clock.wall(), abilities(can)
+        return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
+
+    def status(
+        self,
+        state: State | None = None,
+        *,
+        can: Iterable[str] | None = None,
+        doing: str | None = None,
+        note: str | None = None,
+    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+        """Say how this session stands: ``idle``, ``waiting`` (for work it may do) or ``busy``.
+
+        What is left out stays as it was, but a new state begins with nothing ``doing`` and no
+        ``note``.  With nothing at all it shows what was said last.  A session that is kept alive by
+        this client is heard of from now on at a pace that follows its state (``[agent]`` in the
+        settings), so that others see whether it still works.
+        """
+        from interlock.services import report
+
+        who, reports = self.desk.joined().who, report.Reports(self.desk.runner)
+        if state is None and can is None and doing is None and note is None:
+            return reports.show(who.session)
+        kept = self.desk.session_lease is not None
+        paces = report.paces(self.desk.settings) if kept else None
+        ask = report.asked(state, can=can, doing=doing, note=note, paces=paces)
+        return self._say(reports.say(who, ask))
+
+    def _say(
+        self, saying: Op[Reported | sessions.Lapsed]
+    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+        outcome = yield from saying
+        if self.desk.session_lease is not None and not isinstance(outcome, sessions.Lapsed):
+            self.desk.pulse.go_on(outcome)
+        return outcome
 
     def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
         """End this session; what it held goes to whoever waits, with the same commit."""

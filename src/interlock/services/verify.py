@@ -31,7 +31,7 @@ Judged: TypeAlias = tuple[str, int, str, str, str]
 Take: TypeAlias = Callable[[str, int, str, str, str], None]
 
 TRIES = 5
-_FOLDERS = frozenset((*keys.POOLS, keys.SESSIONS, keys.WAITS, "meta/"))
+_FOLDERS = frozenset((*keys.POOLS, keys.SESSIONS, keys.REPORTS, keys.WAITS, "meta/"))
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 
 

@@ -17,7 +17,9 @@ def join(parsed: Parsed) -> int:
     request: Join = parsed.request
     with connected(parsed, anew=True) as fleet:
         # The session is that of the shell which asked: this command ends with its answer.
-        joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata, pid=os.getppid())
+        joined = fleet.agents.join(
+            ttl=request.ttl, metadata=request.metadata, can=request.can, pid=os.getppid()
+        )
     if not parsed.common.json and sys.stderr.isatty():
         note(f"{joined.agent} joined; lives {lasting(joined.expires_in)} after the last command")
         if sys.stdout.isatty():

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from interlock.core import session as core
 from interlock.core.decision import Outcome
+from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class Join(Request, frozen=True, kw_only=True):
         Duration, option("duration", "it lives so long after the last command that carries it")
     ] = core.SHELL_TTL
     metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
+    can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
 
 
 class Leave(Request, frozen=True, kw_only=True):
@@ -27,6 +29,20 @@ class Leave(Request, frozen=True, kw_only=True):
 
 class Beat(Request, frozen=True, kw_only=True):
     """Renew this session."""
+
+
+class Status(Request, frozen=True, kw_only=True):
+    """Say how this session stands, or show what it said last."""
+
+    state: Annotated[
+        State | None,
+        option("name", "idle, waiting or busy; with nothing given: what it is", positional=True),
+    ] = None
+    can: Annotated[tuple[str, ...] | None, option("names", "what it can do, such as rust,gpu")] = (
+        None
+    )
+    doing: Annotated[str | None, option("name", "what it is busy with, such as task/t1")] = None
+    note: Annotated[str | None, option("text", "a line for people")] = None
 
 
 class List(Request, frozen=True, kw_only=True):
@@ -53,7 +69,7 @@ class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
 
 
 def _join(fleet: "Fleet", request: Join) -> core.Joined:
-    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata)
+    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
 def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
@@ -62,6 +78,12 @@ def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
 
 def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.Lapsed:
     return fleet.agents.beat()
+
+
+def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.Lapsed:
+    return fleet.agents.status(
+        request.state, can=request.can, doing=request.doing, note=request.note
+    )
 
 
 def _list(fleet: "Fleet", _request: List) -> AgentList:
@@ -81,7 +103,10 @@ OPERATIONS = (
         outcomes=(core.Joined,),
         needs="agent",
         act=_join,
-        examples=('eval "$(interlock agent join --agent ada)"',),
+        examples=(
+            'eval "$(interlock agent join --agent ada)"',
+            'eval "$(interlock agent join --agent ada --can rust,gpu)"',
+        ),
     ),
     Operation(
         name="agent leave",
@@ -100,8 +125,20 @@ OPERATIONS = (
         act=_beat,
     ),
     Operation(
+        name="agent status",
+        help="say what this session does and can do, or show what it said",
+        request=Status,
+        outcomes=(Reported, Unreported, core.Lapsed),
+        needs="session",
+        act=_status,
+        examples=(
+            "interlock agent status busy --doing task/t1",
+            "interlock agent status idle --can rust,gpu",
+        ),
+    ),
+    Operation(
         name="agent list",
-        help="all sessions: alive or lapsed, and what they hold",
+        help="all sessions: alive or lapsed, what they do and what they hold",
         request=List,
         outcomes=(AgentList,),
         needs="store",

@@ -49,6 +49,8 @@ RENDERERS: dict[str, str] = {
     "session.Left": "agent:left",
     "session.Renewed": "agent:renewed",
     "session.Lapsed": "agent:lapsed",
+    "report.Reported": "agent:reported",
+    "report.Unreported": "agent:unreported",
     "agent.AgentList": "agent:agent_list",
     "agent.Nobody": "agent:nobody",
     "record.Entries": "record:entries",
