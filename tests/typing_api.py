@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import assert_never, assert_type
 
 import interlock
@@ -20,6 +21,7 @@ from interlock.core.lock import (
     Released,
 )
 from interlock.core.log import Line
+from interlock.core.logs import LogLine, Uploaded
 from interlock.core.pool import Proof
 from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
@@ -44,6 +46,9 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.agents.list(), tuple[Agent, ...])
     assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | Lapsed)
     fleet.pulse.be("busy", doing="task/t1")
+    assert_type(fleet.agents.log(["a line"]), Uploaded)
+    assert_type(fleet.agents.logged("ada", limit=5), tuple[LogLine, ...])
+    assert_type(fleet.agents.handler("INFO"), logging.Handler)
     assert_type(fleet.record.log(limit=5), tuple[Line, ...])
     assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
     assert_type(fleet.record.export("record.jsonl", after=3), Exported)

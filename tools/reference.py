@@ -19,7 +19,7 @@ import msgspec
 
 import interlock
 from interlock import aio, client, errors
-from interlock.core import answers, lock, report, semaphore, session, several
+from interlock.core import answers, lock, logs, report, semaphore, session, several
 from interlock.core.decision import Outcome
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
@@ -53,6 +53,8 @@ RETURNED: tuple[type, ...] = (
     session.Renewed,
     session.Left,
     session.Lapsed,
+    logs.LogLine,
+    logs.Uploaded,
     report.Reported,
     report.Unreported,
     Line,
@@ -72,7 +74,7 @@ CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
 """Two that have one name where they are made."""
 ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
 """Where each noun has its own form of an answer that means the same for all."""
-INSIDE = ("keep", "go_on", "run", "wait")
+INSIDE = ("finish", "go_on", "keep", "run", "wait")
 """Public to the command line and to the client alone."""
 _KINDS = {
     "name": "NAME",

@@ -35,6 +35,8 @@ from interlock.services.runner import TRACE
 from interlock.store import Resync, Store
 
 if TYPE_CHECKING:
+    import logging
+
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -94,8 +96,19 @@ class Agents(_Noun[AgentCalls]):
     leave = awaited(AgentCalls.leave)
     beat = awaited(AgentCalls.beat)
     status = awaited(AgentCalls.status)
+    log = awaited(AgentCalls.log)
+    logged = awaited(AgentCalls.logged)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        return self.calls.handler(level)
 
 
 class Record(_Noun[RecordCalls]):
@@ -212,7 +225,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._loop = asyncio.get_running_loop()
-        desk.wake = self._wake
+        desk.on_due = self._wake
         callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -306,6 +319,7 @@ class Fleet(_Noun[FleetCalls]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(InterlockError):
+            await drive_async(self.calls.desk.keeper.finish(), self.calls.desk.store)
             if self.calls.desk.session_lease is not None:
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     await self.agents.leave()

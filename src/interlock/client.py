@@ -38,6 +38,8 @@ from interlock.services.runner import TRACE, Who
 from interlock.store import Resync, Store
 
 if TYPE_CHECKING:
+    import logging
+
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -97,8 +99,19 @@ class Agents(_Noun[AgentCalls]):
     leave = blocking(AgentCalls.leave)
     beat = blocking(AgentCalls.beat)
     status = blocking(AgentCalls.status)
+    log = blocking(AgentCalls.log)
+    logged = blocking(AgentCalls.logged)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        return self.calls.handler(level)
 
 
 class Record(_Noun[RecordCalls]):
@@ -229,7 +242,7 @@ class Fleet(_Noun[FleetCalls]):
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
-        desk.wake = self._wake
+        desk.on_due = self._wake
         self._waking = threading.Lock()
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
@@ -328,6 +341,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge.set()
         _open.discard(self)
         with suppress(InterlockError):
+            drive(self.calls.desk.keeper.finish(), self.calls.desk.store)
             if self.calls.desk.session_lease is not None:
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     self.agents.leave()

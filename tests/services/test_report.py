@@ -14,7 +14,8 @@ from interlock.core.log import decode
 from interlock.core.report import PACES, Reported, Unreported
 from interlock.core.session import Agent, Lapsed
 from interlock.errors import BadInput, StoreAway
-from interlock.services.report import able
+from interlock.services.report import able, paces
+from interlock.settings import Settings
 from interlock.store import Log
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
@@ -83,7 +84,7 @@ def test_the_keeper_beats_at_the_pace_of_the_state(stage: Stage, state: str) -> 
 
 def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Stage, ada: Client) -> None:
     woken: list[str] = []
-    ada.desk.wake = lambda: woken.append("ada")
+    ada.desk.on_due = lambda: woken.append("ada")
     for number in range(3):
         ada.desk.pulse.be("busy", doing=f"task/t{number}")
     assert woken == ["ada"] * 3
@@ -255,6 +256,32 @@ def test_the_settings_say_another_pace(stage: Stage, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("INTERLOCK_AGENT_BUSY", "10ms")
     with pytest.raises(BadInput, match="too short"):
         ada.run(ada.agents.status("busy"))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("agent = 7", "such as .agent"),
+        ("[agent]\nbusi = '5s'", "does not know 'busi'; it takes busy, waiting, idle, log_bytes"),
+        ("[agent]\nidle = 'soon'", "agent.: the idle 'soon'"),
+        ("[agent]\nidle = 0.5", "too short; give 1s or more"),
+        ("[agent]\nlog_bytes = 'much'", "not like 512KB"),
+        ("[agent]\nlog_age = true", "must be a number"),
+    ],
+)
+def test_settings_that_mean_nothing_say_where(tmp_path: Path, text: str, hint: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(BadInput, match=hint) as refused:
+        Settings(str(tmp_path)).agent()
+    assert "config.toml" in str(refused.value)
+
+
+def test_settings_for_agents_are_read_from_the_file(tmp_path: Path) -> None:
+    text = "[agent]\nbusy = 10\nidle = '2m'\nlog_bytes = '1MB'\nlog_age = '1d'\n"
+    (tmp_path / "config.toml").write_text(text)
+    found = Settings(str(tmp_path)).agent()
+    assert found == {"busy": 10, "idle": 120, "log_bytes": 1 << 20, "log_age": 86400}
+    assert paces(Settings(str(tmp_path))) == {"busy": 10, "waiting": 60, "idle": 120}
 
 
 def test_the_same_on_every_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@
     waits/{caller}/{id}   what a caller waits for while it may hold something else
     sessions/{session}    who this incarnation of an agent is
     reports/{session}     what it says of itself
+    logbooks/{agent}      which chunks of its log stand
+    logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{grant}.limit    put once for the maximum hold and never renewed
@@ -26,6 +28,8 @@ POOLS = (LOCKS, SEMAPHORES)
 WAITS = "waits/"
 SESSIONS = "sessions/"
 REPORTS = "reports/"
+LOGBOOKS = "logbooks/"
+LOGS = "logs/"
 LIVE = "live/"
 WAKE = "wake/"
 SEGMENTS = "segments/"
@@ -101,6 +105,16 @@ def report(session: str) -> str:
 def heard(session: str) -> str:
     """The liveness that tells when a session was last heard of."""
     return f"{LIVE}{session}.heard"
+
+
+def logbook(agent: str) -> str:
+    """What stands of the log of an agent."""
+    return LOGBOOKS + part(agent)
+
+
+def log_chunk(agent: str, number: int) -> str:
+    """Some lines of the log of an agent; the keys sort as they were uploaded."""
+    return f"{LOGS}{part(agent)}/{number:012d}"
 
 
 def live(id_: str) -> str:

@@ -107,7 +107,7 @@ class _Telling:
             yield from (self._wait(line, thing) for thing in line.thing.split("+"))
         elif verb == "withdraw":
             yield from (self._withdraw(line, thing) for thing in line.thing.split("+"))
-        elif not line.events and line.agent:
+        elif not line.events and line.agent and line.verb != "agent.log":  # of which there are many
             yield from (self._other(line, thing, verb) for thing in line.thing.split("+"))
 
     def _event(self, line: Line, event: Event) -> Happening:

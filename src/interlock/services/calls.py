@@ -30,10 +30,14 @@ from interlock.settings import Settings
 from interlock.store import Store
 
 if TYPE_CHECKING:
+    import logging
+
     from interlock.core.health import Health
+    from interlock.core.logs import LogLine, Uploaded
     from interlock.core.report import Reported, State, Unreported
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
+    from interlock.services.logs import Logs, Trail, Uploader
     from interlock.services.maintain import Maintained
     from interlock.services.proof import Proofs
     from interlock.services.report import Pulse
@@ -72,8 +76,8 @@ class Desk:
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
         self.tending = self.keeper.tending = Tending(self.runner, self.settings)
-        self.wake: Callable[[], None] = lambda: None
-        """Tells whoever drives the keeper that it has something to do."""
+        self.on_due: Callable[[], None] | None = None
+        """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
@@ -99,10 +103,15 @@ class Desk:
         from interlock.services.report import Pulse, Reports, paces
 
         who = self.joined().who
-        wake = lambda: self.wake()  # noqa: E731, PLW0108 - whoever drives us may come later
-        pulse = Pulse(Reports(self.runner), who, paces(self.settings), self.runner.clock, wake)
+        reports, clock = Reports(self.runner), self.runner.clock
+        pulse = Pulse(reports, who, paces(self.settings), clock, self.wake)
         self.keeper.take_on(pulse)
         return pulse
+
+    def wake(self) -> None:
+        """The keeper has something to do."""
+        if self.on_due is not None:
+            self.on_due()
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
         """Resume the session that was named, or join if we have a name and are to live by a ttl."""
@@ -189,6 +198,10 @@ class Desk:
                 ' eval "$(interlock agent join --agent NAME)"'
             )
         return self.seat
+
+    def who(self, agent: str) -> Who:
+        """In whose name something is done for an agent: ours if we have one, else its own."""
+        return self.seat.who if self._agent is not None else Who(agent, "", self.trace)
 
     def _seat(self, session: str) -> Seat:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
@@ -277,6 +290,59 @@ class AgentCalls(Calls):
     def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
         """Renew this session."""
         return self.desk.sessions.beat(self.desk.me().who.session)
+
+    def log(self, lines: Iterable[str], *, name: str | None = None) -> Op[Uploaded]:
+        """Put lines into the log of this agent, or of another one, now.
+
+        Of a log 4 MB and a week are kept, unless ``[agent]`` of the settings says otherwise; a
+        line above 16 KiB is cut, with a mark.  To upload as a program goes on, use ``handler``.
+        """
+        agent = self._named(name)
+        return self._logs().upload(agent, lines, self.desk.who(agent))
+
+    def logged(
+        self, name: str | None = None, *, limit: int = 100, after: int = 0
+    ) -> Op[tuple[LogLine, ...]]:
+        """The last lines of an agent's log, this one's or that of another; ``after`` a number."""
+        if after < 0 or limit < 1:
+            raise BadInput("'after' must not be negative and 'limit' at least 1")
+        found = yield from self._logs().read(self._named(name), limit=limit, after=after)
+        return tuple(found)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        from interlock.services.handler import Handler
+
+        return Handler(self.uploader(self._named(None)), level)
+
+    def uploader(self, name: str) -> Uploader:
+        """What uploads lines for as long as this client is open."""
+        from interlock.services.logs import Uploader
+
+        desk, agent = self.desk, words.name(name, "agent name")
+        clock = desk.runner.clock
+        uploader = Uploader(self._logs(), agent, desk.who(agent), clock, desk.wake)
+        desk.keeper.take_on(uploader)
+        return uploader
+
+    def trail(self, name: str, after: int) -> Trail:
+        """The lines of a log after a number, and all that come; close it when you have enough."""
+        from interlock.services.logs import Trail
+
+        return Trail(self._logs(), words.name(name, "agent name"), after)
+
+    def _named(self, name: str | None) -> str:
+        return self.desk.me().who.agent if name is None else words.name(name, "agent name")
+
+    def _logs(self) -> Logs:
+        from interlock.services.logs import Logs
+
+        return Logs(self.desk.runner, self.desk.settings)
 
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
@@ -396,9 +462,11 @@ class FleetCalls(Calls):
 
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
+        from interlock.services.logs import Logs
         from interlock.services.maintain import Maintenance
 
         done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
+        yield from Logs(self.desk.runner, self.desk.settings).forget(self.desk.seat.who)
         yield Upkeep("sweep")
         return done
 

@@ -98,6 +98,9 @@ class Chore(Protocol):
     def run(self) -> Op[None]:
         """Do a bounded part of it; whatever fails is not due again at once."""
 
+    def finish(self, trouble: str) -> Op[None]:
+        """The client closes: do what must not be lost, unless the store is in trouble."""
+
 
 class Keeper:
     """All leases of one client, and the grants that it holds."""
@@ -157,6 +160,11 @@ class Keeper:
         for chore in self.chores:
             if chore.wait() <= 0:
                 yield from chore.run()
+
+    def finish(self) -> Op[None]:
+        """The end of all chores."""
+        for chore in self.chores:
+            yield from chore.finish(self._trouble())
 
     def _wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""

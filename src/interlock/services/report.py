@@ -108,6 +108,11 @@ class Pulse:
         elif self._ask is ask:  # else something new was said meanwhile
             self._due = now + outcome.pace
 
+    def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as chores are told
+        """A report ends with its session; there is nothing more to say."""
+        self._due = NEVER
+        yield from ()
+
 
 def asked(
     state: str | None = None,

@@ -19,7 +19,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
     ),
-    "agent": ("join", "leave", "beat", "status", "list", "show"),
+    "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from interlock.core import session as core
 from interlock.core.decision import Outcome
+from interlock.core.logs import LogLine, Uploaded
 from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -45,6 +46,18 @@ class Status(Request, frozen=True, kw_only=True):
     note: Annotated[str | None, option("text", "a line for people")] = None
 
 
+class Log(Request, frozen=True, kw_only=True):
+    """The log of an agent: what is in it, or more for it."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+    limit: Annotated[int, option("int", "how many lines, counted from the last", least=1)] = 100
+    follow: Annotated[bool, option("flag", "go on with the lines that come")] = False
+    upload: Annotated[
+        str | None,
+        option("text", "put the lines of this file (- for stdin) into it, while they are written"),
+    ] = None
+
+
 class List(Request, frozen=True, kw_only=True):
     """All sessions."""
 
@@ -59,6 +72,20 @@ class AgentList(Struct, frozen=True, kw_only=True):
     """Sessions, by name, with what they hold."""
 
     agents: tuple[core.Agent, ...]
+
+
+class AgentLog(Struct, frozen=True, kw_only=True):
+    """The last lines that an agent uploaded."""
+
+    agent: str
+    lines: tuple[LogLine, ...]
+
+
+class NoLog(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """Nothing was uploaded under this name, or it is gone by now."""
+
+    exit_status = 1
+    agent: str
 
 
 class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
@@ -84,6 +111,11 @@ def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.Lap
     return fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
+
+
+def _log(fleet: "Fleet", request: Log) -> AgentLog | NoLog:
+    found = fleet.agents.logged(request.name, limit=request.limit)
+    return AgentLog(agent=request.name, lines=found) if found else NoLog(agent=request.name)
 
 
 def _list(fleet: "Fleet", _request: List) -> AgentList:
@@ -134,6 +166,18 @@ OPERATIONS = (
         examples=(
             "interlock agent status busy --doing task/t1",
             "interlock agent status idle --can rust,gpu",
+        ),
+    ),
+    Operation(
+        name="agent log",
+        help="show the log of an agent, or upload lines to it",
+        request=Log,
+        outcomes=(AgentLog, NoLog, Uploaded),
+        needs="store",
+        act=_log,
+        examples=(
+            "interlock agent log ada --follow",
+            "python worker.py 2>&1 | interlock agent log ada --upload -",
         ),
     ),
     Operation(

@@ -8,8 +8,9 @@ from interlock.faces.render import ago, lasting, state, table
 
 if TYPE_CHECKING:
     from interlock.core import session as core
+    from interlock.core.logs import Uploaded
     from interlock.core.report import Reported, Unreported
-    from interlock.faces.operations.agent import AgentList, Nobody
+    from interlock.faces.operations.agent import AgentList, AgentLog, Nobody, NoLog
     from interlock.faces.render import Paint
 
 
@@ -44,6 +45,24 @@ def reported(outcome: Reported, paint: Paint) -> str:
 def unreported(outcome: Unreported, _paint: Paint) -> str:
     """Nothing yet, and how to."""
     return f"{outcome.session} said nothing of itself yet; 'interlock agent status busy' does"
+
+
+def agent_log(outcome: AgentLog, _paint: Paint) -> str:
+    """The lines as they were written."""
+    return "\n".join(line.text for line in outcome.lines)
+
+
+def no_log(outcome: NoLog, _paint: Paint) -> str:
+    """Nothing, and how it gets there."""
+    return (
+        f"{outcome.agent} has no log; 'interlock agent log {outcome.agent} --upload -' adds to it"
+    )
+
+
+def uploaded(outcome: Uploaded, paint: Paint) -> str:
+    """How much went there."""
+    word = paint("green", "uploaded")
+    return f"{word} {outcome.lines} line{'' if outcome.lines == 1 else 's'} to {outcome.agent}"
 
 
 def nobody(outcome: Nobody, _paint: Paint) -> str:
