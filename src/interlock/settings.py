@@ -14,7 +14,6 @@
 
     [agent]
     busy = "30s"
-    idle = "5m"
     log_bytes = "4MB"
 
     [record]

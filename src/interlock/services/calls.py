@@ -479,9 +479,10 @@ class FleetCalls(Calls):
     ) -> Op[Health]:
         """What somebody should look at; reads only, and never changes anything.
 
-        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, grants that
-        are stale, or that somebody has ``held`` for longer, who is ``waiting`` for longer, waits
-        that can never end, and a record that cannot be sealed.
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, agents of
+        which nobody heard for three times the pace that they promised, grants that are stale, or
+        that somebody has ``held`` for longer, who is ``waiting`` for longer, waits that can never
+        end, and a record that cannot be sealed.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone
