@@ -25,8 +25,9 @@ from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
 from interlock.services import callers
+from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK

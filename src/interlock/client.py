@@ -28,8 +28,9 @@ from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.opening import desk_at, opened
 from interlock.services import callers
+from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
@@ -243,7 +244,7 @@ class Fleet(_Noun[FleetCalls]):
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         desk.on_due = self._wake
-        self._waking = threading.Lock()
+        self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
         _open.add(self)

@@ -15,8 +15,8 @@ from interlock.core import logs as core
 from interlock.core.log import decode
 from interlock.driving import drive_async
 from interlock.errors import BadInput, StoreAway, StoreClosed
-from interlock.services import logs
-from interlock.services.logs import Uploader
+from interlock.services import uploader as uploading
+from interlock.services.uploader import Uploader
 from interlock.store import Log
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
@@ -183,11 +183,11 @@ def test_lines_gather_for_a_second(stage: Stage, near: Client, uploader: Uploade
 
 
 def test_many_lines_do_not_wait(near: Client, uploader: Uploader) -> None:
-    for number in range(logs.LINES + 1):
+    for number in range(uploading.LINES + 1):
         uploader.add(f"line {number}")
     assert uploader.wait() == 0.0
     near.run(uploader.run())
-    assert (len(texts(near, limit=9999)), uploader.wait()) == (logs.LINES, 1.0)
+    assert (len(texts(near, limit=9999)), uploader.wait()) == (uploading.LINES, 1.0)
 
 
 def test_a_batch_is_never_more_than_one_commit(
@@ -220,7 +220,7 @@ def test_what_could_not_be_uploaded_goes_with_the_next_batch(
 def test_nothing_is_dropped_without_a_word(
     stage: Stage, near: Client, uploader: Uploader, away: pytest.MonkeyPatch
 ) -> None:
-    for number in range(logs.ROOM):
+    for number in range(uploading.ROOM):
         uploader.add(f"line {number}")
     with pytest.raises(StoreAway):
         near.run(uploader.run())
@@ -231,14 +231,14 @@ def test_nothing_is_dropped_without_a_word(
     found = texts(near, limit=99999)
     assert found[:2] == ["[12 lines dropped]", "line 12"]
     assert found[-1] == "more 11"
-    assert len(found) == logs.ROOM + 1
+    assert len(found) == uploading.ROOM + 1
 
 
 def test_long_lines_are_bounded_by_their_bytes(uploader: Uploader) -> None:
-    for _ in range(logs.ROOM_BYTES // core.LINE + 10):
+    for _ in range(uploading.ROOM_BYTES // core.LINE + 10):
         uploader.add("x" * core.LINE)
     assert uploader.full
-    assert len(uploader._lines) * core.LINE <= logs.ROOM_BYTES
+    assert len(uploader._lines) * core.LINE <= uploading.ROOM_BYTES
 
 
 def test_a_batch_that_is_interrupted_is_not_lost(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from interlock.services.logs import Uploader
+from interlock.services.uploader import Uploader
 
 
 class Handler(logging.Handler):

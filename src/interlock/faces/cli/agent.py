@@ -23,7 +23,7 @@ from interlock.faces.render import lasting, render
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.services.logs import Uploader
+    from interlock.services.uploader import Uploader
 
 _LONGEST = 64 * 1024
 """What is read of a line at once: there may be no end of it."""
