@@ -246,11 +246,12 @@ def test_a_batch_that_is_interrupted_is_not_lost(stage: Stage) -> None:
     uploader = ada.agents.uploader("ada")
     uploader.add("one")
     run = Hand(uploader.run(), ada.store, stage.clock)
+    uploader.add("two")
     ada.run(uploader.run())
-    assert texts(ada) == [], "another one is at it"
+    assert texts(ada) == [], "another one is at it, and lines stay in order"
     run.interrupt(KeyboardInterrupt())
     ada.run(uploader.drain())
-    assert texts(ada) == ["one"]
+    assert texts(ada) == ["one", "two"]
 
 
 def test_closing_uploads_what_is_left_and_takes_no_more(near: Client, uploader: Uploader) -> None:
