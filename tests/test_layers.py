@@ -12,7 +12,7 @@ ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {"errors", "version", "clock", "driving"}
 BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
-CLIENTS = {"opening", "client", "aio", "interlock"}
+CLIENTS = {"opening", "client", "client_tasks", "aio", "aio_tasks", "interlock"}
 
 MAY_IMPORT = {
     "errors": set[str](),
@@ -27,8 +27,10 @@ MAY_IMPORT = {
     "settings": {"core", "errors"},
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"opening"},
-    "aio": BELOW_CLIENTS | {"opening"},
+    "client": BELOW_CLIENTS | {"opening", "client_tasks"},
+    "client_tasks": BELOW_CLIENTS | {"client"},
+    "aio": BELOW_CLIENTS | {"opening", "aio_tasks"},
+    "aio_tasks": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS,
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo"},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
@@ -38,6 +38,7 @@ from interlock.store import Resync, Store
 if TYPE_CHECKING:
     import logging
 
+    from interlock.aio_tasks import Tasks
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -45,23 +46,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Noun(Generic[C]):
+class Noun(Generic[C]):
+    """The calls of one noun, as methods."""
+
     def __init__(self, calls: C) -> None:
         self.calls = calls
 
 
 def awaited(
     call: Callable[Concatenate[C, P], Op[T]],
-) -> Callable[Concatenate[_Noun[C], P], Coroutine[Any, Any, T]]:
+) -> Callable[Concatenate[Noun[C], P], Coroutine[Any, Any, T]]:
     """A call of the services as a method to await."""
 
-    def method(self: _Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+    def method(self: Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         return drive_async(call(self.calls, *args, **kwargs), self.calls.desk.store)
 
     return update_wrapper(method, call)
 
 
-class Locks(_Noun[LockCalls]):
+class Locks(Noun[LockCalls]):
     """Locks, by name."""
 
     acquire = awaited(LockCalls.acquire)
@@ -71,7 +74,7 @@ class Locks(_Noun[LockCalls]):
     show = awaited(LockCalls.show)
 
 
-class Semaphores(_Noun[SemaphoreCalls]):
+class Semaphores(Noun[SemaphoreCalls]):
     """Semaphores, by name."""
 
     acquire = awaited(SemaphoreCalls.acquire)
@@ -83,14 +86,14 @@ class Semaphores(_Noun[SemaphoreCalls]):
     show = awaited(SemaphoreCalls.show)
 
 
-class Several(_Noun[SeveralCalls]):
+class Several(Noun[SeveralCalls]):
     """Several locks and slots at once."""
 
     acquire = awaited(SeveralCalls.acquire)
     release = awaited(SeveralCalls.release)
 
 
-class Agents(_Noun[AgentCalls]):
+class Agents(Noun[AgentCalls]):
     """Agents, which are their sessions."""
 
     join = awaited(AgentCalls.join)
@@ -112,7 +115,7 @@ class Agents(_Noun[AgentCalls]):
         return self.calls.handler(level)
 
 
-class Record(_Noun[RecordCalls]):
+class Record(Noun[RecordCalls]):
     """What happened."""
 
     log = awaited(RecordCalls.log)
@@ -212,7 +215,7 @@ class Block:
             self._task.cancel()
 
 
-class Fleet(_Noun[FleetCalls]):
+class Fleet(Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
     def __init__(self, desk: Desk) -> None:
@@ -233,6 +236,14 @@ class Fleet(_Noun[FleetCalls]):
     maintain = awaited(FleetCalls.maintain)
     health = awaited(FleetCalls.health)
     why = awaited(FleetCalls.why)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks; whoever never asks for one does not pay for them."""
+        from interlock.aio_tasks import Tasks
+        from interlock.services.task.calls import TaskCalls
+
+        return Tasks(TaskCalls(self.calls.desk))
 
     @property
     def session(self) -> str:

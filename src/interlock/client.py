@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
@@ -41,6 +41,7 @@ from interlock.store import Resync, Store
 if TYPE_CHECKING:
     import logging
 
+    from interlock.client_tasks import Tasks
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -48,23 +49,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Noun(Generic[C]):
+class Noun(Generic[C]):
+    """The calls of one noun, as methods."""
+
     def __init__(self, calls: C) -> None:
         self.calls = calls
 
 
 def blocking(
     call: Callable[Concatenate[C, P], Op[T]],
-) -> Callable[Concatenate[_Noun[C], P], T]:
+) -> Callable[Concatenate[Noun[C], P], T]:
     """A call of the services as a method that returns its outcome."""
 
-    def method(self: _Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(call(self.calls, *args, **kwargs), self.calls.desk.store)
 
     return update_wrapper(method, call)
 
 
-class Locks(_Noun[LockCalls]):
+class Locks(Noun[LockCalls]):
     """Locks, by name."""
 
     acquire = blocking(LockCalls.acquire)
@@ -74,7 +77,7 @@ class Locks(_Noun[LockCalls]):
     show = blocking(LockCalls.show)
 
 
-class Semaphores(_Noun[SemaphoreCalls]):
+class Semaphores(Noun[SemaphoreCalls]):
     """Semaphores, by name."""
 
     acquire = blocking(SemaphoreCalls.acquire)
@@ -86,14 +89,14 @@ class Semaphores(_Noun[SemaphoreCalls]):
     show = blocking(SemaphoreCalls.show)
 
 
-class Several(_Noun[SeveralCalls]):
+class Several(Noun[SeveralCalls]):
     """Several locks and slots at once."""
 
     acquire = blocking(SeveralCalls.acquire)
     release = blocking(SeveralCalls.release)
 
 
-class Agents(_Noun[AgentCalls]):
+class Agents(Noun[AgentCalls]):
     """Agents, which are their sessions."""
 
     join = blocking(AgentCalls.join)
@@ -115,7 +118,7 @@ class Agents(_Noun[AgentCalls]):
         return self.calls.handler(level)
 
 
-class Record(_Noun[RecordCalls]):
+class Record(Noun[RecordCalls]):
     """What happened."""
 
     log = blocking(RecordCalls.log)
@@ -230,7 +233,7 @@ class Block:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, error)
 
 
-class Fleet(_Noun[FleetCalls]):
+class Fleet(Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
     def __init__(self, desk: Desk) -> None:
@@ -252,6 +255,14 @@ class Fleet(_Noun[FleetCalls]):
     maintain = blocking(FleetCalls.maintain)
     health = blocking(FleetCalls.health)
     why = blocking(FleetCalls.why)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks; whoever never asks for one does not pay for them."""
+        from interlock.client_tasks import Tasks
+        from interlock.services.task.calls import TaskCalls
+
+        return Tasks(TaskCalls(self.calls.desk))
 
     @property
     def session(self) -> str:

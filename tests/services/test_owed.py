@@ -161,4 +161,4 @@ def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     next(paying)
     with pytest.raises(StopIteration):
         paying.throw(StoreBusy("held up"))
-    assert [debt[1].thing for debt in ada.desk.queues.owed] == ["lock/b", "lock/c", "lock/a"]
+    assert [debt.thing for debt in ada.desk.queues.owed] == ["lock/b", "lock/c", "lock/a"]

@@ -38,7 +38,10 @@ class Write(Struct, frozen=True, gc=False):
 
 
 class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
-    """An outcome with the writes that make it true, committed together or not at all."""
+    """An outcome with the writes that make it true, committed together or not at all.
+
+    ``reads`` are keys that the commit is to bring back; only engines across a network do.
+    """
 
     outcome: T_co
     verb: str = ""
@@ -48,6 +51,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     signals: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     quiet: bool = False
+    reads: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

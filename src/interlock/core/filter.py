@@ -43,7 +43,8 @@ def about(entry: Entry, thing: str) -> bool:
     """Whether an entry is about a thing."""
     if thing in entry.thing.split("+") or any(event.thing == thing for event in entry.events):
         return True
-    key = keys.of(thing)
+    kind, _, name = thing.partition("/")
+    key = keys.status(name) if kind == "task" else keys.of(thing)
     return key in entry.put or key in entry.deleted
 
 

@@ -5,6 +5,17 @@
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
     waits/{caller}/{id}   what a caller waits for while it may hold something else
+    tasks/{id}/data       what a task is; written once
+    tasks/{id}/status     how it stands
+    tasks/{id}/owner      who works on it; there only while somebody does
+    tasks/{id}/result     what came of it, or why it failed
+    ready/{set}/{order}/{id}  tasks that wait for a worker, by what they require, best first
+    sets/{set}            which requirements tasks have ever had together
+    due/{moment}/{id}     tasks that must not begin yet
+    hangs/{need}/{id}     a blocked task, under the one need that it hangs on for now
+    todo/{need}           a need that is complete, with tasks under it that were not moved on yet
+    claims/{session}/{id} who works on what
+    ended/{id}            tasks that failed, or are dead letters
     sessions/{session}    who this incarnation of an agent is
     reports/{session}     what it says of itself
     logbooks/{agent}      which chunks of its log stand
@@ -14,6 +25,7 @@
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
+    wake/ready/{set}      the same for all who wait for such tasks
     segments/{revision}   sealed entries of the record, up to this revision
     meta/sealed           how far the record was sealed
     meta/checkpoint       how far the digest over the record was rolled
@@ -22,22 +34,37 @@
 
 from __future__ import annotations
 
+from interlock.core.codec import digest
+
 LOCKS = "locks/"
 SEMAPHORES = "semaphores/"
 POOLS = (LOCKS, SEMAPHORES)
 WAITS = "waits/"
+TASKS = "tasks/"
+READY = "ready/"
+SETS = "sets/"
+DUE = "due/"
+HANGS = "hangs/"
+TODO = "todo/"
+CLAIMS = "claims/"
+ENDED = "ended/"
 SESSIONS = "sessions/"
 REPORTS = "reports/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
 LIVE = "live/"
 WAKE = "wake/"
+WAKE_READY = "wake/ready/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 
-KINDS = {"lock": LOCKS, "sem": SEMAPHORES, "agent": SESSIONS}
+LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
+NO_REQUIREMENTS = "-"
+_LONGEST_SET = 120
+
+KINDS = {"lock": LOCKS, "sem": SEMAPHORES, "task": TASKS, "agent": SESSIONS}
 """What a thing is called in the record, and where the things of its kind stand."""
 
 
@@ -62,9 +89,11 @@ def semaphore(semaphore: str) -> str:
 
 
 def thing(key: str) -> str:
-    """A lock or a semaphore as people name it: ``lock/merge``, ``sem/builds``."""
+    """What stands under a key as people name it: ``lock/merge``, ``sem/builds``, ``task/t1``."""
     if key.startswith(LOCKS):
         return "lock/" + key[len(LOCKS) :].replace("%2F", "/")
+    if key.startswith(TASKS):
+        return "task/" + task_of(key)
     return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
 
 
@@ -74,9 +103,12 @@ def kind(key: str) -> str:
 
 
 def of(thing: str) -> str:
-    """The item of a thing as the record names it: ``lock/merge``, ``sem/builds``, ``agent/ID``."""
+    """The item of a thing as the record names it: ``lock/merge``, ``sem/builds``, ``agent/ID``.
+
+    Of a task it is the one that says whose it is.
+    """
     kind, _, name = thing.partition("/")
-    return KINDS[kind] + part(name)
+    return owner(name) if kind == "task" else KINDS[kind] + part(name)
 
 
 def waits(caller: str, id_: str = "") -> str:
@@ -140,3 +172,95 @@ def wake(grant: str) -> str:
 def segment(last: int) -> str:
     """The sealed entries up to this revision; the keys sort as the revisions do."""
     return f"{SEGMENTS}{last:016d}"
+
+
+def data(task: str) -> str:
+    """What a task is."""
+    return f"{TASKS}{task.replace('/', '%2F')}/data"
+
+
+def status(task: str) -> str:
+    """How a task stands."""
+    return f"{TASKS}{task.replace('/', '%2F')}/status"
+
+
+def owner(task: str) -> str:
+    """Who works on a task."""
+    return f"{TASKS}{task.replace('/', '%2F')}/owner"
+
+
+def result(task: str) -> str:
+    """What came of a task."""
+    return f"{TASKS}{task.replace('/', '%2F')}/result"
+
+
+def task_of(key: str) -> str:
+    """The task that a key under ``tasks/`` belongs to."""
+    return key[len(TASKS) :].partition("/")[0].replace("%2F", "/")
+
+
+def listed(key: str) -> str:
+    """The task that a key of an index ends with."""
+    return key.rpartition("/")[2].replace("%2F", "/")
+
+
+def requirements(requires: tuple[str, ...]) -> str:
+    """What a task requires, as one part of a key; the same whatever the order."""
+    if not requires:
+        return NO_REQUIREMENTS
+    text = ",".join(sorted(set(requires))).replace("/", "%2F")
+    return text if len(text) <= _LONGEST_SET else "#" + digest(text.encode("ascii"))[:32]
+
+
+def set_of(set_: str) -> str:
+    """The item that says which requirements these are."""
+    return SETS + set_
+
+
+def ready(set_: str, priority: int = 0, at: float = 0.0, task: str = "") -> str:
+    """The place of a task among those with its requirements; without a task, all of them."""
+    if not task:
+        return f"{READY}{set_}/"
+    order = f"{priority - LEAST_PRIORITY:07d}.{round(at * 1_000_000):016d}"
+    return f"{READY}{set_}/{order}/{part(task)}"
+
+
+def order(key: str) -> tuple[str, str]:
+    """What sorts tasks that are ready, whatever they require: best priority, then oldest."""
+    _, _, order, task = key.split("/")
+    return order, task
+
+
+def set_in(key: str) -> str:
+    """The requirements in the key of a task that is ready."""
+    return key.split("/", 2)[1]
+
+
+def due(moment: float, task: str) -> str:
+    """The place of a task among those that must not begin yet."""
+    return f"{DUE}{max(0, round(moment * 1000)):014d}/{part(task)}"
+
+
+def hangs(need: str, task: str = "") -> str:
+    """A task under the need that it hangs on; without a task, all of them."""
+    return f"{HANGS}{part(need)}/{part(task)}"
+
+
+def todo(need: str) -> str:
+    """The mark that tasks under a complete need are still to be moved on."""
+    return TODO + part(need)
+
+
+def claims(session: str, task: str = "") -> str:
+    """A task under the session that works on it; without a task, all of them."""
+    return f"{CLAIMS}{session}/{part(task)}"
+
+
+def ended(task: str) -> str:
+    """A task among those that failed, or are dead letters."""
+    return ENDED + part(task)
+
+
+def wake_ready(set_: str) -> str:
+    """The signal that a task with these requirements is ready."""
+    return WAKE_READY + set_

@@ -8,6 +8,7 @@ can hold things too.  It has no leading ``-`` (it would read as an option) and n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TypeVar
 
@@ -95,6 +96,53 @@ def moment(text: str | float | datetime, now: float, what: str = "time") -> floa
             f"{what} is no moment: {_shown(text)};"
             " give a duration back from now, like 2h, or a time, like 2026-11-15T10:00"
         ) from None
+
+
+def later(text: str | float | datetime, now: float, what: str = "time") -> float:
+    """A moment to come: so long after now as a duration says, or a time like 2026-11-15T10:00.
+
+    A time without a zone is a local one.
+    """
+    if isinstance(text, datetime):
+        return text.timestamp()
+    try:
+        return now + duration(text, what)
+    except BadDuration:
+        if not isinstance(text, str):
+            raise
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"{what} is no moment: {_shown(text)};"
+            " give a duration from now, like 2h, or a time, like 2026-11-15T10:00"
+        ) from None
+
+
+def names(values: Iterable[str], what: str, most: int) -> tuple[str, ...]:
+    """Return these names, each once and in their order, if they are legal and not too many."""
+    if isinstance(values, str):
+        raise BadInput(f"{what} takes a list of names; put brackets around {_shown(values)}")
+    found = tuple(dict.fromkeys([name(value, what) for value in values]))
+    if len(found) > most:
+        raise BadInput(f"{len(found)} names for {what}; {most} are allowed")
+    return found
+
+
+def payload(value: object, what: str, most: int) -> bytes:
+    """A value as JSON within the limit."""
+    try:
+        data = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"the {what} is not JSON ({error}); give what JSON can say") from None
+    if _deeper(value, METADATA_DEPTH):
+        raise TooLarge(f"the {what} is nested too deeply; {METADATA_DEPTH} levels are allowed")
+    if len(data) > most:
+        raise TooLarge(
+            f"the {what} has {len(data)} bytes; {most} are allowed:"
+            " keep it elsewhere, and pass on where"
+        )
+    return data
 
 
 def thing(text: str) -> str:

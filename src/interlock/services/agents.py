@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core import session as sessions
 from interlock.core import words
 from interlock.core.decision import Write
@@ -91,8 +93,17 @@ class AgentCalls(Calls):
         return outcome
 
     def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
-        """End this session; what it held goes to whoever waits, with the same commit."""
-        return self.desk.sessions.leave(self.desk.me().who)
+        """End this session; what it held goes to whoever waits, with the same commit.
+
+        What it worked on goes back to the queue first.
+        """
+        who = self.desk.me().who
+        tasks = yield from self.desk.sessions.works_on(who)
+        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
+        left = yield from self.desk.sessions.leave(who)
+        if released and isinstance(left, sessions.Left):
+            return replace(left, released=(*released, *left.released))
+        return left
 
     def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
         """Renew this session."""

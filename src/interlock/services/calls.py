@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
     from interlock.services.several import Several
+    from interlock.services.task import Tasks
     from interlock.services.why import Why
 
 Moment: TypeAlias = str | float | datetime
@@ -91,6 +92,13 @@ class Desk:
         from interlock.services.several import Several
 
         return Several(self.queues)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks, likewise."""
+        from interlock.services.task import Tasks
+
+        return Tasks(self.runner, self.queues)
 
     @cached_property
     def pulse(self) -> Pulse:

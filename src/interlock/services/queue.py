@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, keys, queue
@@ -36,6 +37,14 @@ from interlock.store import Item, Snapshot
 _REMEMBERED = 4096
 
 
+class Debt(Struct, frozen=True, eq=False):
+    """A grant that is to be taken back, of what, and how."""
+
+    grant: str
+    thing: str
+    pay: Callable[[], Op[None]]
+
+
 class Queues:
     """Every operation on pools, as generators for a driver."""
 
@@ -43,7 +52,7 @@ class Queues:
         self._runner = runner
         self._waiting = Waiting(runner)
         self._held: dict[tuple[str, int], Someone] = {}
-        self.owed: deque[tuple[Seat, Ask[Any]]] = deque()
+        self.owed: deque[Debt] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.on_owed: Callable[[], None] = lambda: None
         """Called when there is something to take back; whoever drives the keeper sets it."""
@@ -80,30 +89,38 @@ class Queues:
 
     def owe(self, seat: Seat, ask: Ask[Any]) -> None:
         """Take this back later."""
-        self.owed.append((seat, ask))
+        self.owe_this(Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)))
+
+    def owe_this(self, debt: Debt) -> None:
+        """The same for anything that is granted."""
+        self.owed.append(debt)
         self.on_owed()
 
     def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
+        yield from self.give_this_up(Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)))
+
+    def give_this_up(self, debt: Debt) -> Op[None]:
+        """The same for anything that is granted."""
         try:
-            yield from self._take_back(seat, ask)
+            yield from debt.pay()
         except (InterlockError, GeneratorExit) as error:
-            self.owe(seat, ask)
+            self.owe_this(debt)
             if not isinstance(error, InterlockError):
                 raise
         except BaseException:
-            self.owe(seat, ask)
+            self.owe_this(debt)
             raise
 
     def let_go(self) -> set[str]:
         """The grants among what is owed."""
-        return {ask.grant for _, ask in self.owed.copy()}
+        return {debt.grant for debt in self.owed.copy()}
 
     def pay(self) -> Op[None]:
         """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
         while self.owed:
             debt = self.owed.popleft()
-            yield from self.give_up(*debt)
+            yield from self.give_this_up(debt)
             if debt in self.owed:
                 return
 
@@ -153,10 +170,10 @@ class Queues:
         return (yield from outside(holds(proof)))
 
     def standing(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
-        """Which grants these pools have."""
+        """Which grants these pools, and tasks by their owners, have."""
         items = yield from looked_up(wanted)
-        pools = {k: states.readable_pool(item, 0) for k, item in items.items() if item is not None}
-        return frozenset((key, g.id) for key, pool in pools.items() if pool for g in pool.grants)
+        found = [(key, states.granted(item)) for key, item in items.items() if item is not None]
+        return frozenset((key, grant) for key, grants in found for grant in grants)
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
         """How long the grant's own liveness keys live from now on; empty if it is not ours."""

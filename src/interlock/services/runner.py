@@ -6,7 +6,8 @@ the commit, and a conflict brings back the fresh items, so that the next attempt
 read.  What it only glanced at is not checked.
 
 Round trips are what an engine across a network costs, so the loop reads as little as it can:
-    guess  what the caller believes (the lock is free; the lock is as we left it): no read at all
+    guess  what the caller believes (the lock is free; the lock is as we left it; the task is as
+           all are that nobody tried yet, in an item without a revision): no read at all
     hope   a liveness key that was not asked for yet is taken for alive, which it nearly always is
 Both are checked by the commit, so a wrong one costs a conflict, which brings the truth along.  A
 decision that changes nothing is not checked by anything: it stands only on what was really read.
@@ -85,10 +86,14 @@ class Who(Struct, frozen=True, gc=False):
 
 
 class Done(Struct, Generic[T], frozen=True, gc=False):
-    """A decision that stands: its outcome, and the revision if something was committed."""
+    """A decision that stands: its outcome, and the revision if something was committed.
+
+    ``items`` are those that the decision asked its commit to bring back.
+    """
 
     outcome: T
     revision: int | None
+    items: Mapping[str, Item | None] = {}
 
 
 class Glance(tuple[Ref, ...]):
@@ -131,9 +136,13 @@ class Runner:
         moment = int(self.clock.wall() * 1000)
         return codec.make_id(prefix, moment, self._randomness(codec.RANDOM_BYTES))
 
+    def random_below(self, number: int) -> int:
+        """A whole number from 0 up to this one, by chance."""
+        return int.from_bytes(self._randomness(4), "big") % number
+
     def one_in(self, number: int) -> bool:
         """Whether chance says so, once in so many times."""
-        return int.from_bytes(self._randomness(4), "big") % number == 0
+        return self.random_below(number) == 0
 
     def base(self) -> Op[int]:
         """What is added to a revision to make a token."""
@@ -241,7 +250,7 @@ class Runner:
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
-                return Done(attempt.decision.outcome, answer.revision)
+                return Done(attempt.decision.outcome, answer.revision, answer.items)
             known, guessed = {} if answer is None else dict(answer.items), False
             hopeful = all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
@@ -334,7 +343,7 @@ class Runner:
         checks: tuple[Check, ...] = ()
         if checked:
             checks = tuple(_check(key, item) for key, item in attempt.seen.items())
-        lists = (checks, puts, decision.deletes, decision.signals)
+        lists = (checks, puts, decision.deletes, decision.signals, decision.reads)
         if (operations := sum(map(len, lists))) > self.capabilities.max_operations:
             raise TooLarge(
                 f"this takes {operations} operations in one transaction and this store takes"
@@ -370,6 +379,7 @@ class Runner:
                 checks=checks,
                 puts=puts,
                 deletes=decision.deletes,
+                reads=decision.reads,
                 signals=decision.signals,
             ),
             after,
@@ -493,6 +503,8 @@ def _check(key: str, item: Item | None) -> Check:
         return Check(key, "absent")
     if key.startswith(LIVE):
         return Check(key, "exists")
+    if not item.revision:  # a guess: what it would say, whoever wrote it
+        return Check(key, "has", value=item.value)
     return Check(key, "at", revision=item.revision)
 
 

@@ -123,6 +123,11 @@ class Sessions:
         snapshot: Snapshot = yield Read(keys.session(session))
         return states.session(snapshot[keys.session(session)])
 
+    def works_on(self, who: Who) -> Op[bool]:
+        """Whether a session works on any task."""
+        page = Range(keys.claims(who.session), limit=1)
+        return bool((yield Read(page)).ranges[page])
+
     def list(self) -> Op[tuple[core.Agent, ...]]:
         """All sessions, by name, with what they hold."""
         base = yield from self._runner.base()

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from interlock.core import codec
+from interlock.core import codec, keys
 from interlock.core.pool import Pool, seen
 from interlock.core.session import Session
 from interlock.errors import StoreDamaged
@@ -14,8 +14,16 @@ from interlock.store import Item
 
 T = TypeVar("T")
 
+
+class Identified(msgspec.Struct):
+    """Anything that has an id."""
+
+    id: str
+
+
 _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
+_ID = msgspec.json.Decoder(Identified)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -32,6 +40,14 @@ def readable_pool(item: Item, base: int) -> Pool | None:
         return pool(item, base)
     except StoreDamaged:
         return None
+
+
+def granted(item: Item) -> tuple[str, ...]:
+    """The ids of the grants that an item has: those of a pool, or the claim of a task."""
+    if item.key.startswith(keys.TASKS):
+        return (decoded(_ID, item).id,)
+    found = readable_pool(item, 0)
+    return () if found is None else tuple(grant.id for grant in found.grants)
 
 
 def session(item: Item | None) -> Session | None:

@@ -62,8 +62,8 @@ class MemoryStore(Local):
         push=True,
         local=True,
         min_ttl=0.5,
-        max_operations=10_000,
-        max_value=1024 * 1024,
+        max_operations=100_000,
+        max_value=5 * 256 * 1024,
     )
 
     def __init__(self, clock: Clock | None = None, keep: int = 1_000_000) -> None:

@@ -21,6 +21,7 @@ from interlock.services.callers import Someone
 from interlock.services.calls import Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.runner import Runner
+from interlock.services.task.calls import TaskCalls
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
@@ -43,6 +44,7 @@ class Client:
         self.locks = LockCalls(self.desk)
         self.semaphores = SemaphoreCalls(self.desk)
         self.several = SeveralCalls(self.desk)
+        self.tasks = TaskCalls(self.desk)
         self.agents = AgentCalls(self.desk)
         self.record = RecordCalls(self.desk)
         self.fleet = FleetCalls(self.desk)

@@ -57,7 +57,7 @@ class EtcdStore(NetworkStore):
         local=False,
         min_ttl=2.0,
         max_operations=126,
-        max_value=1024 * 1024,
+        max_value=5 * 256 * 1024,
         grain=1.0,
     )
 

@@ -201,6 +201,6 @@ def _capabilities(durability: Durability, bound: int) -> Capabilities:
         local=False,
         min_ttl=0.5,
         max_operations=10_000,
-        max_value=1024 * 1024,
+        max_value=5 * 256 * 1024,
         max_log=max(bound, 1),
     )

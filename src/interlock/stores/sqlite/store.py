@@ -56,8 +56,8 @@ class SQLiteStore(Local):
             push=True,
             local=True,
             min_ttl=0.5,
-            max_operations=10_000,
-            max_value=1024 * 1024,
+            max_operations=100_000,
+            max_value=5 * 256 * 1024,
         )
         self._pid = os.getpid()
         self._forked = False

@@ -1,0 +1,175 @@
+"""How tasks go on: into the queue, from one need to the next, after a rest, past a deadline.
+
+Nobody in particular does this; it is part of whatever happens to a task, or done by whoever comes
+along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from interlock.core import keys
+from interlock.core import task as core
+from interlock.core.board import Board
+from interlock.core.decision import Decision
+from interlock.core.task import Due, Spec, Status
+
+HANGER_SIZE = 6
+"""Operations that moving on one task may take."""
+NEEDS_AT_ONCE = 100
+
+
+def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
+    """Write a task that is not there yet: ready, blocked, or not due.
+
+    It hangs on the ``need`` that is given, if any, before those of its own.
+    """
+    board.put(keys.data(id_), spec)
+    board.tell("published", spec.by, id_)
+    if spec.requires:
+        known = keys.set_of(spec.set)
+        board.rely(known)
+        if not board.known.has(known):
+            board.put(known, spec.requires)
+    board.rely(keys.status(id_))
+    at = -1 if need else unmet(board, spec.needs, 0)
+    if at is None:
+        return board.begin(id_, spec)
+    on = need or spec.needs[at]
+    status = Status(state="blocked", since=board.now, on=on, place=at, deadline=spec.deadline)
+    board.set(id_, status)
+    board.hang(id_, status.on)
+    return status
+
+
+def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
+    """Where among its needs, from the first on, a task has one that is not complete."""
+    for start in range(first, len(needs), NEEDS_AT_ONCE):
+        some = needs[start : start + NEEDS_AT_ONCE]
+        board.known.ask_for(some)
+        for number, need in enumerate(some, start):
+            status = board.status(need)
+            if status is None or status.state != "complete":
+                return number
+    return None
+
+
+def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
+    """Let tasks go on whose need is complete; how many may begin, and how many are left."""
+    begun = 0
+    board.known.all_of(lambda id_: _next_need(board, id_), hangers)
+    for number, id_ in enumerate(hangers):
+        if board.size + HANGER_SIZE > board.known.room:
+            return begun, len(hangers) - number
+        status = board.status(id_)
+        if status is None or status.state != "blocked":
+            continue
+        spec, at = board.known.spec(id_), _next_need(board, id_)
+        if at is not None:
+            on = spec.needs[at]
+            board.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)
+            board.hang(id_, on)
+            continue
+        board.move(id_, "unblock", "pending")
+        board.begin(id_, spec)
+        board.tell("ready", "", id_)
+        begun += 1
+    return begun, 0
+
+
+def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[int]:
+    """Move on some of what was left hanging on a need that is complete."""
+    if not board.known.has(keys.todo(need)):
+        return Decision(outcome=0)
+    _, rest = move_on(board, hangers)
+    if not rest and not more:
+        board.rely(keys.todo(need))
+        board.delete(keys.todo(need))
+    return board.decision(len(hangers) - rest, "task.unblock", f"task/{need}")
+
+
+def wake(board: Board, ids: Sequence[str]) -> Decision[int]:
+    """Tasks whose time has come get their place among those that are ready."""
+    woken = 0
+    for id_ in ids:
+        status = board.status(id_)
+        if status is not None and status.state == "pending" and is_due(board, status):
+            spec = board.known.spec(id_)
+            board.move(id_, "ready", "pending", reason=status.reason)
+            board.make_ready(id_, spec)
+            board.tell("ready", "", id_)
+            woken += 1
+    if not woken:
+        return Decision(outcome=0)
+    return board.decision(woken, "task.ready", "tasks")
+
+
+def expire(board: Board, id_: str) -> Decision[str]:
+    """A task that nobody began before its deadline is a dead letter."""
+    status = board.known.status(id_)
+    if status is None or status.state != "pending":
+        return Decision(outcome="gone")
+    past_deadline(board, id_, status, board.known.spec(id_))
+    return board.decision("expired", "task.expire", f"task/{id_}")
+
+
+def is_due(board: Board, status: Status) -> bool:
+    """Whether a task may begin, as far as time is concerned."""
+    if not status.due:
+        return True
+    due = board.known.due(status.due)
+    if due is None:
+        return True
+    return not board.known.has(due.rest) if due.rest else moment(status.due) <= board.now
+
+
+def moment(due: str) -> float:
+    """The moment in the key of a task that must not begin before it."""
+    return int(due.split("/")[1]) / 1000
+
+
+def _next_need(board: Board, id_: str) -> int | None:
+    """The next need of a blocked task that is not complete."""
+    status = board.status(id_)
+    if status is None or status.state != "blocked":
+        return None
+    return unmet(board, board.known.spec(id_).needs, status.place + 1)
+
+
+class Blame(Struct, frozen=True, gc=False):
+    """Why an attempt failed; by whom and with which claim, if somebody says so itself."""
+
+    reason: str
+    by: str = ""
+    token: int = 0
+
+
+def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Status:
+    """One attempt more that failed: rest and try again, or give up."""
+    spec, before = board.known.spec(id_), board.status(id_)
+    attempts = 1 + (0 if before is None else before.attempts)
+    said = {"attempts": attempts, "since": board.now, **asdict(blame)}
+    if attempts > spec.retries:
+        return board.move(id_, act, "dead", **said)
+    seconds = core.rest(spec, attempts, chance)
+    if not seconds:
+        after = board.move(id_, act, "pending", **said)
+        board.make_ready(id_, spec)
+        return after
+    seconds = max(seconds, board.known.least)
+    due, rest = keys.due(board.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
+    after = board.move(id_, act, "pending", due=due, **said)
+    board.put(due, Due(rest))
+    board.put(rest, {"for": f"task/{id_}"}, seconds)
+    return after
+
+
+def past_deadline(board: Board, id_: str, status: Status, spec: Spec) -> None:
+    """It is too late to begin."""
+    if not status.due:
+        board.delete(spec.place(id_))
+    board.move(id_, "expire", "dead", since=board.now, reason="nobody began it before its deadline")
+    board.tell("dead", "", id_)

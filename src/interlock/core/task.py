@@ -1,0 +1,379 @@
+"""Tasks: published once, worked on by one agent at a time, done once.
+
+    publish ─┬─> blocked
+             │      │ all needs complete
+             └─> pending ──claim──> running ──complete──> complete
+                  ^   │               │
+                  │   └─deadline──┐   ├─release, or fail and rest──> pending
+                  │               v   ├─cancel, fail for good──────> failed
+                  └────retry──── dead <─fail, lose the worker: once too often
+
+``MOVES`` is the table of these; nothing changes a state but ``moved``.
+
+A task is four items.  Its data are written once, at publishing, and may be large; a claim touches
+only the small ones, its status and its owner.  The owner is there exactly while the task runs.  Its
+revision is the token of the claim; whoever completes, fails or releases carries that token, and
+the same commit checks it.  So a worker that was given up can finish nothing: neither its own
+task, which somebody else may do by now, nor anybody else's.
+
+A claim lives as a grant of a lock does: by its session, or by a ttl of its own.  It never ends by
+itself; whoever meets a claim whose liveness is gone puts the task back in the queue with one
+commit, which counts the attempt.  A task that failed too often is a dead letter, until somebody
+sends it back.
+
+Indexes say where to look and are never the truth:
+    ready   A task that is pending and may begin has a place here, put by the commit that made it
+            so.  The place may be left standing by a claim that did not know where it is (a claim by
+            name across a network, which reads nothing before it commits); whoever meets a place
+            whose task has an owner takes it away.
+    due     A task that is pending and must rest (after a failed attempt) or must not begin yet.
+            A rest is measured by the engine's clock, as a liveness key, so that no jump of a wall
+            clock makes it longer; a moment that somebody named is a moment of the wall clock.
+    claims  Every running task, under the session that works on it.
+    hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status.
+            The first task that hangs there marks the need as awaited.  When an awaited need is
+            completed, the same commit moves on what hangs there, as far as it has room, and leaves
+            a mark (``todo``) for the rest.
+    ended   What failed or died.
+
+Only what exists can be needed, and what is complete stays so.  So a circle of needs can come only
+from tasks that are published together, and is refused there (``core/plan.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import answers, keys
+from interlock.core.decision import Outcome
+
+State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
+STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
+
+MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
+    "unblock": (("blocked",), ("blocked", "pending")),
+    "ready": (("pending",), ("pending",)),
+    "claim": (("pending",), ("running",)),
+    "release": (("running",), ("pending",)),
+    "complete": (("running",), ("complete",)),
+    "fail": (("running",), ("pending", "failed", "dead")),
+    "reclaim": (("running",), ("pending", "dead")),
+    "expire": (("pending",), ("dead",)),
+    "cancel": (("blocked", "pending", "running"), ("failed",)),
+    "retry": (("failed", "dead"), ("blocked", "pending")),
+}
+"""From where each act leads to where."""
+
+PRIORITY = 5
+RETRIES = 3
+BACKOFF = 1.0
+BACKOFF_MOST = 300.0
+JITTER = 0.25
+"""A rest is longer than it should be by up to so much of it, so that not all come back at once."""
+DATA_LIMIT = 1024 * 1024
+REASON_LIMIT = 16 * 1024
+NEEDS_LIMIT = 10_000
+REQUIRES_LIMIT = 32
+LABELS_LIMIT = 32
+
+
+class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a task is, as it was published.  ``at`` is when, and what makes it older than others."""
+
+    at: float
+    by: str = ""
+    data: Raw = Raw(b"null")
+    priority: int = PRIORITY
+    requires: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    not_before: float | None = None
+    deadline: float | None = None
+    retries: int = RETRIES
+    backoff: float = BACKOFF
+    backoff_most: float = BACKOFF_MOST
+
+    @property
+    def set(self) -> str:
+        """Its requirements, as a part of a key."""
+        return keys.requirements(self.requires)
+
+    def place(self, task: str) -> str:
+        """Where it stands while it is ready."""
+        return keys.ready(self.set, self.priority, self.at, task)
+
+
+class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How a task stands.
+
+    ``attempts`` are those that failed.  ``on`` is the need that it hangs on, the one at ``place``
+    among its needs.  ``due`` is its place among those that must not begin yet.  ``deadline`` is
+    here as well, so that nobody takes a task with one for a plain one (FRESH).  ``by`` and
+    ``token`` say who ended it, with which claim, and ``reason`` why.
+    """
+
+    state: State
+    attempts: int = 0
+    since: float = 0.0
+    awaited: bool = False
+    on: str = ""
+    place: int = 0
+    due: str = ""
+    deadline: float | None = None
+    by: str = ""
+    token: int = 0
+    reason: str = ""
+
+
+FRESH = Status(state="pending")
+"""A task that nobody tried yet: what a claim by name takes for granted until it learns more."""
+
+
+class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Who works on a task, since when, and what keeps the claim alive.
+
+    ``blind`` says that its place among those that are ready may still stand.
+    """
+
+    id: str
+    agent: str
+    session: str
+    live: tuple[str, ...]
+    since: float
+    ttl: float | None = None
+    attempt: int = 1
+    caller: str = ""
+    blind: bool = False
+
+
+class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What stands beside a task that is ready: when it is too late to begin."""
+
+    deadline: float | None = None
+
+
+class Due(Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a task waits for that must not begin yet: the end of a rest, else its moment."""
+
+    rest: str = ""
+
+
+class Ended(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What stands beside a task that failed."""
+
+    state: State
+    since: float
+
+
+class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of an attempt: a value, or an error."""
+
+    by: str
+    at: float
+    token: int
+    result: Raw | None = None
+    error: Raw | None = None
+
+
+class Published(Outcome, frozen=True, kw_only=True, tag="published"):
+    """The task is there for everybody."""
+
+    task: str
+    state: State = "pending"
+
+
+class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+    """There is a task of this id already, and it stays as it is."""
+
+    exit_status = 1
+    task: str
+    state: State
+
+
+class Claimed(answers.Acquired, frozen=True, kw_only=True, tag="claimed"):
+    """The task is yours; ``data`` is what was published with it."""
+
+    task: str
+    token: int | None = None
+    holder: str = ""
+    expires_in: float | None = None
+    data: Any = None
+    attempt: int = 1
+    priority: int = PRIORITY
+    grant: str = ""
+
+
+class Taken(answers.Busy, frozen=True, kw_only=True, tag="taken"):
+    """Somebody else works on it."""
+
+    task: str
+    holder: str
+    since: float = 0.0
+    expires_in: float | None = None
+
+
+class Blocked(Outcome, frozen=True, kw_only=True, tag="blocked"):
+    """It cannot begin yet: a need is not complete (``on``), or it has to wait (``retry_in``)."""
+
+    exit_status = 1
+    task: str
+    reason: str
+    on: str = ""
+    retry_in: float | None = None
+
+
+class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """There is nothing to claim: no task that you can do, or the one you named is over."""
+
+    exit_status = 1
+    reason: str
+    task: str = ""
+    state: State | Literal["unknown", ""] = ""
+
+
+class Extended(answers.Granted, frozen=True, kw_only=True, tag="extended"):
+    """The claim lives on."""
+
+    task: str
+    holder: str
+    token: int | None = None
+    expires_in: float | None = None
+    grant: str = ""
+
+
+class Completed(Outcome, frozen=True, kw_only=True, tag="completed"):
+    """The task is done; ``already`` if this very claim had completed it before.
+
+    ``unblocked`` is how many others may begin now because of that.
+    """
+
+    task: str
+    already: bool = False
+    unblocked: int = 0
+
+
+class Failed(Outcome, frozen=True, kw_only=True, tag="failed"):
+    """The attempt failed: the task is tried again (pending), failed for good, or dead."""
+
+    task: str
+    state: State
+    attempts: int
+    retry_in: float | None = None
+    already: bool = False
+
+
+class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+    """The task is back in the queue; no attempt was counted."""
+
+    task: str
+
+
+class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+    """Your claim is over: the task went on without you."""
+
+    task: str
+    state: State
+    holder: str = ""
+    token: int | None = None
+
+
+class NotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
+    """You do not work on this task, and never did."""
+
+    task: str
+    state: State | Literal["unknown"]
+    holder: str = ""
+
+
+class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
+    """The task will not be done, unless somebody sends it back."""
+
+    task: str
+    already: bool = False
+
+
+class Retried(Outcome, frozen=True, kw_only=True, tag="retried"):
+    """The task is back, with all its attempts."""
+
+    task: str
+    state: State
+
+
+class Unchanged(Outcome, frozen=True, kw_only=True, tag="unchanged"):
+    """Nothing was done, since the task is not in a state for that."""
+
+    exit_status = 1
+    task: str
+    state: State | Literal["unknown"]
+    reason: str
+
+
+ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | Nothing
+CompleteOutcome: TypeAlias = Completed | Fenced | NotOwner
+FailOutcome: TypeAlias = Failed | Fenced | NotOwner
+ReleaseOutcome: TypeAlias = Released | Fenced | NotOwner
+BeatOutcome: TypeAlias = Extended | Fenced | NotOwner
+CancelOutcome: TypeAlias = Cancelled | Unchanged
+RetryOutcome: TypeAlias = Retried | Unchanged
+
+
+class Ask(Struct, frozen=True, kw_only=True, gc=False):
+    """Who wants to work on a task, and on what terms; ``claim`` becomes the id of the claim."""
+
+    task: str
+    claim: str
+    agent: str
+    session: str
+    ttl: float | None = None
+    session_ttl: float = 0.0
+    caller: str = ""
+
+
+class Worker(Struct, frozen=True, kw_only=True, gc=False):
+    """Who speaks about a claim: its id, its token under the owner's name, or its session."""
+
+    task: str
+    agent: str
+    session: str
+    token: int | None = None
+    claim: str = ""
+
+    def speaks_for(self, claim: Claim, token: int) -> bool:
+        """Whether this is the claim that is meant."""
+        if self.claim:
+            return claim.id == self.claim
+        if self.token is None:
+            return claim.session == self.session
+        return (token, claim.agent) == (self.token, self.agent)
+
+    def ended(self, status: Status) -> bool:
+        """Whether the task was ended with the claim that is meant."""
+        return bool(status.token) and (self.token, self.agent) == (status.token, status.by)
+
+
+def moved(status: Status, act: str, state: State, **changes: Any) -> Status:  # noqa: ANN401
+    """The status after an act; what belongs to the state before is gone, unless it is named."""
+    sources, targets = MOVES[act]
+    if status.state not in sources or state not in targets:
+        raise AssertionError(f"{act} does not lead from {status.state} to {state}")
+    return Status(
+        state=state,
+        attempts=changes.pop("attempts", status.attempts),
+        awaited=changes.pop("awaited", status.awaited),
+        deadline=status.deadline,
+        **changes,
+    )
+
+
+def awaited(status: Status) -> Status:
+    """The same, marked so that completing it moves on what hangs there."""
+    return status if status.awaited else replace(status, awaited=True)
+
+
+def rest(spec: Spec, attempts: int, chance: float) -> float:
+    """How long a task rests after so many failed attempts; ``chance`` is from 0 to 1."""
+    doubled = spec.backoff * float(2 ** min(attempts - 1, 32))
+    return min(doubled * (1 + JITTER * chance), spec.backoff_most)

@@ -1,0 +1,355 @@
+"""What can be decided about tasks: the acts of ``core/task.py``, one function each.
+
+Every act on behalf of a claim begins with whose it is: the one who works on the task now, one
+whose claim is over (``fenced``), or one who never did (``not_owner``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from interlock.core import flow, keys, task
+from interlock.core.board import Board
+from interlock.core.decision import Decision, Write
+from interlock.core.task import (
+    Ask,
+    Claim,
+    Claimed,
+    Result,
+    Spec,
+    State,
+    Status,
+    Worker,
+)
+from interlock.errors import BadInput
+
+
+def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | task.Exists]:
+    """Put a task where everybody finds it; one that is there already stays as it is."""
+    if (status := board.known.status(id_)) is not None:
+        return Decision(outcome=task.Exists(task=id_, state=status.state))
+    board.known.ask_for(spec.needs)
+    unknown = next((need for need in spec.needs if board.known.status(need) is None), None)
+    if unknown is not None:
+        raise BadInput(
+            f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
+            " or both together: interlock task import FILE"
+        )
+    status = flow.place(board, id_, spec)
+    return board.decision(
+        task.Published(task=id_, state=status.state), "task.publish", f"task/{id_}"
+    )
+
+
+def claim(
+    board: Board, ask: Ask, spec: Spec | None, place: str = ""
+) -> Decision[task.ClaimOutcome | str]:
+    """Take a task that is pending; ``stale`` if its worker is lost, ``again`` if it expired.
+
+    Without a spec it is blind: all that is known is a guess that the commit checks, and perhaps
+    its ``place`` among those that are ready.
+    """
+    status, id_ = board.known.status(ask.task), ask.task
+    if status is None:
+        return Decision(
+            outcome=task.Nothing(task=id_, state="unknown", reason=f"there is no task {id_}")
+        )
+    match status.state:
+        case "pending":
+            return _claim(board, ask, status, spec, place)
+        case "running":
+            return _taken(board, id_)
+        case "blocked":
+            return Decision(outcome=_blocked(id_, status))
+        case _:
+            over = task.Nothing(task=id_, state=status.state, reason=_over(id_, status))
+            return Decision(outcome=over)
+
+
+def reclaim(board: Board, id_: str, chance: float, reason: str = "") -> Decision[str]:
+    """End a claim whose liveness is gone, and count the attempt."""
+    status, held = board.known.status(id_), board.known.claim(id_)
+    if status is None or status.state != "running":
+        return Decision(outcome="gone")
+    if held is not None:
+        if board.known.alive(held):
+            return Decision(outcome="alive")
+        board.end_claim(id_, held)
+    agent = "" if held is None else held.agent
+    blame = flow.Blame(reason or f"{agent or 'its worker'} was lost")
+    after = flow.count(board, id_, "reclaim", blame, chance)
+    board.tell("reclaimed", agent)
+    if after.state == "dead":
+        board.tell("dead", agent)
+    return board.decision("reclaimed", "task.reclaim", f"task/{id_}")
+
+
+def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
+    """Give a task back to the queue; that is no failed attempt."""
+    status, held = _held(board, who)
+    if status is None or held is None:
+        return _refused(board, who, status, "task.release")
+    board.end_claim(who.task, held)
+    board.move(who.task, "release", "pending")
+    board.make_ready(who.task, board.known.spec(who.task))
+    board.tell("released", held.agent)
+    return board.decision(task.Released(task=who.task), "task.release", f"task/{who.task}")
+
+
+def complete(
+    board: Board, who: Worker, result: Raw | None, hangers: Sequence[str], *, more: bool
+) -> Decision[task.CompleteOutcome]:
+    """The task is done; what hangs on it is moved on, as far as this commit has room.
+
+    ``hangers`` are tasks that hang on it; ``more`` says that there may be others.
+    """
+    id_ = who.task
+    status, held = _held(board, who)
+    if status is None or held is None:
+        if status is not None and status.state == "complete" and who.ended(status):
+            return Decision(outcome=task.Completed(task=id_, already=True))
+        return _refused(board, who, status, "task.complete")
+    token = board.known.tokens[id_]
+    board.end_claim(id_, held)
+    board.move(
+        id_, "complete", "complete", awaited=False, since=board.now, by=held.agent, token=token
+    )
+    if result is not None:
+        kept = Result(by=held.agent, at=board.now, token=token, result=result)
+        board.put(keys.result(id_), kept)
+    board.tell("completed", held.agent)
+    begun, rest = flow.move_on(board, hangers)
+    if status.awaited and (rest or more):
+        board.put(keys.todo(id_), {})
+    outcome = task.Completed(task=id_, unblocked=begun)
+    return board.decision(outcome, "task.complete", f"task/{id_}")
+
+
+def fail(
+    board: Board, who: Worker, reason: str, error: Raw | None, chance: float, *, retry: bool
+) -> Decision[task.FailOutcome]:
+    """The attempt failed: the task rests and is tried again, or it is over."""
+    id_ = who.task
+    status, held = _held(board, who)
+    if status is None or held is None:
+        if status is not None and status.state in _AFTER_FAILURE and who.ended(status):
+            return Decision(outcome=_failed(board, id_, status, already=True))
+        return _refused(board, who, status, "task.fail")
+    token = board.known.tokens[id_]
+    board.end_claim(id_, held)
+    if retry:
+        after = flow.count(board, id_, "fail", flow.Blame(reason, held.agent, token), chance)
+    else:
+        after = board.move(
+            id_,
+            "fail",
+            "failed",
+            attempts=status.attempts + 1,
+            since=board.now,
+            reason=reason,
+            by=held.agent,
+            token=token,
+        )
+    if error is not None:
+        kept = Result(by=held.agent, at=board.now, token=token, error=error)
+        board.put(keys.result(id_), kept)
+    board.tell("dead" if after.state == "dead" else "failed", held.agent)
+    return board.decision(_failed(board, id_, after), "task.fail", f"task/{id_}")
+
+
+def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOutcome]:
+    """Renew what keeps the claim alive; one that lapsed is not revived."""
+    status, held = _held(board, who)
+    if status is None or held is None:
+        return _refused(board, who, status, "task.beat")
+    if not board.known.alive(held):
+        return Decision(outcome=_fenced(board, who, status))
+    board.rely(*held.live)
+    ttl = held.ttl or session_ttl
+    outcome = task.Extended(
+        task=who.task,
+        holder=held.agent,
+        token=board.known.tokens[who.task],
+        expires_in=ttl,
+        grant=held.id,
+    )
+    renew = Write(held.live[0], tag(held, who.task), ttl)
+    return Decision(outcome=outcome, puts=(renew,), quiet=True)
+
+
+def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
+    """Nobody is to do this; whoever works on it is told when it next speaks up."""
+    status = board.known.status(id_)
+    if status is None:
+        return Decision(outcome=_unknown(id_))
+    if status.state == "failed" and status.reason.startswith(_CANCELLED):
+        return Decision(outcome=task.Cancelled(task=id_, already=True))
+    if status.state in ("complete", "failed", "dead"):
+        over = f"it is {status.state} already; nothing is left to cancel"
+        return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
+    held = board.known.claim(id_)
+    if held is not None:
+        board.end_claim(id_, held)
+    elif status.state == "pending" and not status.due:
+        board.delete(board.known.spec(id_).place(id_))
+    said = f"{_CANCELLED} {agent}" + (f": {reason}" if reason else "")
+    board.move(id_, "cancel", "failed", since=board.now, by=agent, reason=said)
+    board.tell("cancelled", agent)
+    return board.decision(task.Cancelled(task=id_), "task.cancel", f"task/{id_}")
+
+
+def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
+    """Send back a task that failed, with all its attempts."""
+    status = board.known.status(id_)
+    if status is None:
+        return Decision(outcome=_unknown(id_))
+    if status.state not in ("failed", "dead"):
+        reason = f"it is {status.state}; only what failed or is dead can be sent back"
+        return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
+    spec = board.known.spec(id_)
+    at = flow.unmet(board, spec.needs, 0)
+    if at is None:
+        board.move(id_, "retry", "pending", attempts=0)
+        board.begin(id_, spec)
+    else:
+        board.move(
+            id_, "retry", "blocked", attempts=0, since=board.now, on=spec.needs[at], place=at
+        )
+        board.hang(id_, spec.needs[at])
+    board.tell("retried", agent)
+    state: State = "pending" if at is None else "blocked"
+    return board.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
+
+
+def tag(claim: Claim, id_: str) -> dict[str, str]:
+    """What a liveness key says to a person who reads the store."""
+    return (
+        {"agent": claim.agent}
+        if claim.ttl is None
+        else {
+            "agent": claim.agent,
+            "for": f"task/{id_}",
+        }
+    )
+
+
+_CANCELLED = "cancelled by"
+_AFTER_FAILURE = ("pending", "failed", "dead")
+
+
+def _claim(
+    board: Board, ask: Ask, status: Status, spec: Spec | None, place: str
+) -> Decision[task.ClaimOutcome | str]:
+    id_ = ask.task
+    if not flow.is_due(board, status):
+        return Decision(outcome=_resting(board, id_, status))
+    if spec is not None and spec.deadline is not None and spec.deadline < board.now:
+        flow.past_deadline(board, id_, status, spec)
+        return board.decision("again", "task.expire", f"task/{id_}")
+    live = keys.live(ask.session if ask.ttl is None else ask.claim)
+    held = Claim(
+        id=ask.claim,
+        agent=ask.agent,
+        session=ask.session,
+        live=(live,),
+        since=board.now,
+        ttl=ask.ttl,
+        attempt=status.attempts + 1,
+        caller=ask.caller,
+        blind=spec is None and not place,
+    )
+    board.move(id_, "claim", "running", since=board.now)
+    board.rely(keys.owner(id_))
+    board.put(keys.owner(id_), held)
+    board.put(keys.claims(ask.session, id_), held.live)
+    if ask.ttl is not None:
+        board.put(live, tag(held, id_), ask.ttl)
+    if spec is not None and not status.due:
+        place = spec.place(id_)
+    if place:
+        board.delete(place)
+    board.tell("claimed", ask.agent)
+    outcome = Claimed(
+        task=id_,
+        holder=ask.agent,
+        expires_in=ask.ttl or ask.session_ttl,
+        data=None if spec is None else spec.data,
+        attempt=held.attempt,
+        priority=task.PRIORITY if spec is None else spec.priority,
+        grant=ask.claim,
+    )
+    return board.decision(outcome, "task.claim", f"task/{id_}")
+
+
+def _taken(board: Board, id_: str) -> Decision[task.ClaimOutcome | str]:
+    held = board.known.claim(id_)
+    if held is None or not board.known.alive(held):
+        return Decision(outcome="stale")
+    return Decision(outcome=task.Taken(task=id_, holder=held.agent, since=held.since))
+
+
+def _blocked(id_: str, status: Status) -> task.Blocked:
+    return task.Blocked(
+        task=id_, on=status.on, reason=f"it needs {status.on}, which is not complete"
+    )
+
+
+def _resting(board: Board, id_: str, status: Status) -> task.Blocked:
+    left = max(0.0, flow.moment(status.due) - board.now)
+    word = "rests after a failed attempt" if status.attempts else "must not begin yet"
+    return task.Blocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
+
+
+def _over(id_: str, status: Status) -> str:
+    if status.state == "complete":
+        return f"{status.by} completed it"
+    return f"it is {status.state} ({status.reason}); to send it back: interlock task retry {id_}"
+
+
+def _held(board: Board, who: Worker) -> tuple[Status | None, Claim | None]:
+    """How the task stands, and the claim of whoever speaks, if it works on it."""
+    status = board.known.status(who.task)
+    held = None if status is None else board.known.claim(who.task)
+    if held is None or not who.speaks_for(held, board.known.tokens[who.task]):
+        return status, None
+    return status, held
+
+
+def _refused(
+    board: Board, who: Worker, status: Status | None, verb: str
+) -> Decision[task.Fenced | task.NotOwner]:
+    """Not the one who works on it: refused, and recorded once in a while."""
+    if status is None:
+        return Decision(outcome=task.NotOwner(task=who.task, state="unknown"))
+    if who.token is not None and who.token <= board.known.newest[who.task]:
+        return board.refuse(_fenced(board, who, status), verb, who.task)
+    held = board.known.claim(who.task)
+    outcome = task.NotOwner(
+        task=who.task, state=status.state, holder="" if held is None else held.agent
+    )
+    return board.refuse(outcome, verb, who.task)
+
+
+def _fenced(board: Board, who: Worker, status: Status) -> task.Fenced:
+    held = board.known.claim(who.task)
+    if held is None:
+        return task.Fenced(task=who.task, state=status.state)
+    token = board.known.tokens[who.task]
+    return task.Fenced(task=who.task, state=status.state, holder=held.agent, token=token)
+
+
+def _failed(board: Board, id_: str, status: Status, *, already: bool = False) -> task.Failed:
+    left = max(0.0, flow.moment(status.due) - board.now) if status.due else None
+    return task.Failed(
+        task=id_,
+        state=status.state,
+        attempts=status.attempts,
+        retry_in=None if left is None else round(left, 3),
+        already=already,
+    )
+
+
+def _unknown(id_: str) -> task.Unchanged:
+    return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")

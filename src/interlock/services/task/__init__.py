@@ -1,0 +1,227 @@
+"""Tasks on a store: publish, claim, finish.
+
+claiming.py   by name, or the next one
+progress.py   what makes tasks go on by themselves
+facts.py      what decisions read          states.py   items as typed state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from msgspec import Raw
+
+from interlock.core import keys, work
+from interlock.core import task as core
+from interlock.core.board import Board, Known
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.errors import InterlockError
+from interlock.services.gather import every
+from interlock.services.queue import Queues
+from interlock.services.runner import Deciding, Done, Reading, Runner, Who
+from interlock.services.task import states
+from interlock.services.task.claiming import Claiming
+from interlock.services.task.facts import Facts
+from interlock.services.task.progress import Progress, hangers
+from interlock.services.waiting import Seat, recalled, session_ttl_of
+from interlock.store import Item, Range
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """Every operation on tasks, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self.progress = Progress(runner)
+        self.claiming = Claiming(runner, queues, self.progress)
+        self._last = 0.0
+
+    def moment(self) -> float:
+        """Now, and later than any moment before: what is published first is older."""
+        self._last = max(self._runner.clock.wall(), self._last + 0.000_001)
+        return self._last
+
+    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.Exists]:
+        """Put a task where everybody finds it."""
+        wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
+        guess: dict[str, Item | None] = {}
+        if not self._runner.capabilities.local:
+            guess = {wanted[0]: None}
+            for key in wanted[1:]:
+                guess |= self._runner.recall(key)
+        done: Done[core.Published | core.Exists] = yield from self._change(
+            who,
+            wanted,
+            lambda known, now: work.publish(Board(known, now), task, spec),
+            guess if len(guess) == len(wanted) else None,
+        )
+        for key in wanted[1:]:
+            if (item := done.items.get(key)) is not None:
+                self._runner.remember(key, item)
+        return done.outcome
+
+    def claim(
+        self, seat: Seat, task: str, *, ttl: float | None, wait: float
+    ) -> Op[core.ClaimOutcome]:
+        """Claim one task by name."""
+        return self.claiming.by_name(seat, task, ttl=ttl, wait=wait)
+
+    def next(
+        self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
+    ) -> Op[core.ClaimOutcome]:
+        """Claim the best task that is ready."""
+        return self.claiming.next(seat, can, ttl=ttl, wait=wait)
+
+    def complete(
+        self, who: Who, worker: core.Worker, result: Raw | None
+    ) -> Op[core.CompleteOutcome]:
+        """The task is done; what hung on it may begin."""
+        base = yield from self._runner.base()
+        left = False
+
+        def deciding() -> Deciding[core.CompleteOutcome]:
+            nonlocal left
+            facts, status = yield from self._own(worker, base)
+            found: Sequence[Item] = ()
+            more = False
+            if status is not None and status.awaited and status.state == "running":
+                page: Range = hangers(worker.task, facts.known)
+                found = (yield (page,)).ranges[page]
+                more = len(found) == page.limit
+            tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
+            decision = yield from facts.decide(
+                lambda known: work.complete(Board(known, now), worker, result, tasks, more=more)
+            )
+            left = any(write.key == keys.todo(worker.task) for write in decision.puts)
+            return decision
+
+        done = yield from self._finished(who, worker, deciding)
+        if left and done.revision is not None:
+            yield from self._go_on(who, worker.task)
+        return done.outcome
+
+    def fail(
+        self, who: Who, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
+    ) -> Op[core.FailOutcome]:
+        """The attempt failed."""
+        chance = self._runner.random_below(1000) / 1000
+        return (
+            yield from self._settle(
+                who,
+                worker,
+                lambda board: work.fail(board, worker, reason, error, chance, retry=retry),
+            )
+        )
+
+    def release(self, who: Who, worker: core.Worker) -> Op[core.ReleaseOutcome]:
+        """Give a task back to the queue."""
+        return (yield from self._settle(who, worker, lambda board: work.release(board, worker)))
+
+    def heartbeat(self, who: Who, worker: core.Worker, session_ttl: float) -> Op[core.BeatOutcome]:
+        """Renew what keeps a claim alive."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[core.BeatOutcome]:
+            facts, _ = yield from self._own(worker, base)
+            held = facts.known.claims[worker.task]
+            ttl = session_ttl
+            if held is not None and held.ttl is None:
+                ttl = yield from session_ttl_of(held.session, session_ttl)
+            now = self._runner.clock.wall()
+            return (
+                yield from facts.decide(lambda known: work.beat(Board(known, now), worker, ttl))
+            )
+
+        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
+        """Nobody is to do this."""
+        done: Done[core.CancelOutcome] = yield from self._change(
+            who,
+            (keys.status(task), keys.owner(task)),
+            lambda known, now: work.cancel(Board(known, now), task, who.agent, reason),
+        )
+        return done.outcome
+
+    def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
+        """Send back what failed."""
+        done: Done[core.RetryOutcome] = yield from self._change(
+            who,
+            (keys.status(task),),
+            lambda known, now: work.retry(Board(known, now), task, who.agent),
+        )
+        return done.outcome
+
+    def leave(self, who: Who) -> Op[tuple[str, ...]]:
+        """Give back everything that a session works on and that lives by it."""
+        released: list[str] = []
+        for item in (yield from every(keys.claims(who.session))):
+            if keys.live(who.session) in states.names(item):
+                task = keys.listed(item.key)
+                worker = core.Worker(task=task, agent=who.agent, session=who.session)
+                outcome = yield from self.release(who, worker)
+                if isinstance(outcome, core.Released):
+                    released.append(f"task/{task}")
+        return tuple(released)
+
+    def _own(self, worker: core.Worker, base: int) -> Reading[tuple[Facts, core.Status | None]]:
+        """What whoever speaks for a claim has to know first."""
+        facts = Facts(self._runner, base)
+        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        facts.learn((yield wanted).items)
+        if (spec := self.claiming.specs.get(worker.task)) is not None:
+            facts.known.specs[worker.task] = spec
+        return facts, facts.known.statuses[worker.task]
+
+    def _settle(
+        self, who: Who, worker: core.Worker, decide: Callable[[Board], Decision[T]]
+    ) -> Op[T]:
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[T]:
+            facts, _ = yield from self._own(worker, base)
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(Board(known, now))))
+
+        return (yield from self._finished(who, worker, deciding)).outcome
+
+    def _finished(
+        self, who: Who, worker: core.Worker, deciding: Callable[[], Deciding[T]]
+    ) -> Op[Done[T]]:
+        """Carry out what ends a claim, on what we know of it if we made it."""
+        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        guess = recalled(self._runner, wanted)
+        done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
+        if done.revision is not None:
+            self.claiming.specs.pop(worker.task, None)
+        return done
+
+    def _go_on(self, who: Who, need: str) -> Op[None]:
+        """Move on what is left; if that cannot be now, whoever comes next does it."""
+        try:
+            while (yield from self.progress.drain(who, need)):
+                pass
+        except InterlockError:
+            return
+
+    def _change(
+        self,
+        who: Who,
+        wanted: tuple[str, ...],
+        decide: Callable[[Known, float], Decision[T]],
+        guess: dict[str, Item | None] | None = None,
+    ) -> Op[Done[T]]:
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[T]:
+            facts = Facts(self._runner, base)
+            facts.learn((yield wanted).items)
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(known, now)))
+
+        return (yield from self._runner.change(deciding, who, guess))

@@ -1,0 +1,227 @@
+"""What a client can ask for of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec import Raw
+
+from interlock.core import keys, words
+from interlock.core import task as core
+from interlock.driving import Op
+from interlock.errors import BadInput, TooLarge
+from interlock.services.calls import Calls, Moment
+from interlock.services.task import Tasks
+from interlock.services.task.claiming import EVERYTHING
+
+CAN_LIMIT = 64
+_MOST_RETRIES = 1000
+
+
+class TaskCalls(Calls):
+    """Tasks, by name."""
+
+    @property
+    def _tasks(self) -> Tasks:
+        return self.desk.tasks
+
+    def publish(
+        self,
+        task: str | None = None,
+        data: object = None,
+        *,
+        priority: int = core.PRIORITY,
+        requires: Iterable[str] = (),
+        needs: Iterable[str] = (),
+        labels: Iterable[str] = (),
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
+        retries: int = core.RETRIES,
+        backoff: float | str = core.BACKOFF,
+        backoff_most: float | str = core.BACKOFF_MOST,
+    ) -> Op[core.Published | core.Exists]:
+        """Put a task where everybody finds it; without an id it gets a fresh one.
+
+        A lower ``priority`` comes first.  Whoever takes it with ``next`` must be able to do all
+        that it ``requires``, and it is blocked until all it ``needs`` are complete.  It does not
+        begin ``not_before`` a moment, and is a dead letter if nobody began it by its ``deadline``
+        (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
+        times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
+        """
+        id_ = self.desk.runner.new_id("tsk") if task is None else named(task)
+        spec = self.spec(
+            id_,
+            data,
+            priority=priority,
+            requires=requires,
+            needs=needs,
+            labels=labels,
+            not_before=not_before,
+            deadline=deadline,
+            retries=retries,
+            backoff=backoff,
+            backoff_most=backoff_most,
+        )
+        return self._tasks.publish(self.desk.me().who, id_, spec)
+
+    def spec(
+        self,
+        id_: str,
+        data: object,
+        *,
+        priority: int = core.PRIORITY,
+        requires: Iterable[str] = (),
+        needs: Iterable[str] = (),
+        labels: Iterable[str] = (),
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
+        retries: int = core.RETRIES,
+        backoff: float | str = core.BACKOFF,
+        backoff_most: float | str = core.BACKOFF_MOST,
+    ) -> core.Spec:
+        """Checked words as a task."""
+        now = self.desk.runner.clock.wall()
+        wanted = words.names(needs, "needs", core.NEEDS_LIMIT)
+        if id_ in wanted:
+            raise BadInput(f"task {id_!r} needs itself; drop that need")
+        return core.Spec(
+            at=self._tasks.moment(),
+            by=self.desk.me().who.agent,
+            data=Raw(words.payload(data, "data", core.DATA_LIMIT)),
+            priority=_priority(priority),
+            requires=tuple(sorted(words.names(requires, "requires", core.REQUIRES_LIMIT))),
+            needs=wanted,
+            labels=words.names(labels, "labels", core.LABELS_LIMIT),
+            not_before=None if not_before is None else words.later(not_before, now, "not-before"),
+            deadline=None if deadline is None else words.later(deadline, now, "deadline"),
+            retries=_retries(retries),
+            backoff=words.duration(backoff, "backoff"),
+            backoff_most=words.duration(backoff_most, "longest backoff"),
+        )
+
+    def claim(
+        self, task: str, *, ttl: float | str | None = None, wait: float | str = 0
+    ) -> Op[core.ClaimOutcome]:
+        """Claim one task: exactly one of all who try has it, and the others learn who.
+
+        With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
+        or whoever works on it gave it back.
+        """
+        patience = self.desk.asking(wait)
+        lives, _ = self.desk.terms({}, ttl, None)
+        return self._tasks.claim(self.desk.me(), named(task), ttl=lives, wait=patience)
+
+    def next(
+        self,
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+    ) -> Op[core.ClaimOutcome]:
+        """Claim the best task that is ready: lowest priority number, then oldest.
+
+        Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
+        With ``wait`` stand by until there is one.
+        """
+        patience = self.desk.asking(wait)
+        lives, _ = self.desk.terms({}, ttl, None)
+        return self._tasks.next(self.desk.me(), able(can), ttl=lives, wait=patience)
+
+    def complete(
+        self, task: str, *, token: int | None = None, result: object = None
+    ) -> Op[core.CompleteOutcome]:
+        """The task is done; what needed it may begin with the same commit.
+
+        Done twice by the same claim, the second answer says that it was ``already`` done.
+        """
+        kept = None
+        if result is not None:
+            kept = Raw(words.payload(result, "result", core.DATA_LIMIT))
+        return self._tasks.complete(self.desk.me().who, self._worker(task, token), kept)
+
+    def fail(
+        self,
+        task: str,
+        reason: str = "",
+        *,
+        token: int | None = None,
+        error: object = None,
+        retry: bool = True,
+    ) -> Op[core.FailOutcome]:
+        """The attempt failed: the task rests and is tried again, or is a dead letter.
+
+        ``retry=False`` says that no attempt will ever succeed.
+        """
+        kept = None
+        if error is not None:
+            kept = Raw(words.payload(error, "error", core.DATA_LIMIT))
+        worker = self._worker(task, token)
+        return self._tasks.fail(self.desk.me().who, worker, _reason(reason), kept, retry=retry)
+
+    def release(self, task: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
+        """Give a task back to the queue; no attempt is counted."""
+        return self._tasks.release(self.desk.me().who, self._worker(task, token))
+
+    def heartbeat(self, task: str, *, token: int | None = None) -> Op[core.BeatOutcome]:
+        """Renew a claim; one that lapsed is not revived."""
+        seat = self.desk.me()
+        return self._tasks.heartbeat(seat.who, self._worker(task, token), seat.session_ttl)
+
+    def cancel(self, task: str, reason: str = "") -> Op[core.CancelOutcome]:
+        """Nobody is to do this; whoever works on it learns that its claim is over."""
+        return self._tasks.cancel(self.desk.me().who, named(task), _reason(reason))
+
+    def retry(self, task: str) -> Op[core.RetryOutcome]:
+        """Send back a task that failed or is a dead letter, with all its attempts."""
+        return self._tasks.retry(self.desk.me().who, named(task))
+
+    def _worker(self, task: str, token: int | None) -> core.Worker:
+        who = self.desk.me().who
+        return core.Worker(
+            task=named(task), agent=who.agent, session=who.session, token=words.token(token)
+        )
+
+
+def named(task: str) -> str:
+    """The name of a task, as those take it who know that it is one."""
+    words.name(task, "task id")
+    if task.startswith("task/"):
+        raise BadInput(f"a task goes by its id alone here; drop 'task/' from {task!r}")
+    return task
+
+
+def able(can: Iterable[str]) -> Collection[str]:
+    """What somebody can do."""
+    if isinstance(can, str):
+        raise BadInput(f"'can' takes a list of names; put brackets around {can!r:.40}")
+    wanted = list(can)
+    if EVERYTHING in wanted:
+        return (EVERYTHING,)
+    return words.names(wanted, "can", CAN_LIMIT)
+
+
+def _priority(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"the priority is a whole number, not {value!r:.40}")
+    if not keys.LEAST_PRIORITY <= value <= keys.GREATEST_PRIORITY:
+        raise BadInput(
+            f"the priority {value} is out of bounds;"
+            f" give {keys.LEAST_PRIORITY} to {keys.GREATEST_PRIORITY}"
+        )
+    return value
+
+
+def _retries(value: int) -> int:
+    if isinstance(value, bool) or not 0 <= value <= _MOST_RETRIES:
+        raise BadInput(f"the number of retries is 0 to 1000, not {value!r:.40}")
+    return value
+
+
+def _reason(text: str) -> str:
+    if not isinstance(text, str):
+        raise BadInput(f"a reason is text, not {text!r:.40}; give details as the error")
+    if len(text.encode("utf-8", "surrogatepass")) > core.REASON_LIMIT:
+        raise TooLarge(
+            f"the reason has more than {core.REASON_LIMIT} bytes; give the rest as the error"
+        )
+    return text

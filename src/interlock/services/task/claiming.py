@@ -1,0 +1,403 @@
+"""Claiming tasks: by name, or the next one that is ready.
+
+By name it is one round trip when nobody is in the way.  Nothing is read first: the commit checks
+that the task stands as one does that nobody tried yet, and brings its data along; a conflict brings
+the winner.
+
+The next one is chosen from a small window of those that are ready, best first.  On a local engine
+the choice is part of the transaction, so the order is exact and nobody conflicts.  Across a network
+others may take the same one; whoever loses chooses from twice as many at the next attempt, and
+with every success from half as many again, so that one claimer alone keeps the exact order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, flow, keys, work
+from interlock.core import task as core
+from interlock.core.board import Board
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.errors import Lapsed, StoreTrouble
+from interlock.services.gather import outside
+from interlock.services.queue import Debt, Queues
+from interlock.services.runner import ALIVE, Deciding, Done, Glance, Reading, Runner
+from interlock.services.steps import Open, Read, Take
+from interlock.services.task import states
+from interlock.services.task.facts import Facts
+from interlock.services.task.progress import Progress
+from interlock.services.waiting import Seat, expires_in
+from interlock.store import Item, Range, Snapshot, Watch
+
+EVERYTHING = "*"
+"""What somebody can do who can do everything; no name of a capability."""
+_LOCAL_WINDOW = 4
+_WINDOW = 32
+_DUE_WINDOW = 16
+_TRIES = 8
+_NAP = 5.0
+_SPECS = 512
+_FRESH = codec.encode(core.FRESH)
+
+
+class Window(Struct, frozen=True):
+    """What there is to choose from: places, best first, and tasks whose time has come."""
+
+    places: tuple[Item, ...]
+    due: tuple[str, ...]
+
+
+class Claiming:
+    """Every way to a claim, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues, progress: Progress) -> None:
+        self._runner = runner
+        self._queues = queues
+        self._progress = progress
+        self._sets: dict[str, frozenset[str]] = {}
+        self._spread = 1
+        self.specs: dict[str, core.Spec] = {}
+        """What we claimed without knowing its place, but for the data."""
+
+    def by_name(
+        self, seat: Seat, task: str, *, ttl: float | None, wait: float
+    ) -> Op[core.ClaimOutcome]:
+        """Claim one task, or (``wait``) stand by until it can be claimed."""
+        ask = self._ask(seat, task, ttl)
+        scope = f"{keys.TASKS}{keys.part(task)}/"
+        return (yield from self._waiting(scope, wait, lambda: self._named(seat, ask)))
+
+    def next(
+        self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
+    ) -> Op[core.ClaimOutcome]:
+        """Claim the best task that is ready and that we can do."""
+        able = frozenset(can)
+        return (
+            yield from self._waiting(
+                keys.WAKE_READY, wait, lambda: self._best(seat, able, ttl), lambda: self._peek(able)
+            )
+        )
+
+    def _waiting(
+        self,
+        scope: str,
+        wait: float,
+        attempt: Callable[[], Op[core.ClaimOutcome]],
+        peek: Callable[[], Op[bool]] | None = None,
+    ) -> Op[core.ClaimOutcome]:
+        """Try, and try again when something changed, until the wait is over."""
+        ends = self._runner.clock.monotonic() + wait
+        watch: Watch | None = None
+        try:
+            if wait:
+                watch = yield Open(scope, (yield Read(keys.BASE)).revision)
+            while True:
+                outcome = yield from attempt()
+                left = ends - self._runner.clock.monotonic()
+                if not _may_change(outcome) or watch is None or left <= 0:
+                    return outcome
+                nap = self._nap(outcome)
+                woken = yield Take(watch, min(left, nap))
+                while woken and peek is not None and not (yield from peek()):
+                    left = ends - self._runner.clock.monotonic()
+                    woken = left > 0 and (yield Take(watch, min(left, nap)))
+        finally:
+            if watch is not None:
+                watch.close()
+
+    def _nap(self, outcome: core.ClaimOutcome) -> float:
+        """How long to sleep at most: until something may end that is no change in the store."""
+        match outcome:
+            case core.Taken(expires_in=left) | core.Blocked(retry_in=left):
+                soon = left
+            case _:
+                soon = self._progress.soonest
+        grain = self._runner.capabilities.grain
+        return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
+
+    def _named(self, seat: Seat, ask: core.Ask) -> Op[core.ClaimOutcome]:
+        blind = not self._runner.capabilities.local
+        while True:
+            outcome = yield from self._claim(seat, ask, None, blind=blind)
+            if outcome == "stale":
+                yield from self._progress.reclaim(seat.who, ask.task)
+            elif not isinstance(outcome, str):
+                return (yield from self._timed(outcome))
+            blind = False
+
+    def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
+        """The best task at this moment; before saying that there is none, see what is stuck."""
+        for last in (False, True):
+            take = self._inside if self._runner.capabilities.local else self._optimistic
+            outcome = yield from take(seat, able, ttl)
+            if outcome is not None:
+                return outcome
+            if last or not (yield from self._progress.step(seat.who)):
+                break
+        return core.Nothing(reason="no task that is ready is one that you can do")
+
+    def _peek(self, able: frozenset[str]) -> Op[bool]:
+        """Whether it is worth trying: looking disturbs nobody."""
+        window = yield from outside(self._window(able))
+        return bool(window.places or window.due)
+
+    def _inside(
+        self, seat: Seat, able: frozenset[str], ttl: float | None
+    ) -> Op[core.ClaimOutcome | None]:
+        """Choose and claim in one transaction."""
+        base = yield from self._runner.base()
+        ask = self._ask(seat, "", ttl)
+        found: list[Window] = []
+
+        def deciding() -> Deciding[core.ClaimOutcome | str]:
+            window = yield from self._window(able)
+            found.append(window)
+            if window.due:
+                return Decision(outcome="due")
+            for place in window.places:
+                one = replace(ask, task=keys.listed(place.key))
+                decision = yield from self._deciding(seat, one, base, place.key, blind=False)
+                if decision.changes:
+                    return decision
+            return Decision(outcome="nothing")
+
+        while True:
+            done = yield from self._carried(seat, ask, deciding, {})
+            if isinstance(done.outcome, core.Claimed):
+                return self._stamped(done.outcome, done, base)
+            if done.outcome == "due":
+                yield from self._progress.wake(seat.who, found[-1].due)
+            elif done.outcome == "nothing":
+                return None
+
+    def _optimistic(
+        self, seat: Seat, able: frozenset[str], ttl: float | None
+    ) -> Op[core.ClaimOutcome | None]:
+        """Choose, then claim; choose again if somebody else was quicker."""
+        while True:
+            window: Window = yield from outside(self._window(able))
+            if window.due:
+                yield from self._progress.wake(seat.who, window.due)
+                continue
+            places = list(window.places)
+            if not places:
+                return None
+            for _ in range(_TRIES):
+                place = places.pop(self._chosen(len(places)))
+                outcome = yield from self._try(seat, place, ttl)
+                if outcome is not None:
+                    self._spread = max(1, self._spread // 2)
+                    return outcome
+                self._spread = min(2 * self._spread, _WINDOW)
+                if not places:
+                    break
+
+    def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
+        """Claim the task that has this place; None if it is gone."""
+        ask = self._ask(seat, keys.listed(place.key), ttl)
+        deadline = states.ready(place).deadline
+        blind = deadline is None
+        outcome = yield from self._claim(seat, ask, place, blind=blind)
+        if isinstance(outcome, core.Claimed):
+            return outcome
+        if outcome == "stale":
+            yield from self._progress.reclaim(seat.who, ask.task)
+        elif isinstance(outcome, core.Taken):
+            yield from self._progress.tidy(seat.who, place.key)
+        return None
+
+    def _chosen(self, among: int) -> int:
+        return self._runner.random_below(min(self._spread, among))
+
+    def _window(self, able: frozenset[str]) -> Reading[Window]:
+        """What is ready for us, best first."""
+        limit = _LOCAL_WINDOW if self._runner.capabilities.local else _WINDOW
+        sets, due = Range(keys.SETS), Range(keys.DUE, limit=_DUE_WINDOW)
+        first = [keys.NO_REQUIREMENTS, *self._fitting(self._sets, able)]
+        heads = {each: Range(keys.ready(each), limit=limit) for each in first}
+        snapshot = yield (sets, due, *heads.values())
+        places = [item for head in heads.values() for item in snapshot.ranges[head]]
+        fresh = yield from self._fresh(snapshot.ranges[sets], sets)
+        if fresh:
+            more = [Range(keys.ready(each), limit=limit) for each in self._fitting(fresh, able)]
+            later = (yield tuple(more)).ranges if more else {}
+            places += [item for head in more for item in later[head]]
+        places.sort(key=lambda item: keys.order(item.key))
+        awake = yield from self._awake(snapshot.ranges[due])
+        return Window(tuple(places), awake)
+
+    def _fresh(self, found: Sequence[Item], page: Range) -> Reading[list[str]]:
+        """The sets of requirements that we did not know yet."""
+        fresh = []
+        while True:
+            for item in found:
+                name = item.key[len(keys.SETS) :]
+                if name not in self._sets:
+                    self._sets[name] = frozenset(states.names(item))
+                    fresh.append(name)
+            if len(found) < page.limit:
+                return fresh
+            page = Range(keys.SETS, found[-1].key)
+            found = (yield (page,)).ranges[page]
+
+    def _fitting(self, sets: Iterable[str], able: frozenset[str]) -> list[str]:
+        if EVERYTHING in able:
+            return list(sets)
+        return [each for each in sets if self._sets[each] <= able]
+
+    def _awake(self, found: Sequence[Item]) -> Reading[tuple[str, ...]]:
+        """Of the tasks that must not begin yet, those whose time has come."""
+        if not found:
+            return ()
+        rests = {item.key: due.rest for item in found if (due := states.due(item)) and due.rest}
+        resting = (yield Glance(rests.values())).items if rests else {}
+        now = self._runner.clock.wall()
+        return tuple(
+            keys.listed(item.key)
+            for item in found
+            if (
+                resting[rests[item.key]] is None
+                if item.key in rests
+                else flow.moment(item.key) <= now
+            )
+        )
+
+    def _claim(
+        self, seat: Seat, ask: core.Ask, place: Item | None, *, blind: bool
+    ) -> Op[core.ClaimOutcome | str]:
+        base = yield from self._runner.base()
+        guess: dict[str, Item | None] = {}
+        if blind:
+            status = keys.status(ask.task)
+            guess = {status: Item(status, _FRESH, 0, 0), keys.owner(ask.task): None}
+            if place is not None:
+                guess[place.key] = place
+            if seat.joined:
+                guess[keys.live(seat.who.session)] = ALIVE
+        first = [blind]
+
+        def deciding() -> Deciding[core.ClaimOutcome | str]:
+            key = "" if place is None else place.key
+            return (
+                yield from self._deciding(seat, ask, base, key, blind=bool(first and first.pop()))
+            )
+
+        done = yield from self._carried(seat, ask, deciding, guess)
+        if isinstance(done.outcome, core.Claimed):
+            return self._stamped(done.outcome, done, base)
+        return done.outcome
+
+    def _deciding(
+        self, seat: Seat, ask: core.Ask, base: int, place: str, *, blind: bool
+    ) -> Deciding[core.ClaimOutcome | str]:
+        """One attempt at a claim."""
+        own = keys.live(seat.who.session) if seat.joined else ""
+        data = keys.data(ask.task)
+        wanted = [keys.status(ask.task), keys.owner(ask.task)]
+        wanted += [key for key in (own, place, "" if blind else data) if key]
+        items = (yield tuple(wanted)).items
+        if own and items[own] is None:
+            raise Lapsed(f"session {seat.who.session} lapsed; join again")
+        if place and items[place] is None:
+            return Decision(outcome="gone")
+        facts = Facts(self._runner, base)
+        facts.learn(items)
+        now = self._runner.clock.wall()
+        spec = None if blind else facts.known.specs[ask.task]
+        decision = yield from facts.decide(
+            lambda known: work.claim(Board(known, now), ask, spec, place)
+        )
+        return replace(decision, reads=(data,)) if blind and decision.changes else decision
+
+    def _carried(
+        self,
+        seat: Seat,
+        ask: core.Ask,
+        deciding: Callable[[], Deciding[core.ClaimOutcome | str]],
+        guess: dict[str, Item | None],
+    ) -> Op[Done[core.ClaimOutcome | str]]:
+        """Carry a claim through; interrupted, leave none behind."""
+        debt = Debt(ask.claim, f"task/{ask.task}", lambda: self._take_back(seat, ask))
+        try:
+            return (yield from self._runner.change(deciding, seat.who, guess))
+        except (StoreTrouble, GeneratorExit):
+            self._queues.owe_this(debt)
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            yield from self._queues.give_this_up(debt)
+            raise
+
+    def _take_back(self, seat: Seat, ask: core.Ask) -> Op[None]:
+        """Release what we may have claimed; if it was the next one, find out which that was."""
+        tasks = [ask.task]
+        if not ask.task:
+            page = Range(keys.claims(seat.who.session))
+            tasks = [keys.listed(item.key) for item in (yield Read(page)).ranges[page]]
+        base = yield from self._runner.base()
+        for task in tasks:
+            worker = core.Worker(
+                task=task, agent=seat.who.agent, session=seat.who.session, claim=ask.claim
+            )
+
+            def deciding(worker: core.Worker = worker) -> Deciding[object]:
+                facts = Facts(self._runner, base)
+                facts.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
+                held = facts.known.claims[worker.task]
+                if held is None or held.id != worker.claim:
+                    return Decision(outcome=None)
+                now = self._runner.clock.wall()
+                return (yield from facts.decide(lambda k: work.release(Board(k, now), worker)))
+
+            yield from self._runner.change(deciding, seat.who)
+
+    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> core.Claimed:
+        """A claim with its token and its data."""
+        spec = states.spec(done.items.get(keys.data(outcome.task)))
+        if spec is not None:
+            self._remember(outcome.task, spec)
+            outcome = replace(outcome, data=spec.data, priority=spec.priority)
+        data = msgspec.json.decode(outcome.data)
+        return replace(outcome, token=base + (done.revision or 0), data=data)
+
+    def _remember(self, task: str, spec: core.Spec) -> None:
+        """What completing needs to know of a task that was claimed blindly."""
+        self.specs[task] = replace(spec, data=Raw(b"null"))
+        if len(self.specs) > _SPECS:
+            self.specs.pop(next(iter(self.specs)), None)
+
+    def _timed(self, outcome: core.ClaimOutcome) -> Op[core.ClaimOutcome]:
+        """Whoever comes too late is told how long the winner lives at least."""
+        if not isinstance(outcome, core.Taken):
+            return outcome
+        key = keys.owner(outcome.task)
+        held = states.claim((yield Read(key))[key])
+        if held is None:
+            return outcome
+        live: Snapshot = yield Read(*held.live, times=True)
+        return replace(outcome, expires_in=expires_in(live.items))
+
+    def _ask(self, seat: Seat, task: str, ttl: float | None) -> core.Ask:
+        return core.Ask(
+            task=task,
+            claim=self._runner.new_id("clm"),
+            agent=seat.who.agent,
+            session=seat.who.session,
+            ttl=ttl,
+            session_ttl=seat.session_ttl,
+            caller=seat.caller,
+        )
+
+
+def _may_change(outcome: core.ClaimOutcome) -> bool:
+    """Whether waiting may help."""
+    if isinstance(outcome, core.Nothing):
+        return not outcome.task
+    return not isinstance(outcome, core.Claimed)

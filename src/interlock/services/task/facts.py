@@ -1,0 +1,84 @@
+"""Reading for decisions about tasks: what a decision asks for as it goes.
+
+Nothing of that is checked by the commit but what the decision says it relies on: ``core/board.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from interlock.core import keys
+from interlock.core.board import Known
+from interlock.core.decision import Decision
+from interlock.core.turn import Missing
+from interlock.services.gather import KEYS_AT_ONCE
+from interlock.services.runner import Deciding, Glance, Reading, Runner
+from interlock.services.task import states
+from interlock.store import Item
+
+T = TypeVar("T")
+
+_OWN_OPERATIONS = 8
+_ROOM_ELSEWHERE = 1000
+"""Operations of one commit on an engine that others wait for meanwhile."""
+
+
+class Facts:
+    """The facts for one attempt at a decision, read as it asks for them."""
+
+    def __init__(self, runner: Runner, base: int) -> None:
+        self._base = base
+        self._read: set[str] = set()
+        limits = runner.capabilities
+        room = (
+            limits.max_operations if limits.local else min(limits.max_operations, _ROOM_ELSEWHERE)
+        )
+        self.known = Known(room - _OWN_OPERATIONS, limits.min_ttl)
+
+    def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
+        """Know what was read, and whether the commit checks it anyway."""
+        if checked:
+            self._read.update(items)
+        for key, item in items.items():
+            if not key.startswith(keys.TASKS):
+                self._learn_other(key, item)
+                continue
+            task = keys.task_of(key)
+            match key.rpartition("/")[2]:
+                case "status":
+                    self.known.statuses[task] = states.status(item)
+                    self.known.newest[task] = 0 if item is None else self._base + item.revision
+                case "owner":
+                    self.known.claims[task] = states.claim(item)
+                    self.known.tokens[task] = 0 if item is None else self._base + item.revision
+                case "data":
+                    self.known.specs[task] = states.spec(item)
+                case other:
+                    raise AssertionError(f"no decision reads the {other} of a task")
+
+    def _learn_other(self, key: str, item: Item | None) -> None:
+        if key.startswith(keys.DUE):
+            self.known.dues[key] = states.due(item)
+        else:
+            self.known.there[key] = item is not None
+
+    def decide(self, decide: Callable[[Known], Decision[T]]) -> Deciding[T]:
+        """Decide on what is known, and on whatever else that takes."""
+        while True:
+            self.known.relied.clear()
+            try:
+                decision = decide(self.known)
+            except Missing as missing:
+                yield from self._find(missing.refs)
+                continue
+            if decision.changes:
+                unchecked = [key for key in self.known.relied if key not in self._read]
+                for start in range(0, len(unchecked), KEYS_AT_ONCE):
+                    yield tuple(unchecked[start : start + KEYS_AT_ONCE])
+            return decision
+
+    def _find(self, refs: tuple[str, ...]) -> Reading[None]:
+        for start in range(0, len(refs), KEYS_AT_ONCE):
+            some = Glance(refs[start : start + KEYS_AT_ONCE])
+            self.learn((yield some).items, checked=False)

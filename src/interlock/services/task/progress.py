@@ -1,0 +1,144 @@
+"""What makes tasks go on by themselves, done by whoever comes along.
+
+Claims whose worker is lost, tasks whose time has come, tasks that were left hanging on a need that
+is complete, and places that nobody took away: all of it is found through an index, in bounded
+steps, so nothing depends on a janitor being alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from interlock.core import flow, keys, work
+from interlock.core.board import Board, Known
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.services.gather import looked_up
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Read
+from interlock.services.task import states
+from interlock.services.task.facts import Facts
+from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
+
+CLAIMS_AT_ONCE = 100
+RECLAIMED_AT_ONCE = 16
+DRAINED_AT_ONCE = 8
+DUE_AT_ONCE = 16
+
+
+class Progress:
+    """Bounded steps, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._after = ""
+        self.soonest: float | None = None
+        """When, as far as the last step saw, a claim may lapse or a task may begin."""
+
+    def step(self, who: Who) -> Op[bool]:
+        """Do a bounded part of what is due; whether there was anything."""
+        todo, claims = Range(keys.TODO, limit=1), Range(keys.CLAIMS, self._after, CLAIMS_AT_ONCE)
+        due = Range(keys.DUE, limit=DUE_AT_ONCE)
+        snapshot: Snapshot = yield Read(todo, claims, due)
+        page = snapshot.ranges[claims]
+        self._after = page[-1].key if len(page) == claims.limit else ""
+        done = 0
+        for item in snapshot.ranges[todo]:
+            done += yield from self.drain(who, keys.listed(item.key))
+        stale = yield from self._stale(page, snapshot.ranges[due])
+        for task in stale[:RECLAIMED_AT_ONCE]:
+            done += yield from self.reclaim(who, task)
+        return done > 0
+
+    def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
+        """Tasks whose worker is lost; and remember when to look again."""
+        lives = {item.key: states.names(item) for item in claims}
+        rests = {item.key: found.rest for item in due if (found := states.due(item)) and found.rest}
+        wanted = [key for each in lives.values() for key in each] + list(rests.values())
+        live = yield from looked_up(wanted, times=True)
+        left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
+        now = self._runner.clock.wall()
+        moments = [flow.moment(item.key) - now for item in due if item.key not in rests]
+        self.soonest = min([*left, *moments], default=None)
+        gone = [key for key, each in lives.items() if any(live[name] is None for name in each)]
+        return [keys.listed(key) for key in gone]
+
+    def reclaim(self, who: Who, task: str) -> Op[bool]:
+        """Put a task back in the queue whose worker is lost."""
+        chance = self._runner.random_below(1000) / 1000
+        done = yield from self._change(
+            who,
+            (keys.status(task), keys.owner(task)),
+            lambda known, now: work.reclaim(Board(known, now), task, chance),
+        )
+        return done.outcome == "reclaimed"
+
+    def wake(self, who: Who, tasks: Sequence[str]) -> Op[int]:
+        """Give tasks whose time has come their place among those that are ready."""
+        done: Done[int] = yield from self._change(
+            who,
+            tuple(keys.status(task) for task in tasks),
+            lambda known, now: flow.wake(Board(known, now), tasks),
+        )
+        return done.outcome
+
+    def tidy(self, who: Who, place: str) -> Op[None]:
+        """Take away the place of a task that somebody works on."""
+        owner = keys.owner(keys.listed(place))
+
+        def deciding() -> Deciding[None]:
+            items = (yield (place, owner)).items
+            if items[place] is None or items[owner] is None:
+                return Decision(outcome=None)
+            thing = f"task/{keys.listed(place)}"
+            return Decision(outcome=None, verb="task.tidy", thing=thing, deletes=(place,))
+
+        yield from self._runner.change(deciding, who)
+
+    def drain(self, who: Who, need: str) -> Op[int]:
+        """Move on what was left hanging on a need that is complete, a bounded number."""
+        base = yield from self._runner.base()
+        moved = 0
+        for _ in range(DRAINED_AT_ONCE):
+            done: Done[int] = yield from self._runner.change(
+                lambda: self._draining(need, base), who
+            )
+            if done.revision is None:
+                break
+            moved += done.outcome
+        return moved
+
+    def _draining(self, need: str, base: int) -> Deciding[int]:
+        todo = keys.todo(need)
+        facts = Facts(self._runner, base)
+        facts.learn((yield (todo,)).items)
+        if not facts.known.there[todo]:
+            return Decision(outcome=0)
+        page = hangers(need, facts.known)
+        found = (yield (page,)).ranges[page]
+        tasks = [keys.listed(item.key) for item in found]
+        now, more = self._runner.clock.wall(), len(found) == page.limit
+        return (
+            yield from facts.decide(lambda k: flow.drain(Board(k, now), need, tasks, more=more))
+        )
+
+    def _change(
+        self, who: Who, wanted: tuple[str, ...], decide: Callable[[Known, float], Decision[T]]
+    ) -> Op[Done[T]]:
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[T]:
+            facts = Facts(self._runner, base)
+            facts.learn((yield wanted).items)
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(known, now)))
+
+        return (yield from self._runner.change(deciding, who))
+
+
+def hangers(need: str, known: Known) -> Range:
+    """So many of the tasks that hang on a need as one commit may move on."""
+    return Range(keys.hangs(need), limit=max(1, known.room // flow.HANGER_SIZE))
