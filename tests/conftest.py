@@ -1,6 +1,9 @@
 """The servers that tests share: one of each kind for a worker, and a fresh namespace for a test.
 
 A test that kills, freezes or reconfigures a server starts one of its own.
+
+Everyday all searches of Hypothesis take the same ways, so that what fails is what was changed;
+``make proof`` searches elsewhere each time.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -17,6 +21,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests sta
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    everyday = "not proof" in str(config.getoption("markexpr"))
+    settings.register_profile("interlock", derandomize=everyday, database=None)
+    settings.load_profile("interlock")
 
 
 @pytest.fixture(scope="session")

@@ -829,9 +829,7 @@ class FaultyMachine(LockMachine):
         return Counter("asked" if verb in asked else verb for verb in entries.elements())
 
 
-BUDGET = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, print_blob=True, database=None
-)
+BUDGET = settings(max_examples=150, stateful_step_count=40, deadline=None, print_blob=True)
 TestCore = LockMachine.TestCase
 TestCore.settings = BUDGET
 TestServices = ServiceMachine.TestCase

@@ -159,7 +159,7 @@ TERMS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, print_blob=True, database=None)
+@settings(max_examples=150, deadline=None, print_blob=True)
 @given(
     seed=st.integers(0, 2**32),
     terms=st.lists(TERMS, min_size=3, max_size=3),
