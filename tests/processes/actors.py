@@ -1,4 +1,4 @@
-"""What processes do with locks in these tests: ``python actors.py NAME ARGUMENT...``.
+"""What processes do with locks in these tests; words name one and give its arguments.
 
 What an actor has been told by the store it notes in a file of its own, one line at a time, so that
 nothing that it was told is forgotten when it is killed.
@@ -346,5 +346,5 @@ def join(url: str, many: str, seconds: str) -> None:
     fleet.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -44,9 +44,8 @@ def test_the_living_are(stage: Stage, bob: Client) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     ada.run(ada.semaphores.acquire("builds", capacity=1))
-    waits = [
-        bob.start(bob.locks.acquire("merge", wait=2.5)),
-        bob.start(bob.semaphores.acquire("builds", wait=2.5)),
-    ]
+    lock = bob.start(bob.locks.acquire("merge", wait=2.5))
+    slot = bob.start(bob.semaphores.acquire("builds", wait=2.5))
     stage.clock.advance(3)
-    assert [type(wait.run().result()) for wait in waits] == [Busy, Full]
+    assert isinstance(lock.run().result(), Busy)
+    assert isinstance(slot.run().result(), Full)

@@ -1,4 +1,4 @@
-"""What processes do to a SQLite store in these tests: ``python actors.py NAME ARGUMENT...``."""
+"""What processes do to a SQLite store in these tests; words name one and give its arguments."""
 
 from __future__ import annotations
 
@@ -340,5 +340,5 @@ def forbid_sockets() -> None:
     assert libc.prctl(22, 2, ctypes.create_string_buffer(head, len(head)), 0, 0) == 0
 
 
-if __name__ == "__main__":
+def main() -> None:
     globals()[sys.argv[1]](*sys.argv[2:])
