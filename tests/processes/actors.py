@@ -128,10 +128,11 @@ def share(url: str, notes: str, weights: str, terms: str) -> None:
     say("ready")
     ends = float(wait())
     while time.monotonic() < ends:
-        weight = int(dice.choice(weights.split(",")))
+        weight, asked = int(dice.choice(weights.split(","))), time.monotonic()
         try:
             held = fleet.slots("builds", weight=weight, ttl=ttl, wait=20).__enter__()
             begin = time.monotonic()
+            book.write("got", "builds", held.token, fleet.session, asked, begin)
             time.sleep(dice.random() * think)
             end, kept = time.monotonic(), not held.lost
             book.write("had", "builds", held.token, begin, end, "kept" if kept else "lost", weight)

@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     """The times that a store is good for.
 
     ttl    the shortest that it takes
-    late   how much later than that a lapse is noticed, on a busy machine too
+    late   how much later than that a lapse is noticed, on a machine that stands still for a while
     """
 
     ttl: float
@@ -62,7 +62,7 @@ def terms(url: str) -> Terms:
     """What the store behind this URL declares."""
     store = open_store(url)
     try:
-        return Terms(store.capabilities.min_ttl, 3 + 2 * store.capabilities.grain)
+        return Terms(store.capabilities.min_ttl, 10 + 2 * store.capabilities.grain)
     finally:
         store.close()
 
