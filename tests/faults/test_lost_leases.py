@@ -51,7 +51,7 @@ def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) ->
 
 
 def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
-    ada = scene.client("ada", ttl=2)
+    ada = scene.client("ada")
     desk = ada.fleet.calls.desk
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 
