@@ -9,6 +9,7 @@ Everyday all searches of Hypothesis take the same ways, so that what fails is wh
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -18,6 +19,7 @@ from hypothesis import settings
 from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many start; nobody shall compile it all again
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
