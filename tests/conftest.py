@@ -3,7 +3,7 @@
 A test that kills, freezes or reconfigures a server starts one of its own.
 
 Everyday all searches of Hypothesis take the same ways, so that what fails is what was changed;
-``make proof`` searches elsewhere each time.
+``make proof`` runs them all as well, and searches farther and elsewhere each time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import settings
+from tests import searches
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -26,9 +26,18 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    everyday = "not proof" in str(config.getoption("markexpr"))
-    settings.register_profile("interlock", derandomize=everyday, database=None)
-    settings.load_profile("interlock")
+    searches.go(everyday=_everyday(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items if not _everyday(config) else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("proof")
+
+
+def _everyday(config: pytest.Config) -> bool:
+    return "not proof" in str(config.getoption("markexpr"))
 
 
 @pytest.fixture(scope="session")

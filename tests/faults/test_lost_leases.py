@@ -17,7 +17,7 @@ WAYS: tuple[Way, ...] = ("blocking", "async")
 def lost(scene: Scene, way: Way) -> Client:
     """A client that gave its session up though the store still has it."""
     proxy = scene.proxy()
-    ada = scene.client("ada", proxy, way, ttl=2)
+    ada = scene.client("ada", proxy, way, ttl=scene.engine.least)
     lease = ada.fleet.calls.desk.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")

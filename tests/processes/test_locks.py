@@ -79,7 +79,7 @@ def chaos(
 
 
 def test_random_kills_and_stops_break_no_promise(url: str, tmp_path: Path, cast: Cast) -> None:
-    seconds = 2.5 + 2.5 * terms(url).ttl
+    seconds = 2 + 2 * terms(url).ttl
     books = chaos(cast, url, tmp_path, seconds=seconds, fighters=5, seed=3)
     shares = judge.one_holder(books)
     assert len(shares) >= 3

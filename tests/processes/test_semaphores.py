@@ -81,7 +81,7 @@ def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) ->
 def test_kills_and_stops_never_lead_to_more_than_there_is(
     builds: str, tmp_path: Path, cast: Cast
 ) -> None:
-    seconds = 2.5 + 2.5 * terms(builds).ttl
+    seconds = 2 + 2 * terms(builds).ttl
     assert chaos(cast, builds, tmp_path, seconds=seconds, seed=3).total() > 10
 
 
