@@ -18,4 +18,4 @@ def go(*, everyday: bool) -> None:
 
 def budget(everyday: int) -> int:
     """How many examples to try, where this many will do everyday."""
-    return everyday * settings().max_examples // _EVERYDAY
+    return everyday * int(settings().max_examples) // _EVERYDAY

@@ -150,7 +150,8 @@ class Waiting:
 
     def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
         """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
-        return (yield from self.decide(queue.withdraw, seat, ask, base, hopeful=False))
+        last: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hopeful=False)
+        return last
 
     def decide(
         self,
