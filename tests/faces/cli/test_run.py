@@ -248,7 +248,8 @@ def test_the_guardian_shrugs_off_what_a_terminal_sends(ada: Shell) -> None:
 
 
 @LINUX
-def test_the_program_finds_everything_as_without_us(ada: Shell) -> None:
+@pytest.mark.parametrize("options", [{}, {"stdin": subprocess.DEVNULL}], ids=["forked", "started"])
+def test_the_program_finds_everything_as_without_us(ada: Shell, options: dict[str, int]) -> None:
     """The same descriptors, signals, group and session."""
     plain = subprocess.run(
         [sys.executable, "-c", LOOK],
@@ -257,7 +258,7 @@ def test_the_program_finds_everything_as_without_us(ada: Shell) -> None:
         check=True,
         stdin=subprocess.DEVNULL,
     )
-    assert ada.run("run", *python(LOOK), stdin=subprocess.DEVNULL).out == plain.stdout
+    assert ada.run("run", *python(LOOK), **options).out == plain.stdout
 
 
 @LINUX
