@@ -108,6 +108,8 @@ def test_a_server_that_is_not_there_is_away_and_comes_back(server: EtcdServer) -
     url = server.url()
     store = opened(url, patience=0.3)
     server.kill()
+    with pytest.raises(StoreAway):  # from here on the connection is known to be broken
+        store.read("a")
     with pytest.raises(StoreAway) as caught:
         store.commit(txn(Put("a", b"")))
     assert "refused" in str(caught.value)
