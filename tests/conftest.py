@@ -2,34 +2,42 @@
 
 A test that kills, freezes or reconfigures a server starts one of its own.
 
-Everyday runs search where they searched the day before, so that whether a change is good does not
-depend on luck; ``-m proof``, or a seed of one's own (``--hypothesis-seed``), searches elsewhere.
+Everyday all searches of Hypothesis take the same ways, so that what fails is what was changed;
+``make proof`` runs them all as well, and searches farther and elsewhere each time.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import settings
+from tests import searches
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many start; nobody shall compile it all again
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
 
-settings.register_profile("everyday", derandomize=True, deadline=None)
-settings.register_profile("search", derandomize=False, deadline=None)
-
 
 def pytest_configure(config: pytest.Config) -> None:
-    searches = "not proof" not in config.option.markexpr
-    seeded = config.getoption("--hypothesis-seed") is not None
-    settings.load_profile("search" if searches or seeded else "everyday")
+    searches.go(everyday=_everyday(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items if not _everyday(config) else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("proof")
+
+
+def _everyday(config: pytest.Config) -> bool:
+    return "not proof" in str(config.getoption("markexpr"))
 
 
 @pytest.fixture(scope="session")

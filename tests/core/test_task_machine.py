@@ -507,11 +507,7 @@ class EngineMachine(TaskMachine):
 
 def budget(examples: int, steps: int = 40) -> settings:
     return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        print_blob=True,
-        database=None,
+        max_examples=examples, stateful_step_count=steps, deadline=None, print_blob=True
     )
 
 

@@ -95,7 +95,7 @@ class Waiting:
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if nap is None or left <= 0:
-                    final = found or (yield from self._leave(seat, ask, base))
+                    final = found or (yield from self._withdraw(seat, ask, base))
                     return (yield from self._confirm(seat, ask, final, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
@@ -148,10 +148,10 @@ class Waiting:
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
-    def _leave(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
-        """Withdraw, for no dead holder's sake: that those before us live is more than a hope."""
-        left: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hope=False)
-        return left
+    def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+        """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
+        last: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hopeful=False)
+        return last
 
     def decide(
         self,
@@ -160,7 +160,7 @@ class Waiting:
         ask: Ask[Any],
         base: int,
         *,
-        hope: bool = True,
+        hopeful: bool = True,
     ) -> Op[T]:
         """Carry out a decision about this ask."""
 
@@ -170,7 +170,7 @@ class Waiting:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(ask, known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, seat.who, hope=hope)
+        done: Done[T] = yield from self._runner.change(deciding, seat.who, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
