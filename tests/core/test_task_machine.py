@@ -7,8 +7,8 @@ back, and lets time pass.  After each act
     every task stands as the model says, and
     the bare items agree with each other (``task_truths.py``).
 
-Whoever is alone gets exactly the best task, and "nothing" only if there is none.  What a lost worker
-had may be put back by whoever meets it, at any moment; the model follows, if that was due.
+Whoever is alone gets exactly the best task, and "nothing" only if there is none.  What a lost
+worker had may be put back by whoever meets it, at any moment; the model follows, if that was due.
 
 It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
 there time cannot be moved, so nothing lapses and no rest ends.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -30,7 +30,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     multiple,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -249,10 +248,8 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[session]
         ttl = ttl if self.moves or ttl is None else 100 * ttl
         if not self._lives(session):
-            try:
+            with suppress(Lapsed):
                 assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.Nothing)
-            except Lapsed:
-                pass
             self.observe()
             return multiple()
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
