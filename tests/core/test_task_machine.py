@@ -23,13 +23,11 @@ from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
     initialize,
-    multiple,
     rule,
     run_state_machine_as_test,
 )
@@ -38,7 +36,7 @@ from tests.core import task_truths
 from tests.core.task_model import LONGEST_REST, Held, Job, Model, Times
 
 from interlock.core import task as core
-from interlock.errors import BadInput, Lapsed
+from interlock.errors import Lapsed
 from interlock.services.runner import Who
 from interlock.services.waiting import Seat
 from interlock.store import Store
@@ -56,15 +54,30 @@ SESSION_TTLS = st.sampled_from([3.5, 6.5])
 SOON = st.sampled_from([None, None, None, 1.5, 3.5])
 LATER = st.sampled_from([None, None, None, 2.5, 7.5])
 BACKOFFS = st.sampled_from([0.0, 1.1])
-CAN = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=2)
+ENDS = st.sampled_from(["complete", "complete", "fail", "fail", "release", "beat", "give up"])
+REQUIRES = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=1)
+CAN = st.sampled_from([[], list(CAPABILITIES), list(CAPABILITIES)]) | st.lists(
+    st.sampled_from(CAPABILITIES), unique=True, max_size=2
+)
+
+
+TERMS: dict[str, st.SearchStrategy[Any]] = {
+    "priority": st.integers(1, 3),
+    "requires": REQUIRES,
+    "not_before": SOON,
+    "deadline": LATER,
+    "retries": st.integers(0, 3),
+    "backoff": BACKOFFS,
+}
+ACTS = (
+    *(["next", "claim", "finish", "advance"] * 3),
+    *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
+    *("freeze", "leave", "join", "make_progress", "publish_again", "meddle"),
+)
 
 
 class TaskMachine(RuleBasedStateMachine):
     """The acts, and what must be true after each."""
-
-    workers = Bundle("workers")
-    tasks = Bundle("tasks")
-    claims = Bundle("claims")
 
     moves = True
     cramped = False
@@ -75,6 +88,8 @@ class TaskMachine(RuleBasedStateMachine):
         self.under, self.store = self.make()
         self.clock = self.stage.clock
         self.clients: dict[str, Client] = {}
+        self.frozen: set[str] = set()
+        self.claims: list[Held] = []
         self.model = Model(
             lambda: Times(self.clock.monotonic(), self.clock.wall()),
             lambda rest: rest if self.moves else NEVER,
@@ -88,15 +103,31 @@ class TaskMachine(RuleBasedStateMachine):
     def now(self) -> float:
         return self.clock.monotonic()
 
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        for ttl in (3.5, 6.5, 6.5):
+            self._join(ttl)
+        for _ in range(4):
+            self.publish(data)
+
+    @rule(act=st.sampled_from(ACTS), data=st.data())
+    def act(self, act: str, data: st.DataObject) -> None:
+        """One rule for all, so that each search does a little of everything."""
+        getattr(self, act)(data)
+
+    def _worker(self, data: st.DataObject) -> str:
+        """Somebody who lives, as a rule."""
+        living = [session for session in self.clients if self._lives(session)]
+        return data.draw(st.sampled_from(living) | st.sampled_from([*self.clients]), "worker")
+
+    def _task(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.model.jobs)), "task")
+
     # Workers.
 
-    @initialize(target=workers)
-    def begin(self) -> Any:
-        return multiple(*(self._join(ttl) for ttl in (3.5, 6.5)))
-
-    @rule(target=workers, ttl=SESSION_TTLS)
-    def join(self, ttl: float) -> str:
-        return self._join(ttl)
+    def join(self, data: st.DataObject) -> None:
+        if len(self.clients) < 8:
+            self._join(data.draw(SESSION_TTLS, "ttl"))
 
     def _join(self, ttl: float) -> str:
         ttl = ttl if self.moves else 100 * ttl
@@ -115,23 +146,23 @@ class TaskMachine(RuleBasedStateMachine):
     def _lives(self, session: str) -> bool:
         return self.model.lives_until[session] > self.now
 
-    @rule(session=workers)
-    def beat(self, session: str) -> None:
+    def _beat(self, session: str) -> None:
         client = self.clients[session]
         word = type(client.run(client.agents.beat())).__name__
         assert (word == "Renewed") == self._lives(session)
         if word == "Renewed":
             self._live(session, client.desk.seat.session_ttl)
 
-    @rule()
-    def beat_all(self) -> None:
-        for session in self.clients:
-            self.beat(session)
+    def freeze(self, data: st.DataObject) -> None:
+        """Nobody renews it any more."""
+        if len(self.clients) - len(self.frozen) > 2:
+            self.frozen.add(self._worker(data))
 
-    @rule(session=workers)
-    def leave(self, session: str) -> None:
-        if not self._lives(session):
+    def leave(self, data: st.DataObject) -> None:
+        session = self._worker(data)
+        if not self._lives(session) or len(self.clients) - len(self.frozen) < 3:
             return
+        self.frozen.add(session)
         client = self.clients[session]
         client.run(client.agents.leave())
         for job in self.model.jobs.values():
@@ -142,26 +173,16 @@ class TaskMachine(RuleBasedStateMachine):
 
     # Tasks.
 
-    @rule(
-        target=tasks,
-        session=workers,
-        data=st.data(),
-        priority=st.integers(1, 3),
-        requires=CAN,
-        not_before=SOON,
-        deadline=LATER,
-        retries=st.integers(0, 3),
-        backoff=BACKOFFS,
-    )
-    def publish(self, session: str, data: st.DataObject, **terms: Any) -> Any:
+    def publish(self, data: st.DataObject) -> None:
         known = sorted(self.model.jobs)
         if len(known) >= 14:
-            return multiple()
-        needs = data.draw(st.lists(st.sampled_from(known or [""]), max_size=3, unique=True))
-        name = f"t/{len(known)}"
-        return self._publish(session, name, tuple(filter(None, needs)), **terms)
+            return
+        wanted = st.lists(st.sampled_from(known or [""]), max_size=2, unique=True)
+        needs = data.draw(st.just([]) | wanted, "needs")
+        terms = {word: data.draw(draw, word) for word, draw in TERMS.items()}
+        self._publish(self._worker(data), f"t/{len(known)}", tuple(filter(None, needs)), **terms)
 
-    def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> str:
+    def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> None:
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
         client, wall = self.clients[session], self.clock.wall()
         moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
@@ -176,38 +197,32 @@ class TaskMachine(RuleBasedStateMachine):
         self.model.publish(job)
         assert published == core.Published(task=name, state=job.state)  # type: ignore[arg-type]
         self.observe()
-        return name
 
-    @rule(session=workers, task=tasks)
-    def publish_again(self, session: str, task: str) -> None:
-        client = self.clients[session]
+    def publish_again(self, data: st.DataObject) -> None:
+        task, client = self._task(data), self.clients[self._worker(data)]
         assert isinstance(client.run(client.tasks.publish(task, "other")), core.Exists)
         self.observe()
 
-    @rule(session=workers)
-    def need_what_is_not_there(self, session: str) -> None:
-        client = self.clients[session]
-        with pytest.raises(BadInput):
-            client.run(client.tasks.publish("x", needs=["nowhere"]))
-        self.observe()
-
-    @rule(target=claims, session=workers, task=tasks, ttl=TTLS)
-    def claim(self, session: str, task: str, ttl: float | None) -> Any:
-        client, job = self.clients[session], self.model.jobs[task]
-        ttl = ttl if self.moves or ttl is None else 100 * ttl
+    def claim(self, data: st.DataObject) -> None:
+        session, task = self._worker(data), self._task(data)
+        client, job, ttl = self.clients[session], self.model.jobs[task], self._ttl(data)
         if not self._lives(session):
             with pytest.raises(Lapsed):
                 client.run(client.tasks.claim(task, ttl=ttl))
             self.observe()
-            return multiple()
+            return
         got = client.run(client.tasks.claim(task, ttl=ttl))
         if job.held is not None and not self.model.alive(job.held):
             self.model.fail(job)
         if self._begins(job):
-            return self._claimed(session, got, job, ttl)
-        self._refused(got, job)
-        self.observe()
-        return multiple()
+            self._claimed(session, got, job, ttl)
+        else:
+            self._refused(got, job)
+            self.observe()
+
+    def _ttl(self, data: st.DataObject) -> float | None:
+        ttl = data.draw(TTLS, "ttl")
+        return ttl if self.moves or ttl is None else 100 * ttl
 
     def _begins(self, job: Job) -> bool:
         pending = job.state == "pending" and self.model.is_due(job)
@@ -231,7 +246,7 @@ class TaskMachine(RuleBasedStateMachine):
             case other:
                 raise AssertionError(other)
 
-    def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> Held:
+    def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
         assert isinstance(got, core.Claimed), got
         agent = self.clients[session].desk.seat.who.agent
         told = (got.task, got.holder, got.data, got.attempt, got.priority)
@@ -240,18 +255,19 @@ class TaskMachine(RuleBasedStateMachine):
         ends = NEVER if ttl is None or not self.moves else self.now + ttl
         held = Held(job.name, got.token or 0, agent, session, ttl, ends)
         self.model.begin(job, held)
+        self.claims.append(held)
         self.observe()
-        return held
 
-    @rule(target=claims, session=workers, can=CAN, ttl=TTLS)
-    def next(self, session: str, can: list[str], ttl: float | None) -> Any:
+    def next(self, data: st.DataObject) -> None:
+        self._next(self._worker(data), data.draw(CAN, "can"), self._ttl(data))
+
+    def _next(self, session: str, can: list[str], ttl: float | None) -> Held | None:
         client = self.clients[session]
-        ttl = ttl if self.moves or ttl is None else 100 * ttl
         if not self._lives(session):
             with suppress(Lapsed):
                 assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.Nothing)
             self.observe()
-            return multiple()
+            return None
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         lost = {job.name for job in self.model.lost()}
         got = client.run(client.tasks.next(can=can, ttl=ttl))
@@ -265,12 +281,33 @@ class TaskMachine(RuleBasedStateMachine):
             assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
             assert not left, "and it is looked at again"
-            return multiple()
-        return self._claimed(session, got, best[0], ttl)
+            return None
+        self._claimed(session, got, best[0], ttl)
+        return best[0].held
 
     # What becomes of claims; also of those that are over.
 
-    @rule(held=claims, named=st.booleans())
+    def finish(self, data: st.DataObject) -> None:
+        held = [job.held for job in self.model.jobs.values() if job.held is not None]
+        if held:
+            self._finish(data.draw(st.sampled_from(held), "claim"), data)
+
+    def finish_what_may_be_over(self, data: st.DataObject) -> None:
+        if self.claims:
+            self._finish(data.draw(st.sampled_from(self.claims), "claim"), data)
+
+    def _finish(self, held: Held, data: st.DataObject) -> None:
+        act, named = data.draw(ENDS, "act"), data.draw(st.booleans(), "named")
+        if act == "give up":
+            self.fail(held, named=named, retry=False)
+        else:
+            {
+                "complete": self.complete,
+                "fail": self.fail,
+                "release": self.release,
+                "beat": self.heartbeat,
+            }[act](held, named=named)
+
     def complete(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.complete(held.task, token=token, result=1))
@@ -285,8 +322,7 @@ class TaskMachine(RuleBasedStateMachine):
             self._fenced(got, token)
         self.observe()
 
-    @rule(held=claims, named=st.booleans(), retry=st.sampled_from([True, True, False]))
-    def fail(self, held: Held, *, named: bool, retry: bool) -> None:
+    def fail(self, held: Held, *, named: bool, retry: bool = True) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry))
         if self._is_its(job, held, token):
@@ -300,7 +336,6 @@ class TaskMachine(RuleBasedStateMachine):
             self._fenced(got, token)
         self.observe()
 
-    @rule(held=claims, named=st.booleans())
     def release(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.release(held.task, token=token))
@@ -311,7 +346,6 @@ class TaskMachine(RuleBasedStateMachine):
             self._fenced(got, token)
         self.observe()
 
-    @rule(held=claims, named=st.booleans())
     def heartbeat(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.heartbeat(held.task, token=token))
@@ -345,17 +379,16 @@ class TaskMachine(RuleBasedStateMachine):
     def _fenced(self, got: object, token: int | None) -> None:
         assert isinstance(got, core.NotOwner if token is None else core.Fenced), got
 
-    @rule(session=workers, task=tasks)
-    def meddle(self, session: str, task: str) -> None:
+    def meddle(self, data: st.DataObject) -> None:
         """Somebody who never had it, with a token that nobody was given yet."""
-        client = self.clients[session]
+        task, client = self._task(data), self.clients[self._worker(data)]
         for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
-            assert isinstance(client.run(act(task, token=10**12)), core.NotOwner)
+            assert isinstance(client.run(act(task, token=2**53 - 1)), core.NotOwner)
         self.observe()
 
-    @rule(session=workers, task=tasks)
-    def cancel(self, session: str, task: str) -> None:
-        client, job = self.clients[session], self.model.jobs[task]
+    def cancel(self, data: st.DataObject) -> None:
+        task, client = self._task(data), self.clients[self._worker(data)]
+        job = self.model.jobs[task]
         got = client.run(client.tasks.cancel(task))
         if job.state in ("blocked", "pending", "running"):
             assert got == core.Cancelled(task=task)
@@ -367,9 +400,10 @@ class TaskMachine(RuleBasedStateMachine):
             assert got.state == job.state
         self.observe()
 
-    @rule(session=workers, task=tasks)
-    def send_back(self, session: str, task: str) -> None:
-        client, job = self.clients[session], self.model.jobs[task]
+    def send_back(self, data: st.DataObject) -> None:
+        over = [job.name for job in self.model.jobs.values() if job.state in ("failed", "dead")]
+        task = data.draw(st.sampled_from(over or sorted(self.model.jobs)), "task")
+        job, client = self.model.jobs[task], self.clients[self._worker(data)]
         got = client.run(client.tasks.retry(task))
         if job.state in ("failed", "dead"):
             self.model.retry(job)
@@ -381,18 +415,23 @@ class TaskMachine(RuleBasedStateMachine):
 
     # What happens by itself.
 
-    @rule(session=workers)
-    def make_progress(self, session: str) -> None:
-        client = self.clients[session]
+    def make_progress(self, data: st.DataObject) -> None:
+        client = self.clients[self._worker(data)]
         client.run(client.desk.tasks.progress.step(client.desk.me().who))
         self.observe()
         assert not self.model.lost(), "one step is enough for a few"
 
-    @rule(seconds=st.integers(1, 4))
-    def advance(self, seconds: int) -> None:
-        if isinstance(self.store, FaultyStore):
-            self.store.deliver()
-        self.clock.advance(seconds)
+    def advance(self, data: st.DataObject) -> None:
+        self._advance(data.draw(st.integers(1, 3), "seconds"))
+
+    def _advance(self, seconds: int) -> None:
+        for _ in range(seconds):
+            for session in self.clients:
+                if session not in self.frozen and self._lives(session):
+                    self._beat(session)
+            if isinstance(self.store, FaultyStore):
+                self.store.deliver()
+            self.clock.advance(1)
         self.observe()
 
     # What must be true.
@@ -420,16 +459,16 @@ class TaskMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whatever happened before: what can be done is done, once."""
+        self.frozen.update(self.clients)
         last = self._join(6.5)
         for _ in range(12 * (len(self.model.jobs) + 1)):
-            held = self.next(last, list(CAPABILITIES), None)
+            held = self._next(last, list(CAPABILITIES), None)
             if isinstance(held, Held):
                 self.complete(held, named=True)
             elif not self._waits():
                 break
             else:
-                self.advance(1)
-            self.beat(last)
+                self._advance(1)
         assert not self._waits()
         done = task_truths.completions(self.under)
         complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
@@ -502,9 +541,15 @@ class EngineMachine(TaskMachine):
             pass
 
 
-def budget(examples: int, steps: int = 40) -> settings:
+def budget(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
+    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
+    phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
     return settings(
-        max_examples=examples, stateful_step_count=steps, deadline=None, print_blob=True
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=phases,
+        deadline=None,
+        print_blob=True,
     )
 
 
@@ -517,14 +562,14 @@ MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
-    run(machine, budget(30))
+    run(machine, budget(50))
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept_for_long(machine: type[TaskMachine]) -> None:
-    run(machine, budget(2000, 60))
+    run(machine, budget(2000, 60, shrink=True))
 
 
 @pytest.fixture(params=["sqlite", "redis", "etcd"])
@@ -546,4 +591,4 @@ def test_every_promise_is_kept_on_every_engine(place: Callable[[], str]) -> None
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 def test_every_promise_is_kept_on_every_engine_for_long(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), budget(200, 50))
+    run(lambda: EngineMachine(place), budget(200, 50, shrink=True))
