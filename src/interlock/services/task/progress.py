@@ -35,6 +35,7 @@ class Progress:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._after = ""
+        self._passed = ""
         self.soonest: float | None = None
         """When, as far as the last step saw, a claim may lapse or a task may begin."""
 
@@ -48,10 +49,26 @@ class Progress:
         done = 0
         for item in snapshot.ranges[todo]:
             done += yield from self.drain(who, keys.listed(item.key))
+        done += yield from self._hidden(who, snapshot.ranges[due])
         stale = yield from self._stale(page, snapshot.ranges[due])
         for task in stale[:RECLAIMED_AT_ONCE]:
             done += yield from self.reclaim(who, task)
         return done > 0
+
+    def _hidden(self, who: Who, first: Sequence[Item]) -> Op[int]:
+        """Wake what rested enough, but stands behind many that wait.
+
+        Its place is by the wall clock of who put it there, which may have been wrong.
+        """
+        if len(first) < DUE_AT_ONCE:
+            return 0
+        page = Range(keys.DUE, self._passed or first[-1].key, CLAIMS_AT_ONCE)
+        found = (yield Read(page)).ranges[page]
+        self._passed = found[-1].key if len(found) == page.limit else ""
+        rests = {item.key: due.rest for item in found if (due := states.due(item)) and due.rest}
+        live = yield from looked_up(rests.values())
+        over = [keys.listed(key) for key, rest in rests.items() if live[rest] is None]
+        return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
         """Tasks whose worker is lost; and remember when to look again."""
