@@ -36,6 +36,8 @@ from interlock.core.turn import MANY, Missing
 T = TypeVar("T")
 
 REFUSAL_WINDOW = 60.0
+AT_ONCE = 1.0
+"""Seconds after its publishing within which a task counts as ready since then."""
 
 
 class Known:
@@ -178,7 +180,8 @@ class Board:
 
     def make_ready(self, task: str, spec: Spec) -> None:
         """Give a task its place among those that wait for a worker, and wake who waits for it."""
-        self.put(spec.place(task), Ready(spec.deadline))
+        since = self.now if self.now - spec.at > AT_ONCE else 0.0
+        self.put(spec.place(task), Ready(spec.deadline, since))
         self._signals[keys.wake_ready(spec.set)] = None
 
     def begin(self, task: str, spec: Spec) -> Status:

@@ -112,6 +112,8 @@ def expire(board: Board, id_: str) -> Decision[str]:
     status = board.known.status(id_)
     if status is None or status.state != "pending":
         return Decision(outcome="gone")
+    if status.deadline is None or status.deadline >= board.now:
+        return Decision(outcome="early")
     past_deadline(board, id_, status, board.known.spec(id_))
     return board.decision("expired", "task.expire", f"task/{id_}")
 

@@ -150,9 +150,13 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What stands beside a task that is ready: when it is too late to begin."""
+    """What stands beside a task that is ready: when it is too late to begin.
+
+    ``since`` is when it became ready, if that was not when it was published.
+    """
 
     deadline: float | None = None
+    since: float = 0.0
 
 
 class Due(Struct, frozen=True, omit_defaults=True, gc=False):

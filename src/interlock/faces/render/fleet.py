@@ -43,6 +43,8 @@ def health(outcome: Health, paint: Paint) -> str:
 def maintained(outcome: Maintained, _paint: Paint) -> str:
     """What a pass did."""
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
+    if isinstance(outcome.moved, int):
+        done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 

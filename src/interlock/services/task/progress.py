@@ -85,18 +85,26 @@ class Progress:
         )
         return done.outcome
 
-    def tidy(self, who: Who, place: str) -> Op[None]:
+    def expire(self, who: Who, task: str) -> Op[bool]:
+        """Make a dead letter of a task that nobody began before its deadline."""
+        done = yield from self._change(
+            who, (keys.status(task),), lambda known, now: flow.expire(Board(known, now), task)
+        )
+        return done.outcome == "expired"
+
+    def tidy(self, who: Who, place: str) -> Op[bool]:
         """Take away the place of a task that somebody works on."""
         owner = keys.owner(keys.listed(place))
 
-        def deciding() -> Deciding[None]:
+        def deciding() -> Deciding[str]:
             items = (yield (place, owner)).items
             if items[place] is None or items[owner] is None:
-                return Decision(outcome=None)
+                return Decision(outcome="gone")
             thing = f"task/{keys.listed(place)}"
-            return Decision(outcome=None, verb="task.tidy", thing=thing, deletes=(place,))
+            return Decision(outcome="tidied", verb="task.tidy", thing=thing, deletes=(place,))
 
-        yield from self._runner.change(deciding, who)
+        done = yield from self._runner.change(deciding, who)
+        return done.outcome == "tidied"
 
     def drain(self, who: Who, need: str) -> Op[int]:
         """Move on what was left hanging on a need that is complete, a bounded number."""
