@@ -229,6 +229,12 @@ def claims(session: str, task: str = "") -> str:
     return f"{CLAIMS}{session}/{part(task)}"
 
 
+def claim_of(key: str) -> tuple[str, str]:
+    """The session and the task of a key that says who works on what."""
+    session, _, task = key[len(CLAIMS) :].partition("/")
+    return session, name(task)
+
+
 def ended(task: str) -> str:
     """A task among those that failed, or are dead letters."""
     return ENDED + part(task)
