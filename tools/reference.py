@@ -21,9 +21,10 @@ import interlock
 from interlock import aio, client, errors
 from interlock.core import answers, lock, semaphore, session, several
 from interlock.core.decision import Outcome
+from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
-from interlock.core.story import Happening, Story
+from interlock.core.story import Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON

@@ -4,8 +4,9 @@ import itertools
 from typing import Any
 
 from interlock.core.decision import Event
+from interlock.core.happening import Happening
 from interlock.core.log import Line
-from interlock.core.story import Happening, tell
+from interlock.core.story import tell
 
 BASE = 1000
 

@@ -7,9 +7,12 @@ import time
 import pytest
 
 from interlock.core import lock, semaphore, several
+from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
+from interlock.core.log import Line
 from interlock.faces.operations.lock import LockList
+from interlock.faces.operations.record import Entries
 from interlock.faces.render import ago, columns, lasting, render
 from interlock.services.lock import Shown
 
@@ -119,3 +122,24 @@ def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['interlock.faces.render.lock']\n"
+
+
+def test_an_entry_about_tasks_says_what_became_of_others() -> None:
+    def shown(verb: str, outcome: str, thing: str, *events: Event) -> str:
+        line = Line(
+            revision=7, hash="", at=0.0, agent="ada", verb=verb, outcome=outcome, thing=thing,
+            events=events,
+        )  # fmt: skip
+        return render(Entries(entries=(line,))).split("  ada  ")[1]
+
+    completed = Event("task:completed", "ada")
+    ready = [Event("task:ready", "", f"task/t{number}") for number in range(7)]
+    assert (
+        shown("task.complete", "completed", "task/a", completed, *ready)
+        == "task.complete completed  task/a, ready: t0, t1, t2, t3, t4 and 2 more"
+    )
+    assert (
+        shown("task.fail", "failed", "task/a", Event("task:dead", "ada"))
+        == "task.fail failed  task/a, dead"
+    )
+    assert shown("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")

@@ -258,8 +258,9 @@ class RecordCalls(Calls):
 
         The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
         happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``agent/ada``; a plain name is a lock's); ``since`` and
-        ``until`` a moment: a duration back from now (``2h``), or a time; a ``trace``.
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``; a plain name is a lock's);
+        ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
+        ``trace``.
         """
         if after < 0 or limit < 1:
             raise BadInput("'after' must not be negative and 'limit' at least 1")
@@ -290,7 +291,7 @@ class RecordCalls(Calls):
         )
 
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, an agent or a session, told in order."""
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order."""
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
