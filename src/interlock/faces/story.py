@@ -128,8 +128,8 @@ def _went(each: Happening) -> Iterator[str]:
             yield "since its time has come"
         case "blocked":
             yield f"now on {each.on}"
-        case _ if each.on:
-            yield f"blocked on {each.on}"
+        case _:
+            yield from [f"blocked on {each.on}"] if each.on else []
 
 
 def _names(agents: tuple[str, ...]) -> str:

@@ -376,12 +376,21 @@ class FleetCalls(Calls):
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
 
     def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
+        """What blocks a thing, who can clear it, since when.
+
+        ``task/ID``, ``lock/NAME`` or ``sem/NAME``; a plain name is that of a task, if there is
+        one, else of a lock.
+        """
         from interlock.services.why import Explain
 
         desk = self.desk
         explain = Explain(desk.runner, desk.sessions)
-        kind, _, name = thing.partition("/")
-        if kind == "sem" and name:
-            return explain.semaphore(words.name(name, "semaphore name"))
-        return explain.lock(words.name(thing.removeprefix("lock/"), "thing"))
+        kind, _, name = words.name(thing, "thing").partition("/")
+        if name and kind == "sem":
+            return explain.semaphore(name)
+        if name and kind == "lock":
+            return explain.lock(name)
+        from interlock.services.task.why import Reasons
+
+        reasons = Reasons(desk.runner, desk.sessions)
+        return reasons.task(name) if name and kind == "task" else reasons.either(thing, explain)

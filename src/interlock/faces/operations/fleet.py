@@ -81,7 +81,7 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "a lock (lock/merge, or just merge) or sem/builds", positional=True)
+        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
     ]
 
 
@@ -156,7 +156,7 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows locks and semaphores; see 'interlock agent show {name or kind}',"
+            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
             f" or write lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
@@ -227,7 +227,7 @@ OPERATIONS = (
         outcomes=(Why,),
         needs="store",
         act=_why,
-        examples=("interlock why lock/merge",),
+        examples=("interlock why lock/merge", "interlock why task/t1"),
     ),
     Operation(
         name="health",
