@@ -204,6 +204,11 @@ def order(key: str) -> tuple[str, str]:
     return order, task
 
 
+def ready_at(key: str) -> float:
+    """When the task was published whose place among those that are ready this is."""
+    return int(key.split("/")[2].partition(".")[2]) / 1_000_000
+
+
 def set_in(key: str) -> str:
     """The requirements in the key of a task that is ready."""
     return key.split("/", 2)[1]

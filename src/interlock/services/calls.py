@@ -358,12 +358,15 @@ class FleetCalls(Calls):
         dead_after: float | str = 300.0,
         waiting: float | str = 3600.0,
         held: float | str = 3600.0,
+        stuck: float | str = 3600.0,
     ) -> Op[Health]:
         """What somebody should look at; reads only, and never changes anything.
 
         Sessions that lapsed more than ``dead_after`` ago and were not cleared away, grants that
         are stale, or that somebody has ``held`` for longer, who is ``waiting`` for longer, waits
-        that can never end, and a record that cannot be sealed.
+        that can never end, and a record that cannot be sealed.  Of tasks: those that run for
+        longer than ``stuck`` or past their deadline, whose worker is lost, that wait for a worker
+        for longer than ``waiting``, that died or failed, and what was left half done.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone
@@ -372,6 +375,7 @@ class FleetCalls(Calls):
             dead_after=words.duration(dead_after, "dead-after"),
             waiting=words.duration(waiting, "waiting"),
             held=words.duration(held, "held"),
+            stuck=words.duration(stuck, "stuck"),
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
 

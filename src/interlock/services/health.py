@@ -30,6 +30,7 @@ from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
+from interlock.services.task.checkup import Checkup as Tasks
 from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
@@ -66,6 +67,9 @@ class Checkup:
             more |= cut
         found = yield from self._found(pools, sessions)
         found += yield from self._deadlocks(pools, base)
+        tasks = Tasks(self._runner, self._patience)
+        found += yield from tasks.run()
+        more |= tasks.partial
         found += yield from self._record()
         return Health(healthy=not found, problems=tuple(found), partial=more)
 

@@ -91,8 +91,11 @@ class HealthRequest(Request, frozen=True, kw_only=True):
     dead_after: Annotated[
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
-    waiting: Annotated[Duration, option("duration", "say so if somebody waits for longer")] = 3600.0
+    waiting: Annotated[
+        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+    ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
+    stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
 
 
 class Doctor(Request, frozen=True, kw_only=True):
@@ -163,7 +166,12 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
 
 
 def _health(fleet: "Fleet", request: HealthRequest) -> Health:
-    return fleet.health(dead_after=request.dead_after, waiting=request.waiting, held=request.held)
+    return fleet.health(
+        dead_after=request.dead_after,
+        waiting=request.waiting,
+        held=request.held,
+        stuck=request.stuck,
+    )
 
 
 def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
@@ -236,7 +244,7 @@ OPERATIONS = (
         outcomes=(Health,),
         needs="store",
         act=_health,
-        examples=("interlock health", "interlock health --held 2h --json"),
+        examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
     ),
     Operation(
         name="doctor",
