@@ -156,7 +156,7 @@ OPERATIONS = (
     ),
     Operation(
         name="record explain",
-        help="the story of a lock, a task or an agent: who had it, how long, how it ended",
+        help="the story of a lock, a task or an agent: who had it, and how it ended",
         request=ExplainRequest,
         outcomes=(Story, Nothing),
         needs="store",
