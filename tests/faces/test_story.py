@@ -68,7 +68,10 @@ def test_a_happening_is_one_line(fields: dict[str, Any], words: str) -> None:
             {"what": "reclaimed", "held": 12.0, "by": "dan", "rests": 1.04},
             "ada lost, worked 12 s, its claim had lapsed, as dan found, rests 1.0 s",
         ),
-        ({"what": "failed", "rests": 2.0, "says": "no disk"}, "ada failed, rests 2.0 s, no disk"),
+        (
+            {"what": "failed", "rests": 2.0, "says": "no disk"},
+            "ada failed, rests 2.0 s, the reason: no disk",
+        ),
         ({"what": "failed", "reason": "final"}, "ada failed, for good"),
         ({"what": "dead", "reason": "attempts"}, "ada dead, no attempt is left"),
         ({"what": "refused", "reason": "fenced"}, "ada refused, its claim was over"),

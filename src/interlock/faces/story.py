@@ -111,7 +111,7 @@ def _of_a_task(each: Happening) -> Iterator[str]:
     if each.reason:
         yield _OF_A_TASK.get(each.reason, each.reason)
     if each.says:
-        yield each.says
+        yield f"the reason: {each.says}"
 
 
 def _went(each: Happening) -> Iterator[str]:

@@ -45,7 +45,8 @@ def _with_words(found: tuple[Happening, ...], task: str) -> Op[tuple[Happening, 
     last = next((each for each in reversed(found) if each.what in _WORDED), None)
     if last is None or status is None or status.state in ("running", "complete"):
         return found
-    return tuple(replace(each, says=status.reason) if each is last else each for each in found)
+    said = status.reason if last.what != "cancelled" else status.reason.partition(": ")[2]
+    return tuple(replace(each, says=said) if each is last else each for each in found)
 
 
 def _wanted(thing: str) -> Op[Filter]:

@@ -104,8 +104,7 @@ class Checkup:
                 yield Problem(
                     kind="stuck",
                     says=f"task/{each.task}: {agent} has worked on it for {span(now - since)}",
-                    remedy=f"see what {agent} does; to give it up: interlock task cancel"
-                    f" {each.task}",
+                    remedy=_see(each),
                     thing=f"task/{each.task}",
                     agent=agent,
                     since=since,
@@ -240,7 +239,7 @@ def _overdue(running: Sequence[Running], now: float) -> Iterator[Problem]:
                 kind="overdue",
                 says=f"task/{each.task}: {agent} works on it, and its deadline was"
                 f" {span(now - deadline)} ago",
-                remedy=f"see what {agent} does; to give it up: interlock task cancel {each.task}",
+                remedy=_see(each),
                 thing=f"task/{each.task}",
                 agent=agent,
                 since=deadline,
@@ -264,10 +263,15 @@ def _letters(
     yield Problem(
         kind=kind,
         says=f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} {word}: {', '.join(named)}{more}",
-        remedy=f"mend what made them fail, then send them back: interlock task retry {tasks[0]}",
+        remedy=f"mend the cause, then send back what is still wanted: interlock task retry"
+        f" {tasks[0]}",
         thing=f"task/{tasks[0]}",
         since=ended[tasks[0]].since,
     )
+
+
+def _see(each: Running) -> str:
+    return f"see what {each.claim.agent} does, or give it up: interlock task cancel {each.task}"
 
 
 def _more(number: int, one: str, many: str) -> str:
