@@ -21,6 +21,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: Literal[
         "dead",
+        "silent",
         "stale",
         "stuck",
         "waiting",
