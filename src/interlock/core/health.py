@@ -28,6 +28,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "deadlock",
         "record",
         "overdue",
+        "unable",
         "dead_letter",
         "failed",
         "leftover",

@@ -140,6 +140,24 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     assert problems(stage, waiting=7200.0) == ()
 
 
+def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_says_what_it_can(
+    stage: Stage, ada: Client
+) -> None:
+    for task in ("g1", "g2"):
+        ada.run(ada.tasks.publish(task, requires=["gpu"]))
+    assert problems(stage) == ()
+    ada.run(ada.agents.status("idle", can=["rust"]))
+    found = one(stage)
+    assert (found.kind, found.thing) == ("unable", "task/g1")
+    assert found.says == (
+        "task/g1: it requires gpu, and nobody who is here said that it can; 1 more such task waits"
+    )
+    stage.clock.advance(60.0)
+    assert one(stage, waiting=30.0).kind == "unable", "one line is enough"
+    ada.run(ada.agents.status("idle", can=["gpu"]))
+    assert one(stage, waiting=30.0).kind == "waiting"
+
+
 def test_a_task_waits_only_since_it_may_begin(stage: Stage, ada: Client) -> None:
     ada.run(ada.tasks.publish("need"))
     ada.run(ada.tasks.publish("t1", needs=["need"]))

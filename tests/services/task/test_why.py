@@ -233,3 +233,27 @@ def test_a_plain_name_is_a_task_if_there_is_one_and_else_a_lock(stage: Stage, ad
         why(stage, "merge")
     ada.run(ada.locks.release("merge"))
     assert why(stage, "merge").thing == "task/merge"
+
+
+def test_a_capability_that_nobody_here_has_is_told_once_somebody_says_what_it_can(
+    stage: Stage, ada: Client
+) -> None:
+    ada.run(ada.tasks.publish("g1", requires=["gpu", "rust"]))
+    publish(ada, "top", "g1")
+    assert why(stage, "g1").blocked is False, "workers may come that report nothing"
+    ada.run(ada.agents.status("idle", can=["rust"]))
+    found = why(stage, "g1")
+    assert (found.blocked, found.because) == (
+        True,
+        "it waits for a worker who can gpu and rust, and nobody who is here said that it can",
+    )
+    assert found.clear == "a worker who can gpu and rust comes, and claims g1"
+    assert why(stage, "top").because.startswith("it needs g1 (pending): it waits for a worker who")
+    bob = stage.client("bob")
+    bob.run(bob.agents.status("idle", can=["gpu", "rust", "go"]))
+    found = why(stage, "g1")
+    assert (found.blocked, found.because) == (
+        False, "it waits for a worker who can gpu and rust; bob can do it",
+    )  # fmt: skip
+    bob.run(bob.agents.leave())
+    assert why(stage, "g1").blocked

@@ -18,9 +18,11 @@ from interlock.core.task import Claim, Ended, Status
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
+from interlock.services.report import able
 from interlock.services.runner import Runner
 from interlock.services.steps import Read
 from interlock.services.task import states
+from interlock.services.task.leaf import Able, nobody
 from interlock.services.task.look import look
 from interlock.services.why import NAMED
 from interlock.store import Item, Range
@@ -65,12 +67,15 @@ class Checkup:
         """Look at everything once."""
         running = yield from self._running()
         waiting = yield from self._waiting({each.task for each in running})
+        crowd: Able = (yield from able()) if any(each.requires for each in waiting) else {}
+        unable = [each for each in waiting if nobody(crowd, each.requires)]
         now = self._runner.clock.wall()
         return [
             *_stale([each for each in running if not each.alive]),
             *self._stuck([each for each in running if each.alive], now),
             *_overdue([each for each in running if each.alive], now),
-            *self._patient(waiting, now),
+            *_unable(unable),
+            *self._patient([each for each in waiting if each not in unable], now),
             *(yield from self._ended()),
             *(yield from self._leftover(now)),
             *(yield from self._unfinished(now)),
@@ -228,6 +233,18 @@ def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
             thing=f"task/{each.task}",
             agent=each.claim.agent,
             since=each.claim.since,
+        )
+
+
+def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
+    for each in waiting:
+        yield Problem(
+            kind="unable",
+            says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and nobody who is"
+            f" here said that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
+            remedy=f"start a worker that can: interlock task next --can {','.join(each.requires)}",
+            thing=f"task/{each.task}",
+            since=each.since,
         )
 
 

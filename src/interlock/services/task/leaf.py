@@ -1,12 +1,22 @@
-"""How a task stands that waits for no other, in words: why, what clears it, and how bad that is."""
+"""How a task stands that waits for no other, in words: why, what clears it, and how bad that is.
+
+Whether anybody can do what a task requires is known only from what agents report.  Where nobody
+reports what it can, workers may still come who can; so nothing is said about it then.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from interlock.core.task import Spec
 from interlock.core.words import span
 from interlock.services.task.look import Looked
+
+Able: TypeAlias = Mapping[str, frozenset[str]]
+"""What everybody who is here said that it can do, by session."""
 
 
 class Leaf(Struct, frozen=True, kw_only=True):
@@ -24,13 +34,25 @@ class Leaf(Struct, frozen=True, kw_only=True):
     rank: int = 0
 
 
-def leaf(seen: Looked, now: float) -> Leaf:
+def fit(able: Able, requires: Iterable[str]) -> list[str]:
+    """The sessions that can do all of this."""
+    return [session for session, can in able.items() if can.issuperset(requires)]
+
+
+def nobody(able: Able, requires: Iterable[str]) -> bool:
+    """Whether it is known that nobody who is here can do all of this."""
+    return any(able.values()) and not fit(able, requires)
+
+
+def leaf(seen: Looked, now: float, able: Able) -> Leaf:
     """What is to be said of a task."""
     if seen.status is None:
         clear = f"publish it: interlock task add {seen.task}"
         return Leaf(says="there is no such task", clear=clear, blocked=False, rank=5)
     if seen.batch:
         return _batch(seen)
+    if seen.state == "pending":
+        return _pending(seen, now, able)
     return _SAID[seen.state](seen, now)
 
 
@@ -75,7 +97,7 @@ def _lost(seen: Looked) -> Leaf:
     )
 
 
-def _pending(seen: Looked, now: float) -> Leaf:
+def _pending(seen: Looked, now: float, able: Able) -> Leaf:
     deadline = seen.how.deadline
     if deadline is not None and deadline < now:
         return Leaf(
@@ -83,6 +105,13 @@ def _pending(seen: Looked, now: float) -> Leaf:
             clear=f"run 'interlock maintain', then send it back: interlock task retry {seen.task}",
             since=deadline,
             rank=5,
+        )
+    if nobody(able, seen.what.requires):
+        return Leaf(
+            says=f"it waits for {_worker(seen.what)}, and nobody who is here said that it can",
+            clear=f"{_worker(seen.what)} comes, and claims {seen.task}",
+            since=seen.how.since or seen.what.at,
+            rank=4,
         )
     return _resting(seen) if seen.left else _ready(seen)
 
@@ -135,7 +164,6 @@ def _failed(attempts: int) -> str:
 _ENDS = {"failed": "failed", "dead": "died"}
 _SAID = {
     "blocked": _blocked,
-    "pending": _pending,
     "running": _running,
     "complete": _complete,
     "failed": _ended,

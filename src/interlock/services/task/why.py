@@ -8,7 +8,7 @@ a task that nobody takes, and that before one that somebody works on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
 from interlock.core.pool import caller
@@ -17,11 +17,12 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import states as pools
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
+from interlock.services.report import able
 from interlock.services.runner import Runner
 from interlock.services.session import Sessions
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.leaf import Leaf, leaf
+from interlock.services.task.leaf import Able, Leaf, fit, leaf
 from interlock.services.task.look import Looked, look
 from interlock.services.why import NAMED, Explain, Need, Why, meanwhile
 from interlock.store import Range, Snapshot
@@ -42,12 +43,14 @@ class Reasons:
     def __init__(self, runner: Runner, sessions: Sessions) -> None:
         self._runner = runner
         self._sessions = sessions
+        self._able: Able = {}
 
     def task(self, id_: str) -> Op[Why]:
         """What keeps this task from being done."""
         seen = (yield from look(self._runner, [id_]))[id_]
         if seen.state == "blocked":
             return (yield from self._blocked(seen))
+        yield from self._ask_around([seen])
         found = self._leaf(seen)
         return Why(
             thing=f"task/{id_}",
@@ -76,16 +79,32 @@ class Reasons:
             )
         return (yield from self.task(name))
 
+    def _ask_around(self, seen: Iterable[Looked]) -> Op[None]:
+        """Who can do what, if any of these requires something."""
+        if any(each.state == "pending" and each.what.requires for each in seen):
+            self._able = yield from able()
+
     def _leaf(self, seen: Looked) -> Leaf:
-        return leaf(seen, self._runner.clock.wall())
+        return leaf(seen, self._runner.clock.wall(), self._able)
 
     def _more(self, seen: Looked, found: Leaf) -> Op[str]:
         """What only whoever asks for this very task wants to know."""
         if seen.claim is not None and seen.alive:
             return (yield from self._where(seen, seen.claim))
         if _is_ready(seen, found):
-            return (yield from _before(seen))
+            return (yield from _before(seen)) + (yield from self._takers(seen))
         return ""
+
+    def _takers(self, seen: Looked) -> Op[str]:
+        """Who said that it can do this."""
+        fitting = fit(self._able, seen.what.requires) if seen.what.requires else []
+        items = yield from looked_up(map(keys.session, fitting[:KEYS_AT_ONCE]))
+        sessions = [found for item in items.values() if (found := pools.session(item)) is not None]
+        names = sorted({session.agent for session in sessions})
+        if not names:
+            return ""
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return f"; {', '.join(names[:NAMED])}{more} can do it"
 
     def _where(self, seen: Looked, claim: Claim) -> Op[str]:
         """The process that works on it."""
@@ -98,6 +117,7 @@ class Reasons:
         tree = _Tree(first)
         yield from self._grow(tree)
         yield from self._follow(tree)
+        yield from self._ask_around(tree.seen.values())
         leaves = {task: self._leaf(tree.seen[task]) for task in tree.leaves()}
         worst = max(leaves, key=lambda task: leaves[task].rank)
         found = leaves[worst]
