@@ -16,11 +16,10 @@ from interlock.services.task import Tasks
 from interlock.services.task.claiming import EVERYTHING
 
 if TYPE_CHECKING:
-    from interlock.services.task.seen import Seen, Shown, TaskList
+    from interlock.services.task.seen import Seen
+    from interlock.services.task.shown import Shown, TaskList
 
 CAN_LIMIT = 64
-_SHOWN = 100
-_MOST_RETRIES = 1000
 
 
 class TaskCalls(Calls):
@@ -194,7 +193,7 @@ class TaskCalls(Calls):
         agent: str | None = None,
         prefix: str | None = None,
         after: str | None = None,
-        limit: int = _SHOWN,
+        limit: int = core.LISTED,
     ) -> Op[TaskList]:
         """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
 
@@ -202,7 +201,8 @@ class TaskCalls(Calls):
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
-        from interlock.services.task.seen import MOST, OPEN, Query
+        from interlock.services.task.seen import OPEN, Query
+        from interlock.services.task.shown import MOST
 
         wanted = _states(state) or (frozenset(core.STATES) if all else OPEN)
         query = Query(
@@ -272,7 +272,7 @@ def _priority(value: int) -> int:
 
 
 def _retries(value: int) -> int:
-    if isinstance(value, bool) or not 0 <= value <= _MOST_RETRIES:
+    if isinstance(value, bool) or not 0 <= value <= core.MOST_RETRIES:
         raise BadInput(f"the number of retries is 0 to 1000, not {value!r:.40}")
     return value
 

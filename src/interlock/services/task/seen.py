@@ -24,17 +24,17 @@ from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
 from interlock.services.steps import Read
 from interlock.services.task import states
+from interlock.services.task.shown import Shown, TaskList
 from interlock.services.waiting import expires_in
 from interlock.store import Item, Range, Snapshot
 
 OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
-LIMIT = 100
-MOST = 10_000
-"""So many tasks at once, and so many entries of indexes before all tasks are looked at instead."""
 BATCH = "+"
 """Begins the id of what holds a batch back until all of it is there; not a task."""
 
 _TASKS_AT_ONCE = 30
+_MOST_INDEXED = 10_000
+"""Entries of indexes; above that, tasks are looked at one after the other."""
 _LEAST_PAGE, _LARGEST_PAGE = 16, 1000
 _PAGE_BYTES = 4 * 1024 * 1024
 # In the order in which tasks go through them: who moves on while we read is met later.
@@ -47,49 +47,6 @@ _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
 )
 
 
-class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as a person sees it.
-
-    While it runs: its ``holder`` with its ``token``, ``stale`` if that one is lost.  While it is
-    blocked: the need that it is blocked ``on``.  While it has to wait: how long (``retry_in``).
-    ``since`` is when it came into its state, ``by`` who ended it.  ``data``, ``result`` and
-    ``error`` are there only if one task is shown.
-    """
-
-    task: str
-    state: State
-    priority: int
-    attempts: int
-    retries: int
-    requires: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    holder: str = ""
-    token: int | None = None
-    since: float | None = None
-    expires_in: float | None = None
-    stale: bool = False
-    session: str = ""
-    on: str = ""
-    retry_in: float | None = None
-    reason: str = ""
-    by: str = ""
-    published_at: float | None = None
-    published_by: str = ""
-    not_before: float | None = None
-    deadline: float | None = None
-    data: Any = None
-    result: Any = None
-    error: Any = None
-
-
-class TaskList(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tasks by id; ``more`` is the last one if there are others after it."""
-
-    tasks: tuple[Shown, ...]
-    more: str = ""
-
-
 class Query(Struct, frozen=True, kw_only=True):
     """Which tasks: all that it names must be so."""
 
@@ -99,7 +56,7 @@ class Query(Struct, frozen=True, kw_only=True):
     agent: str = ""
     prefix: str = ""
     after: str = ""
-    limit: int = LIMIT
+    limit: int = core.LISTED
 
     def names(self, task: str) -> bool:
         """Whether this may be one, by its id alone."""
@@ -241,7 +198,7 @@ def _indexed(query: Query) -> Op[list[str] | None]:
         read += sum(len(ranges[page]) for page in pages)
         found.update(keys.listed(item.key) for page in pages for item in ranges[page])
         full = [page for page in pages if len(ranges[page]) == page.limit]
-        if full and read > MOST:
+        if full and read > _MOST_INDEXED:
             return None
         pages = [Range(page.prefix, ranges[page][-1].key) for page in full]
     return sorted(filter(query.names, found), key=_order)
