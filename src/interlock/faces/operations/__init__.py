@@ -18,6 +18,7 @@ from interlock.faces.operations.shape import Operation
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
+        "selftest",
     ),
     "agent": ("join", "leave", "beat", "list", "show"),
     "task": (

@@ -80,6 +80,7 @@ RENDERERS: dict[str, str] = {
     "fleet.Created": "fleet:created",
     "fleet.Exists": "fleet:exists",
     "fleet.Diagnosis": "fleet:diagnosis",
+    "race.Raced": "fleet:raced",
     "builtins.dict": "store:facts",
 }
 """Where the text for each outcome is made: a file of this folder, and its function."""
