@@ -20,7 +20,7 @@ INDEX: dict[str, tuple[str, ...]] = {
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
         "selftest",
     ),
-    "agent": ("join", "leave", "beat", "list", "show"),
+    "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "task": (
         "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
         "show",
@@ -32,7 +32,7 @@ INDEX: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 NOUNS = {
-    "agent": "sessions of agents: who is here",
+    "agent": "sessions of agents: who is here, and what they do",
     "task": "published once, worked on by one at a time, done once",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
