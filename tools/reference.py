@@ -222,7 +222,8 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
 def _place(field: Field) -> str:
     if field.kind == "command":
         return "-- CMD..."
-    return f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    return name if field.required else f"[{name}]"
 
 
 def _option(field: Field) -> str:

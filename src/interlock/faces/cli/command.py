@@ -32,6 +32,7 @@ _SPECIAL = {
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
+    "selftest": "shows:selftest",
     "sem run": "run:sem_run",
 }
 INTERRUPTED = 130
