@@ -4,6 +4,8 @@ claiming.py   by name, or the next one
 progress.py   what makes tasks go on by themselves
 facts.py      what decisions read          states.py   items as typed state
 seen.py       what people see of them      shown.py    the form of that
+why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
+checkup.py    what health finds            upkeep.py   what maintenance does
 """
 
 from __future__ import annotations
