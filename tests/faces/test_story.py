@@ -86,7 +86,6 @@ def test_what_happens_to_a_task_is_one_line(fields: dict[str, Any], words: str) 
     [
         ({"what": "unblocked", "on": "t0", "by": "bob"}, "- unblocked, since bob completed t0"),
         ({"what": "unblocked", "on": "t0"}, "- unblocked, since t0 is complete"),
-        ({"what": "unblocked"}, "- unblocked, since all that was published with it is there"),
         ({"what": "blocked", "on": "t2", "by": "bob"}, "- blocked, now on t2"),
         ({"what": "ready", "by": "bob"}, "- ready, since its time has come"),
         ({"what": "dead", "reason": "deadline"}, "- dead, nobody began it before its deadline"),

@@ -11,7 +11,8 @@ until then, and one among those that ``ended`` is not tried again:
 
 The token of a claim is the base of the store plus the revision of the entry that claimed.  An
 attempt has a number where every entry since the task was published, or sent back, was heard.
-Batches of an import are nobody's tasks, and never told.
+A task of an import is told from when all of them are there: before that it hangs on a batch, and
+nobody sees it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from interlock.core import flow, keys
 from interlock.core.decision import Event
 from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
 from interlock.core.log import Line
+from interlock.core.task import BATCH
 
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled")
 _BEGINS = ("published", "retried")
@@ -39,15 +41,15 @@ class Tale:
 
     def hear(self, line: Line) -> Iterator[Happening]:
         """What happened to tasks by an entry."""
-        hangs = dict(_written(line, keys.HANGS))
+        hangs = dict(_hung(line))
         told = set()
         for event in line.events:
             thing = event.thing or line.thing
-            told.add(thing)
-            if not _batch(thing):
+            if event.name != "task:ready" or thing not in told:  # else it is ready from the start
                 yield self._event(line, event, thing, hangs.get(thing, ""))
+            told.add(thing)
         for thing, need in hangs.items():
-            if thing not in told and not _batch(thing):
+            if thing not in told:
                 yield said(line, "", "blocked", thing, on=need)
         if not line.events and line.outcome in REFUSALS:
             yield said(
@@ -75,7 +77,7 @@ class Tale:
             trace=line.trace if ended is None or own else ended.trace,
             token=None if ended is None else ended.token,
             held=lasted(ended, line),
-            on="" if _batch(f"task/{need}") else need,
+            on=need,
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
         )
@@ -101,9 +103,8 @@ def _ready(line: Line, thing: str) -> Happening:
     """All that it needs is complete, or its time has come."""
     if line.verb == "task.ready":
         return said(line, "", "ready", thing, by=line.agent)
-    need = "" if _batch(line.thing) else line.thing.removeprefix("task/")
-    by = line.agent if line.verb == "task.complete" and need else ""
-    return said(line, "", "unblocked", thing, on=need, by=by)
+    by = line.agent if line.verb == "task.complete" else ""
+    return said(line, "", "unblocked", thing, on=_task(line.thing), by=by)
 
 
 def _reason(line: Line, what: str, thing: str) -> str:
@@ -121,16 +122,13 @@ def _rests(line: Line, thing: str) -> float | None:
     return None
 
 
-def _written(line: Line, prefix: str) -> Iterator[tuple[str, str]]:
-    """Tasks that an entry put into an index, with what they stand under."""
+def _hung(line: Line) -> Iterator[tuple[str, str]]:
+    """Tasks that an entry left hanging, each with its need; on a batch nobody sees them yet."""
     for key in line.put:
-        if key.startswith(prefix):
-            yield f"task/{keys.listed(key)}", keys.name(key.split("/", 2)[1])
-
-
-def _batch(thing: str) -> bool:
-    """Whether this is a batch of an import, and not a task."""
-    return thing.startswith("task/+")
+        if key.startswith(keys.HANGS):
+            need = keys.name(key.split("/", 2)[1])
+            if not need.startswith(BATCH):
+                yield f"task/{keys.listed(key)}", need
 
 
 def _task(thing: str) -> str:

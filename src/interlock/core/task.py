@@ -80,6 +80,9 @@ MOST_RETRIES = 1000
 LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
+BATCH = "+"
+"""What the id of a batch begins with, on which the tasks of an import hang (``core/batch.py``).
+That is no legal name, so nobody can mean one."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -119,11 +119,9 @@ def _went(each: Happening) -> Iterator[str]:
     match each.what:
         case "reclaimed":
             yield "its claim had lapsed" + (f", as {each.by} found" if each.by else "")
-        case "unblocked" if each.on:
+        case "unblocked":
             by = f"{each.by} completed {each.on}" if each.by else f"{each.on} is complete"
             yield f"since {by}"
-        case "unblocked":
-            yield "since all that was published with it is there"
         case "ready":
             yield "since its time has come"
         case "blocked":

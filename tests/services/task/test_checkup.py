@@ -214,6 +214,10 @@ def test_an_import_that_was_never_finished_is_told_without_its_batch(stage: Stag
     stage.store.commit(Txn(id="t", puts=(Put(keys.status("+imp_1"), batch),), quiet=True))
     assert problems(stage, dead_after=300.0) == ()
     stage.clock.advance(301.0)
+    alive = Put(keys.live("+imp_1"), b"{}", ttl=10.0)
+    stage.store.commit(Txn(id="u", puts=(alive,), quiet=True))
+    assert problems(stage, dead_after=300.0) == (), "somebody is still at it"
+    stage.clock.advance(10.0)
     found = one(stage, dead_after=300.0)
     assert (found.kind, found.thing, found.since) == ("unfinished", "", since)
     assert "+" not in found.says

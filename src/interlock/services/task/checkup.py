@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from interlock.core import flow, keys
 from interlock.core.health import Patience, Problem
-from interlock.core.task import Claim, Ended, Status
+from interlock.core.task import BATCH, Claim, Ended, Status
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
@@ -198,7 +198,7 @@ class Checkup:
                 says=f"{_named(need)}: it was completed {span(now - each.since)} ago, and not all"
                 " that needs it was moved on",
                 remedy="run 'interlock maintain'",
-                thing="" if need.startswith("+") else f"task/{need}",
+                thing="" if need.startswith(BATCH) else f"task/{need}",
                 since=each.since,
             )
             for need, each in known.items()
@@ -206,9 +206,16 @@ class Checkup:
         ]
 
     def _unfinished(self, now: float) -> Op[list[Problem]]:
-        """Imports of which not all was published: nobody sees what was."""
-        items = yield from self._read(f"{keys.TASKS}+")
-        found = [states.status(item) for item in items if item.key.endswith("/status")]
+        """Imports that nobody goes on with: what they published so far, nobody sees."""
+        items = yield from self._read(f"{keys.TASKS}{BATCH}")
+        found = {
+            keys.task_of(item.key): status
+            for item in items
+            if item.key.endswith("/status") and (status := states.status(item)) is not None
+        }
+        open_ = [id_ for id_, each in found.items() if each.state in ("blocked", "failed")]
+        live = yield from looked_up(map(keys.live, open_))
+        left = [found[id_] for id_ in open_ if live[keys.live(id_)] is None]
         return [
             Problem(
                 kind="unfinished",
@@ -217,10 +224,8 @@ class Checkup:
                 remedy="repeat it: it goes on where it was",
                 since=each.since,
             )
-            for each in found
-            if each is not None
-            and each.state == "blocked"
-            and now - each.since > self._patience.dead_after
+            for each in left
+            if now - each.since > self._patience.dead_after
         ]
 
 
@@ -298,4 +303,4 @@ def _more(number: int, one: str, many: str) -> str:
 
 
 def _named(need: str) -> str:
-    return "an import" if need.startswith("+") else f"task/{need}"
+    return "an import" if need.startswith(BATCH) else f"task/{need}"

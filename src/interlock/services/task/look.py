@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from interlock.core import flow, keys
-from interlock.core.task import Claim, Due, Spec, Status
+from interlock.core.task import BATCH, Claim, Due, Spec, Status
 from interlock.driving import Op
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
@@ -56,7 +56,7 @@ class Looked(Struct, frozen=True, kw_only=True):
     @property
     def batch(self) -> bool:
         """Whether this is no task, but the batch of an import."""
-        return self.task.startswith("+")
+        return self.task.startswith(BATCH)
 
 
 def look(

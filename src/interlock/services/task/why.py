@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from interlock.core import keys
 from interlock.core.pool import caller
-from interlock.core.task import Claim
+from interlock.core.task import BATCH, Claim
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import states as pools
@@ -148,7 +148,7 @@ class Reasons:
     def _unmet(self, seen: Looked) -> Op[list[str]]:
         """The needs of a blocked task that are not complete; more than are told, if there are."""
         status, needs = seen.how, seen.what.needs
-        if status.on.startswith("+"):
+        if status.on.startswith(BATCH):
             return [status.on]
         unmet: list[str] = []
         needs = needs[max(status.place, 0) :][:FOLLOWED]
@@ -275,7 +275,7 @@ def _others(unmet: int) -> str:
 
 
 def _name(task: str) -> str:
-    return "an import" if task.startswith("+") else task
+    return "an import" if task.startswith(BATCH) else task
 
 
 def _state(seen: Looked) -> str:
