@@ -86,6 +86,21 @@ def test_who_completes_and_leaves_while_one_looks_is_not_called_lost(
     assert looking.run().result() == []
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_who_takes_over_while_one_looks_is_not_called_lost(steps: int) -> None:
+    stage = Stage()
+    bob, dan = stage.client("bob", ttl=1.0), stage.client("dan")
+    monitor = stage.client("monitor", ttl=None)
+    bob.run(bob.tasks.publish("t1", backoff=0))
+    bob.run(bob.tasks.claim("t1"))
+    stage.clock.advance(2.0)
+    looking = Hand(checkup.Checkup(monitor.runner, Patience()).run(), monitor.store, stage.clock)
+    for _ in range(steps):
+        looking.go()
+    dan.run(dan.tasks.claim("t1"))
+    assert {each.agent for each in looking.run().result()} <= {"bob"}
+
+
 def test_a_task_that_runs_past_its_deadline_is_overdue(stage: Stage, ada: Client) -> None:
     ada.run(ada.tasks.publish("t1", deadline=60))
     ada.run(ada.tasks.claim("t1"))
@@ -185,10 +200,12 @@ def test_a_task_whose_time_came_and_that_nobody_woke_waits_for_a_worker(
 
 def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=100_000)
-    ada.run(ada.tasks.publish("t1"))
+    for task in ("t1", "t2"):
+        ada.run(ada.tasks.publish(task))
     ada.run(ada.tasks.claim("t1"))
     stage.clock.advance(3601.0)
-    assert [each.kind for each in problems(stage, stuck=7200.0)] == []
+    says = "task/t2: it has waited for a worker for 60 min"
+    assert [each.says for each in problems(stage, stuck=7200.0)] == [says]
 
 
 def test_what_was_left_hanging_on_a_complete_need_is_told_after_a_while(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from interlock.core import keys
 from interlock.core import task as core
 from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.runner import Who
+from interlock.services.task.progress import Progress
 from interlock.services.task.upkeep import Upkeep
 from interlock.store import Range
 from interlock.testing.audit import audit
@@ -53,6 +54,34 @@ def test_a_session_is_cleared_only_when_its_claims_are_put_back(stage: Stage) ->
     assert maintain(stage, bound=2) == Maintained(reclaimed=2, left=1 + 3)
     assert maintain(stage, bound=2) == Maintained(reclaimed=2, left=2)
     assert maintain(stage) == Maintained(reclaimed=2)
+
+
+@pytest.mark.parametrize("steps", range(1, 12))
+def test_a_session_that_lapses_during_a_pass_does_not_leave_its_claims_alone(steps: int) -> None:
+    stage = Stage()
+    ada, keeper = stage.client("ada", ttl=1.0), stage.client("keeper", ttl=None)
+    ada.run(ada.tasks.publish("t1"))
+    ada.run(ada.tasks.claim("t1"))
+    hand = Hand(Maintenance(keeper.runner).run(Who("keeper")), keeper.store, stage.clock)
+    for _ in range(steps):
+        hand.go()
+    stage.clock.advance(2.0)
+    hand.run().result()
+    held = stage.store.read(keys.session(ada.session), keys.owner("t1"))
+    assert held[keys.session(ada.session)] or not held[keys.owner("t1")]
+    maintain(stage)
+    assert maintain(stage) == Maintained()
+    assert not stage.store.read(keys.session(ada.session))[keys.session(ada.session)]
+
+
+def test_nothing_expires_before_its_deadline(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t1"))
+    ada.run(ada.tasks.publish("t2", deadline=10))
+    progress = Progress(ada.runner)
+    for task in ("t1", "t2"):
+        assert ada.run(progress.expire(Who("keeper"), task)) is False
+        assert state(ada, task) == "pending"
 
 
 def test_a_claim_with_a_ttl_of_its_own_does_not_keep_a_lapsed_session(stage: Stage) -> None:
