@@ -179,7 +179,7 @@ def _told(line: Line) -> Told:
 def _text(line: Line) -> str:
     events = {event.name: event.agent for event in line.events if not event.thing}
     if "task:reclaimed" in events:
-        return f"found {events['task:reclaimed']} gone; the task is back in the queue"
+        return f"found {events['task:reclaimed']} gone; back in the queue"
     if line.outcome == "fenced":
         return "refused: its claim is over"
     return line.outcome

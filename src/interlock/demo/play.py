@@ -155,7 +155,6 @@ class Play:
         seen, before = self.seen, len(self._tally.completed)
         self._until(lambda: bool(seen.task_moved), f"somebody took over {TRAP}", self._job.ttl)
         seen.meanwhile = len(self._tally.completed) - before
-        self._screen.note(f"the others completed {seen.meanwhile} tasks meanwhile")
         after = f"{seen.task_moved:.2f} s after the kill"
         self._screen.note(f"{seen.heir} has {TRAP}, {after}, as attempt {seen.attempt}")
         self._until(lambda: bool(seen.slots_moved), "its slots moved on", self._job.ttl)

@@ -38,6 +38,7 @@ def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
     yield "its task", [after, (f", as attempt {moved.attempt}; the TTL is {facts.ttl:g} s", "")]
     yield "its slots", [(f"to {moved.agent} after {moved.slots_seconds:.2f} s", "green")]
+    yield "meanwhile", [(f"the others completed {moved.meanwhile} of the tasks", "")]
     yield "late done", [(f"by {killed.agent}, token {killed.token}: ", ""), _late(facts)]
     yield "record", [(f"{facts.entries} entries; those about {killed.task}:", "")]
     for told in facts.story:
