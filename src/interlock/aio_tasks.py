@@ -18,3 +18,5 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = awaited(TaskCalls.heartbeat)
     cancel = awaited(TaskCalls.cancel)
     retry = awaited(TaskCalls.retry)
+    list = awaited(TaskCalls.list)
+    show = awaited(TaskCalls.show)
