@@ -115,6 +115,27 @@ class Shell:
             process.communicate()
 
 
+@cache
+def _modules() -> tuple[str, ...]:
+    """What a command may import, but for what few need."""
+    found = pkgutil.walk_packages(interlock.__path__, "interlock.")
+    return tuple(each.name for each in found if not each.name.startswith(_APART))
+
+
+@contextmanager
+def _file(name: str) -> Iterator[int]:
+    """A file without a place."""
+    file = os.memfd_create(name)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _text(file: int) -> str:
+    return os.pread(file, os.fstat(file).st_size, 0).decode()
+
+
 class Here(Shell):
     """The same commands in this very process: for answers, where a process would prove no more."""
 
@@ -138,27 +159,6 @@ class Here(Shell):
             status = command.run([word for word in words if isinstance(word, str)])
         told = self._capsys.readouterr()
         return Result(status, told.out, told.err)
-
-
-@cache
-def _modules() -> tuple[str, ...]:
-    """What a command may import, but for what few need."""
-    found = pkgutil.walk_packages(interlock.__path__, "interlock.")
-    return tuple(each.name for each in found if not each.name.startswith(_APART))
-
-
-@contextmanager
-def _file(name: str) -> Iterator[int]:
-    """A file without a place."""
-    file = os.memfd_create(name)
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-def _text(file: int) -> str:
-    return os.pread(file, os.fstat(file).st_size, 0).decode()
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:
