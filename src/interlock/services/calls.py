@@ -371,12 +371,14 @@ class FleetCalls(Calls):
 
         desk = self.desk
         explain = Explain(desk.runner, desk.sessions)
-        kind, _, name = words.name(thing, "thing").partition("/")
+        kind, _, name = thing.partition("/")
         if name and kind == "sem":
-            return explain.semaphore(name)
+            return explain.semaphore(words.name(name, "semaphore name"))
         if name and kind == "lock":
-            return explain.lock(name)
+            return explain.lock(words.name(name, "lock name"))
         from interlock.services.task.why import Reasons
 
         reasons = Reasons(desk.runner, desk.sessions)
-        return reasons.task(name) if name and kind == "task" else reasons.either(thing, explain)
+        if name and kind == "task":
+            return reasons.task(words.name(name, "task id"))
+        return reasons.either(words.name(thing, "thing"), explain)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.errors import BadInput
+from interlock.errors import BadInput, BadName
 from interlock.faces.render import render
 from interlock.services.task.why import TOLD
 from interlock.services.why import Why
@@ -202,6 +202,14 @@ def test_a_task_that_is_not_there_is_not_blocked(stage: Stage) -> None:
     found = why(stage, "task/t1")
     assert (found.blocked, found.state) == (False, "unknown")
     assert found.clear == "publish it: interlock task add t1"
+
+
+@pytest.mark.parametrize("name", ["-rf", "a//b", "x" * 201, "a b", "+imp_1"])
+def test_a_bad_name_is_refused(stage: Stage, name: str) -> None:
+    for thing in (name, f"task/{name}"):
+        with pytest.raises(BadName):
+            why(stage, thing)
+    assert why(stage, f"task/{'x' * 200}").state == "unknown"
 
 
 def test_an_import_that_is_not_finished_is_no_task_that_anybody_knows(
