@@ -41,8 +41,10 @@ REFUSAL_WINDOW = 60.0
 class Known:
     """What is known about tasks; it asks for the rest by raising Missing."""
 
-    def __init__(self, room: int = MANY, least: float = 0.0) -> None:
+    def __init__(self, room: int = MANY, least: float = 0.0, text: int = MANY) -> None:
         self.room = room
+        self.text = text
+        """Bytes that the entry of a decision may have."""
         self.least = least
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}

@@ -19,16 +19,21 @@ from interlock.core.task import Due, Spec, Status
 
 HANGER_SIZE = 6
 """Operations that moving on one task may take."""
+ENTRY_TEXT = 420
+ENTRY_NAMES = 6
+"""What one task adds to an entry: so many bytes, and its id so many times."""
 NEEDS_AT_ONCE = 100
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     """Write a task that is not there yet: ready, blocked, or not due.
 
-    It hangs on the ``need`` that is given, if any, before those of its own.
+    It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
+    hides it until that is complete.
     """
     board.put(keys.data(id_), spec)
-    board.tell("published", spec.by, id_)
+    if not need:
+        board.tell("published", spec.by, id_)
     if spec.requires:
         known = keys.set_of(spec.set)
         board.rely(known)
@@ -57,17 +62,40 @@ def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
     return None
 
 
+def hidden(board: Board, status: Status) -> bool:
+    """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
+    if not status.on.startswith(core.BATCH):
+        return False
+    batch = board.status(status.on)
+    return batch is None or batch.state != "complete"
+
+
+def there(board: Board, id_: str) -> bool:
+    """Whether there is a task of this id, as far as anybody is to know."""
+    status = board.status(id_)
+    return status is not None and not hidden(board, status)
+
+
+def thing(need: str) -> str:
+    """What others hang on, as the record names it: a task, or the plan that a batch is of."""
+    batch = need.startswith(core.BATCH)
+    return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
+
+
 def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
     """Let tasks go on whose need is complete; how many may begin, and how many are left."""
-    begun = 0
+    begun, text = 0, board.known.text
     board.known.all_of(lambda id_: _next_need(board, id_), hangers)
     for number, id_ in enumerate(hangers):
-        if board.size + HANGER_SIZE > board.known.room:
+        text -= ENTRY_TEXT + ENTRY_NAMES * len(id_)
+        if board.size + HANGER_SIZE > board.known.room or (text < 0 and number):
             return begun, len(hangers) - number
         status = board.status(id_)
         if status is None or status.state != "blocked":
             continue
         spec, at = board.known.spec(id_), _next_need(board, id_)
+        if status.on.startswith(core.BATCH):
+            board.tell("published", spec.by, id_)
         if at is not None:
             on = spec.needs[at]
             board.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)
@@ -88,7 +116,7 @@ def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Dec
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))
-    return board.decision(len(hangers) - rest, "task.unblock", f"task/{need}")
+    return board.decision(len(hangers) - rest, "task.unblock", thing(need))
 
 
 def wake(board: Board, ids: Sequence[str]) -> Decision[int]:

@@ -68,7 +68,9 @@ MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
 """From where each act leads to where."""
 
 PRIORITY = 5
+PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)
 RETRIES = 3
+MOST_RETRIES = 1000
 BACKOFF = 1.0
 BACKOFF_MOST = 300.0
 JITTER = 0.25
@@ -78,6 +80,9 @@ REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
+BATCH = "+"
+"""What the id of a batch begins with, on which the tasks of an import hang (``core/batch.py``).
+That is no legal name, so nobody can mean one."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -14,6 +14,7 @@ from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.driving import Op
+from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
@@ -110,6 +111,14 @@ class Progress:
                 break
             moved += done.outcome
         return moved
+
+    def go_on(self, who: Who, need: str) -> Op[None]:
+        """Move on all that is left; if that cannot be now, whoever comes next does it."""
+        try:
+            while (yield from self.drain(who, need)):
+                pass
+        except InterlockError:
+            return
 
     def _draining(self, need: str, base: int) -> Deciding[int]:
         todo = keys.todo(need)
