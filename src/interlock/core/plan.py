@@ -34,6 +34,7 @@ SHOWN = 20
 """Mistakes that are named; whoever made more mends these first."""
 _AGE = 0.000_001
 _DIGITS = 32
+_FEW = 5
 _MARK = b"\xef\xbb\xbf"
 """What some editors put before a text in UTF-8."""
 
@@ -138,12 +139,12 @@ def check(given: Iterable[Given], id_: str | None = None) -> Plan:
         raise BadInput("the plan is empty; give at least one task")
     wrong: list[str] = []
     drafts = [draft for each in some if (draft := _draft(each, wrong)) is not None]
-    places = {draft.id: place for place, draft in enumerate(drafts)}
-    wrong += _twice(some, drafts) if len(places) < len(drafts) else ()
+    wrong += _twice(some)
     order = _ordered(drafts, wrong)
     if wrong:
         raise BadInput(_said(wrong))
     digest = codec.digest(codec.encode(drafts))
+    places = {draft.id: place for place, draft in enumerate(drafts)}
     return Plan(
         id=f"imp_{digest[:_DIGITS]}" if id_ is None else words.name(id_, "id of the import"),
         digest=digest,
@@ -200,16 +201,18 @@ def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator
         yield "it needs itself; drop that need"
 
 
-def _twice(given: Sequence[Given], drafts: Sequence[Draft]) -> Iterator[str]:
+def _twice(given: Sequence[Given]) -> Iterator[str]:
     """Ids that stand there more than once."""
-    counted: dict[str, list[str]] = {each.id: [] for each in drafts}
+    counted: dict[str, list[str]] = {}
     for each in given:
         if isinstance(each.fields, Mapping):
             name = each.fields.get("id", each.fields.get("task"))
-            counted.get(name if isinstance(name, str) else "", []).append(each.where)
+            if isinstance(name, str):
+                counted.setdefault(name, []).append(each.where)
     for id_, where in counted.items():
         if len(where) > 1:
-            yield f"task {id_!r} stands there {len(where)} times ({', '.join(where[:5])}); keep one"
+            some = ", ".join(where[:_FEW])
+            yield f"task {id_!r:.80} stands there {len(where)} times ({some}); keep one"
 
 
 def _ordered(drafts: Sequence[Draft], wrong: list[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ only then, so that a command pays for nothing else.
 
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
-lock.py    sem.py    agent.py    record.py    store.py
+task.py    plan.py (task import)    lock.py    sem.py    agent.py    record.py    store.py
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ INDEX: dict[str, tuple[str, ...]] = {
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
     ),
     "agent": ("join", "leave", "beat", "list", "show"),
+    "task": ("import",),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),
@@ -28,6 +29,7 @@ INDEX: dict[str, tuple[str, ...]] = {
 
 NOUNS = {
     "agent": "sessions of agents: who is here",
+    "task": "work, published once and done once, by one agent at a time",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
     "record": "what happened, and the proof of it",

@@ -127,9 +127,17 @@ class Claiming:
             outcome = yield from self._claim(seat, ask, None, blind=blind)
             if outcome == "stale":
                 yield from self._progress.reclaim(seat.who, ask.task)
+            elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
+                pass
             elif not isinstance(outcome, str):
                 return (yield from self._timed(outcome))
             blind = False
+
+    def _freed(self, seat: Seat, outcome: core.Blocked) -> Op[bool]:
+        """Whether it was blocked only since nobody has moved on yet what its need held up."""
+        if not outcome.on:
+            return False
+        return (yield from self._progress.drain(seat.who, outcome.on)) > 0
 
     def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""

@@ -1,0 +1,5 @@
+"""Operations on tasks."""
+
+from interlock.faces.operations.plan import IMPORT
+
+OPERATIONS = (IMPORT,)
