@@ -41,6 +41,9 @@ _LOCAL_WINDOW = 4
 _WINDOW = 32
 _DUE_WINDOW = 16
 _TRIES = 8
+_SELFLESS = 32
+"""Every so many claims of the next one somebody looks after what is stuck: a queue that is never
+empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
@@ -62,6 +65,7 @@ class Claiming:
         self._progress = progress
         self._sets: dict[str, frozenset[str]] = {}
         self._spread = 1
+        self._turns = 0
         self.specs: dict[str, core.Spec] = {}
         """What we claimed without knowing its place, but for the data."""
 
@@ -141,6 +145,9 @@ class Claiming:
 
     def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
+        self._turns += 1
+        if self._turns % _SELFLESS == 0:
+            yield from self._progress.step(seat.who)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(seat, able, ttl)
