@@ -13,7 +13,8 @@ or into the queue, as tasks are whose need was completed.
 While the batch is not complete, its tasks are *hidden*: nobody can claim, cancel or need them, and
 nobody else can publish under their ids.  A batch that cannot be finished is taken back: marked as
 failed, emptied in bounded commits, and forgotten.  Whoever adds to a batch checks it in the same
-commit, so nothing can be added any more once it is marked.
+commit, so nothing can be added any more once it is marked.  It may have been taken back and begun
+again meanwhile, even by the same plan: the moment at which it was begun tells one from the other.
 
 Whoever publishes keeps a liveness key.  A batch without one was left behind by somebody who died.
 The same plan, repeated, goes on with it; another plan that wants one of its ids takes it back.
@@ -93,18 +94,22 @@ class Label(Struct, frozen=True, kw_only=True):
     tasks: int
 
 
-class Survey(Struct, frozen=True, kw_only=True):
-    """How a plan and a store fit together; ``refused`` if they do not.
+class Begun(Struct, frozen=True, kw_only=True, gc=False):
+    """When publishing a plan began, and by whom: its tasks are as old as that."""
 
-    ``since`` and ``by`` say when and by whom the plan was begun, if it was.
-    """
+    at: float
+    by: str
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """How a plan and a store fit together; ``refused`` if they do not."""
 
     refused: Exists | Stuck | None = None
     ready: int = 0
     blocked: int = 0
     later: int = 0
-    since: float | None = None
-    by: str = ""
+    begun: Begun | None = None
+    """By whom, if somebody began it as a batch."""
 
 
 def survey(board: Board, wanted: Plan) -> Survey:
@@ -164,8 +169,7 @@ def _counted(board: Board, wanted: Plan, label: Spec | None) -> Survey:
         ready=len(wanted.drafts) - blocked - later,
         blocked=blocked,
         later=later,
-        since=None if label is None else label.at,
-        by="" if label is None else label.by,
+        begun=None if label is None else Begun(at=label.at, by=label.by),
     )
 
 
@@ -196,44 +200,46 @@ def checked(wanted: Plan, found: Survey) -> Checked:
     )
 
 
-def whole(
-    board: Board, wanted: Plan, at: float, by: str
-) -> Decision[Imported | Exists | Stuck | None]:
+def whole(board: Board, wanted: Plan, begun: Begun) -> Decision[Imported | Exists | Stuck | None]:
     """Publish a plan with one commit; None if somebody began it as a batch."""
     found = survey(board, wanted)
     if found.refused is not None:
         return Decision(outcome=found.refused)
-    if found.since is not None:
+    if found.begun is not None:
         return Decision(outcome=None)
-    specs = {draft.id: wanted.spec(draft, at, by) for draft in wanted.drafts}
+    specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
     _ask_for_sets(board, specs.values())
-    _label(board, wanted, at, by, "complete")
+    _label(board, wanted, begun, "complete")
     for id_, spec in specs.items():
         flow.place(board, id_, spec)
     return board.decision(imported(wanted, found), VERB, flow.thing(wanted.batch))
 
 
 def add(
-    board: Board, wanted: Plan, drafts: Sequence[Draft], at: float, by: str, *, alive: bool
+    board: Board, wanted: Plan, drafts: Sequence[Draft], begun: Begun, *, first: bool, alive: bool
 ) -> Decision[Exists | Stuck | None]:
     """Write some tasks of a plan, hidden; those that are there already stay as they are.
 
-    The first of these commits makes the batch.  ``alive`` says that a sign of life is due.
+    The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
     """
     status = board.status(wanted.batch)
-    if status is not None and status.state != "blocked":
+    if not _is(status, begun) and (status is not None or not first):
         return Decision(outcome=Stuck(wanted.batch))
     ids = [draft.id for draft in drafts]
     board.known.ask_for(ids)
     for id_ in ids:
         if (refused := in_use(board, wanted, id_)) is not None:
             return Decision(outcome=refused)
-    specs = {each.id: wanted.spec(each, at, by) for each in drafts if board.status(each.id) is None}
+    specs = {
+        each.id: wanted.spec(each, begun.at, begun.by)
+        for each in drafts
+        if board.status(each.id) is None
+    }
     if status is not None and not specs:
         return Decision(outcome=None)
     _ask_for_sets(board, specs.values())
     if status is None:
-        _label(board, wanted, at, by, "blocked")
+        _label(board, wanted, begun, "blocked")
     if alive or status is None:
         _beat(board, wanted.batch)
     for id_, spec in specs.items():
@@ -242,14 +248,14 @@ def add(
 
 
 def show(
-    board: Board, wanted: Plan, hangers: Sequence[str], *, more: bool
+    board: Board, wanted: Plan, begun: Begun, hangers: Sequence[str], *, more: bool
 ) -> Decision[Stuck | bool]:
     """All of them are there: let everybody see them; whether some are left to be moved on."""
     status = board.status(wanted.batch)
-    if status is None or status.state == "failed":
-        return Decision(outcome=Stuck(wanted.batch))
-    if status.state == "complete":
+    if status is not None and status.state == "complete":
         return Decision(outcome=True)
+    if not _is(status, begun):
+        return Decision(outcome=Stuck(wanted.batch))
     board.set(wanted.batch, Status(state="complete", since=board.now))
     board.delete(keys.live(wanted.batch))
     _, rest = flow.move_on(board, hangers)
@@ -321,11 +327,16 @@ def _digest(label: Spec) -> str:
     return msgspec.json.decode(label.data, type=Label).digest
 
 
-def _label(board: Board, wanted: Plan, at: float, by: str, state: State) -> None:
-    label = Label(digest=wanted.digest, tasks=len(wanted.drafts))
-    board.put(keys.data(wanted.batch), Spec(at=at, by=by, data=Raw(codec.encode(label))))
+def _label(board: Board, wanted: Plan, begun: Begun, state: State) -> None:
+    label = Raw(codec.encode(Label(digest=wanted.digest, tasks=len(wanted.drafts))))
+    board.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
     waits = state == "blocked"
-    board.set(wanted.batch, Status(state=state, since=board.now, awaited=waits))
+    board.set(wanted.batch, Status(state=state, since=begun.at, awaited=waits))
+
+
+def _is(status: Status | None, begun: Begun) -> bool:
+    """Whether this is the batch that was begun then, and nobody gave it up."""
+    return status is not None and (status.state, status.since) == ("blocked", begun.at)
 
 
 def _beat(board: Board, batch: str) -> None:

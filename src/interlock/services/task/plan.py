@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from interlock.core import batch, keys
-from interlock.core.batch import Checked, Exists, Imported, Room, Stuck, Survey
+from interlock.core.batch import Begun, Checked, Exists, Imported, Room, Stuck, Survey
 from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.core.plan import Draft, Plan
@@ -49,6 +49,8 @@ class Plans:
         """Publish all of a plan, or nothing."""
         for _ in range(_ATTEMPTS):
             outcome = yield from self._publish(who, plan)
+            if isinstance(outcome, Exists) and not outcome.task:
+                yield from self._progress.go_on(who, plan.batch)
             if not isinstance(outcome, Stuck):
                 return outcome
             yield from self._take_back(who, outcome.batch)
@@ -56,9 +58,9 @@ class Plans:
 
     def _publish(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
         if batch.fits(plan, self._room()):
-            at = self._moments(len(plan.drafts))
+            begun = self._begun(who, plan)
             done: Done[Imported | Exists | Stuck | None] = yield from self._change(
-                who, plan.batch, lambda board: batch.whole(board, plan, at, who.agent)
+                who, plan.batch, lambda board: batch.whole(board, plan, begun)
             )
             if done.outcome is not None:
                 return done.outcome
@@ -67,47 +69,57 @@ class Plans:
     def _portions(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
         """Publish a plan that is too large for one commit: hidden, then for everybody."""
         found = yield from self._survey(plan)
-        refused = found.refused
+        refused, begun = found.refused, found.begun or self._begun(who, plan)
         if refused is None:
-            refused = yield from self._add_all(who, plan, found)
+            refused = yield from self._add_all(who, plan, begun)
         if isinstance(refused, Exists) and refused.task:
             yield from self._take_back(who, plan.batch, own=plan.digest)
         if refused is not None:
             return refused
-        stuck = yield from self._show(who, plan)
+        stuck = yield from self._show(who, plan, begun)
         return stuck or batch.imported(plan, found)
 
-    def _add_all(self, who: Who, plan: Plan, found: Survey) -> Op[Exists | Stuck | None]:
+    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[Exists | Stuck | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
-        at = self._moments(len(plan.drafts)) if found.since is None else found.since
-        by = who.agent if found.since is None else found.by
-        beaten = float("-inf")
+        beaten: float | None = None
         for some in batch.portions(plan, self._room()):
             now = self._runner.clock.monotonic()
-            alive = now > beaten + batch.TTL / 4
-            refused = yield from self._add(who, plan, some, at, by, alive=alive)
+            alive = beaten is None or now > beaten + batch.TTL / 4
+            refused = yield from self._add(
+                who, plan, some, begun, first=beaten is None, alive=alive
+            )
             if refused is not None:
                 return refused
             beaten = now if alive else beaten
         return None
 
     def _add(
-        self, who: Who, plan: Plan, some: Sequence[Draft], at: float, by: str, *, alive: bool
+        self,
+        who: Who,
+        plan: Plan,
+        some: Sequence[Draft],
+        begun: Begun,
+        *,
+        first: bool,
+        alive: bool,
     ) -> Op[Exists | Stuck | None]:
         done: Done[Exists | Stuck | None] = yield from self._change(
             who,
             plan.batch,
-            lambda board: batch.add(board, plan, some, at, by, alive=alive),
+            lambda board: batch.add(board, plan, some, begun, first=first, alive=alive),
         )
         return done.outcome
 
-    def _show(self, who: Who, plan: Plan) -> Op[Stuck | None]:
+    def _begun(self, who: Who, plan: Plan) -> Begun:
+        return Begun(at=self._moments(len(plan.drafts)), by=who.agent)
+
+    def _show(self, who: Who, plan: Plan, begun: Begun) -> Op[Stuck | None]:
         """Let everybody see a plan of which every task is there."""
         done = yield from self._with_hangers(
             who,
             plan.batch,
             lambda facts: hangers(plan.batch, facts.known).limit,
-            lambda board, tasks, more: batch.show(board, plan, tasks, more=more),
+            lambda board, tasks, more: batch.show(board, plan, begun, tasks, more=more),
         )
         if isinstance(done.outcome, Stuck):
             return done.outcome
