@@ -22,7 +22,9 @@ HANGER_SIZE = 6
 ENTRY_TEXT = 420
 ENTRY_NAMES = 6
 """What one task adds to an entry: so many bytes, and its id so many times."""
-NEEDS_AT_ONCE = 100
+NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
+"""How many needs are looked at first, and by how much more each time: the next one is mostly not
+complete yet, and where thousands are, few questions should be enough."""
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
@@ -52,13 +54,15 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
 
 def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete."""
-    for start in range(first, len(needs), NEEDS_AT_ONCE):
-        some = needs[start : start + NEEDS_AT_ONCE]
+    count = NEEDS_AT_FIRST
+    while first < len(needs):
+        some = needs[first : first + count]
         board.known.ask_for(some)
-        for number, need in enumerate(some, start):
+        for number, need in enumerate(some, first):
             status = board.status(need)
             if status is None or status.state != "complete":
                 return number
+        first, count = first + count, count * NEEDS_FACTOR
     return None
 
 
