@@ -40,7 +40,7 @@ def perform(op: Op[Any], store: Any, commits: int) -> None:
                 if not commits:
                     os.kill(os.getpid(), signal.SIGKILL)
                 commits -= 1
-            step = op.send(step.perform(store))  # type: ignore[attr-defined]
+            step = op.send(step.perform(store))
     except StopIteration:
         print("done", flush=True)  # noqa: T201 - how an actor speaks
 
