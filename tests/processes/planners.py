@@ -1,4 +1,4 @@
-"""Who publishes plans and completes what others need, and is killed: ``python planners.py NAME``.
+"""Who publishes plans and completes what others need, and is killed; words name one.
 
 Commits are small here, so that there are many steps to be killed between.
 """
@@ -62,5 +62,6 @@ def completes(url: str, commits: str) -> None:
     fleet.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be whom the first word names."""
     globals()[sys.argv[1]](*sys.argv[2:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.processes import judge
@@ -21,7 +20,7 @@ MANY = {f"t{number}" for number in range(TASKS)}
 
 @pytest.fixture
 def planners() -> Iterator[Cast]:
-    with Cast(str(Path(__file__).parent / "planners.py")) as everybody:
+    with Cast("tests.processes.planners") as everybody:
         yield everybody
 
 

@@ -37,6 +37,7 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
     # msgspec takes what typing_extensions, a tool of developers, brings along.
     brought = {"inspect"} if "typing_extensions" in imported else set()
     assert imported & HEAVY - brought == set()
+    assert not [name for name in imported if name.endswith((".report", ".logs", ".uploader"))]
 
 
 def _without_site(script: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.searches import budget
 
 from interlock.core import batch, keys
 from interlock.core import task as core
@@ -455,19 +456,8 @@ def follow(needs: list[set[int]], names: list[int], dice: Random, *, remote: boo
 
 
 @given(graphs(), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=budget(25), deadline=None)
 def test_nothing_is_ready_before_its_needs_and_all_get_done(
-    needs: list[set[int]], dice: Random, remote: bool
-) -> None:
-    names = list(range(len(needs)))
-    dice.shuffle(names)
-    follow(needs, names, dice, remote=remote)
-
-
-@pytest.mark.proof
-@given(graphs(), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=1500, deadline=None)
-def test_of_very_many_graphs_none_is_done_out_of_order(
     needs: list[set[int]], dice: Random, remote: bool
 ) -> None:
     names = list(range(len(needs)))

@@ -19,7 +19,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
     ),
-    "agent": ("join", "leave", "beat", "list", "show"),
+    "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "task": ("import",),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
@@ -28,7 +28,7 @@ INDEX: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 NOUNS = {
-    "agent": "sessions of agents: who is here",
+    "agent": "sessions of agents: who is here, and what they do",
     "task": "work, published once and done once, by one agent at a time",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
