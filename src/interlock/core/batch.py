@@ -258,7 +258,7 @@ def show(
         return Decision(outcome=Stuck(wanted.batch))
     board.set(wanted.batch, Status(state="complete", since=board.now))
     board.delete(keys.live(wanted.batch))
-    _, rest = flow.move_on(board, hangers)
+    _, rest = flow.move_on(board, wanted.batch, hangers)
     if rest or more:
         board.put(keys.todo(wanted.batch), {})
     return board.decision(bool(rest or more), VERB, flow.thing(wanted.batch))

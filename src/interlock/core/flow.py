@@ -86,8 +86,11 @@ def thing(need: str) -> str:
     return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
 
 
-def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
-    """Let tasks go on whose need is complete; how many may begin, and how many are left."""
+def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
+    """Let tasks go on whose need is complete; how many may begin, and how many are left.
+
+    Somebody else may have moved them on since they were listed, to a need that is not complete.
+    """
     begun, text = 0, board.known.text
     board.known.all_of(lambda id_: _next_need(board, id_), hangers)
     for number, id_ in enumerate(hangers):
@@ -95,10 +98,10 @@ def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
         if board.size + HANGER_SIZE > board.known.room or (text < 0 and number):
             return begun, len(hangers) - number
         status = board.status(id_)
-        if status is None or status.state != "blocked":
+        if status is None or status.state != "blocked" or status.on != need:
             continue
         spec, at = board.known.spec(id_), _next_need(board, id_)
-        if status.on.startswith(core.BATCH):
+        if need.startswith(core.BATCH):
             board.tell("published", spec.by, id_)
         if at is not None:
             on = spec.needs[at]
@@ -116,7 +119,7 @@ def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Dec
     """Move on some of what was left hanging on a need that is complete."""
     if not board.known.has(keys.todo(need)):
         return Decision(outcome=0)
-    _, rest = move_on(board, hangers)
+    _, rest = move_on(board, need, hangers)
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))

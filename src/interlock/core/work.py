@@ -120,7 +120,7 @@ def complete(
         kept = Result(by=held.agent, at=board.now, token=token, result=result)
         board.put(keys.result(id_), kept)
     board.tell("completed", held.agent)
-    begun, rest = flow.move_on(board, hangers)
+    begun, rest = flow.move_on(board, id_, hangers)
     if status.awaited and (rest or more):
         board.put(keys.todo(id_), {})
     outcome = task.Completed(task=id_, unblocked=begun)
