@@ -209,19 +209,20 @@ class Claiming:
                 if outcome is not None:
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                self._spread = min(2 * self._spread, _WINDOW)
                 if not places:
                     break
 
     def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
-        """Claim the task that has this place; None if it is gone."""
+        """Claim the task that has this place; None if it is gone, or was left behind."""
         ask = self._ask(seat, keys.listed(place.key), ttl)
         deadline = states.ready(place).deadline
         blind = deadline is None
         outcome = yield from self._claim(seat, ask, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
-        if outcome == "stale":
+        if outcome == "gone":  # somebody else was quicker
+            self._spread = min(2 * self._spread, _WINDOW)
+        elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
         elif isinstance(outcome, core.Taken):
             yield from self._progress.tidy(seat.who, place.key)
