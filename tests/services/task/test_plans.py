@@ -363,6 +363,34 @@ def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stag
     assert audit(stage.store) == []
 
 
+def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Stage) -> None:
+    """Its batch was taken back, and somebody else was killed while it began the same plan again."""
+    ada = far(stage, "ada")
+    hand = Hand(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
+    while len(statuses(stage.store)) < 10:
+        assert hand.go()
+    stage.clock.advance(batch.TTL + 1)
+    cleo = far(stage, "cleo")
+    stop = Hand(cleo.tasks.publish_all([{"id": "t0"}]), cleo.store, stage.clock)
+    while statuses(stage.store):
+        assert stop.go()
+    killed(stage, "crash after", 0)
+    assert 0 < len(statuses(stage.store)) < 10
+    assert isinstance(hand.run().result(), Imported)
+    assert sorted(drained(far(stage, "bob"))) == sorted(ORDER)
+    assert audit(stage.store) == []
+
+
+def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Stage) -> None:
+    killed(stage, "crash before", 3)
+    bob = far(stage, "bob")
+    assert isinstance(bob.run(bob.tasks.publish("t0")), core.Exists), "it may live yet"
+    stage.clock.advance(batch.TTL + 1)
+    bob = far(stage, "bob")
+    assert isinstance(bob.run(bob.tasks.publish("t0")), core.Published)
+    assert list(statuses(stage.store)) == ["t0"]
+
+
 def test_what_watchers_hear_of_a_task_comes_with_the_commit_that_shows_it(stage: Stage) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")

@@ -78,6 +78,9 @@ class Tasks:
         for key in wanted[1:]:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
+        hidden = isinstance(done.outcome, core.Exists) and done.outcome.state == "blocked"
+        if hidden and (yield from self.plans.freed(who, task)):
+            return (yield from self.publish(who, task, spec))
         return done.outcome
 
     def claim(

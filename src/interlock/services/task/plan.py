@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from interlock.core import batch, keys
+from interlock.core import task as core
 from interlock.core.batch import Begun, Checked, Exists, Imported, Room, Stuck, Survey
 from interlock.core.board import Board
 from interlock.core.decision import Decision
@@ -18,6 +19,8 @@ from interlock.driving import Op
 from interlock.errors import StoreBusy
 from interlock.services.gather import outside
 from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Read
+from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress, hangers
 from interlock.store import Item, Range
@@ -55,6 +58,14 @@ class Plans:
                 return outcome
             yield from self._take_back(who, outcome.batch)
         raise StoreBusy("others import tasks with the same ids at this moment; try again")
+
+    def freed(self, who: Who, task: str) -> Op[bool]:
+        """Whether an id is free again, since whoever began to import it is dead."""
+        key = keys.status(task)
+        status = states.status((yield Read(key))[key])
+        if status is None or not status.on.startswith(core.BATCH):
+            return False
+        return (yield from self._take_back(who, status.on))
 
     def _publish(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
         if batch.fits(plan, self._room()):
@@ -127,7 +138,7 @@ class Plans:
             yield from self._progress.go_on(who, plan.batch)
         return None
 
-    def _take_back(self, who: Who, id_: str, own: str = "") -> Op[None]:
+    def _take_back(self, who: Who, id_: str, own: str = "") -> Op[bool]:
         """Take a batch back that cannot be finished; one of somebody who lives stays."""
         done: Done[bool] = yield from self._change(
             who, id_, lambda board: batch.stop(board, id_, own)
@@ -142,6 +153,7 @@ class Plans:
                     lambda board, tasks, more: batch.take_back(board, id_, tasks, more=more),
                 )
             ).outcome
+        return done.outcome
 
     def _survey(self, plan: Plan) -> Op[Survey]:
         def reading() -> Deciding[Survey]:
