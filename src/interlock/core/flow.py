@@ -7,6 +7,7 @@ along.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -91,11 +92,10 @@ def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
 
     Somebody else may have moved them on since they were listed, to a need that is not complete.
     """
-    begun, text = 0, board.known.text
-    board.known.all_of(lambda id_: _next_need(board, id_), hangers)
-    for number, id_ in enumerate(hangers):
-        text -= ENTRY_TEXT + ENTRY_NAMES * len(id_)
-        if board.size + HANGER_SIZE > board.known.room or (text < 0 and number):
+    begun, some = 0, hangers[: _fitting(hangers, board.known.text)]
+    board.known.all_of(lambda id_: _next_need(board, id_), some)
+    for number, id_ in enumerate(some):
+        if board.size + HANGER_SIZE > board.known.room:
             return begun, len(hangers) - number
         status = board.status(id_)
         if status is None or status.state != "blocked" or status.on != need:
@@ -112,7 +112,13 @@ def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
         board.begin(id_, spec)
         board.tell("ready", "", id_)
         begun += 1
-    return begun, 0
+    return begun, len(hangers) - len(some)
+
+
+def _fitting(ids: Sequence[str], text: int) -> int:
+    """How many of these tasks one entry has room for; at least one."""
+    sizes = accumulate(ENTRY_TEXT + ENTRY_NAMES * len(id_) for id_ in ids)
+    return max(1, sum(size <= text for size in sizes))
 
 
 def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[int]:

@@ -150,4 +150,5 @@ class Progress:
 
 def hangers(need: str, known: Known) -> Range:
     """So many of the tasks that hang on a need as one commit may move on."""
-    return Range(keys.hangs(need), limit=max(1, known.room // flow.HANGER_SIZE))
+    most = min(known.room // flow.HANGER_SIZE, known.text // flow.ENTRY_TEXT)
+    return Range(keys.hangs(need), limit=max(1, most))
