@@ -19,3 +19,5 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = awaited(TaskCalls.heartbeat)
     cancel = awaited(TaskCalls.cancel)
     retry = awaited(TaskCalls.retry)
+    list = awaited(TaskCalls.list)
+    show = awaited(TaskCalls.show)

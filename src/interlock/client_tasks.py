@@ -19,3 +19,5 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = blocking(TaskCalls.heartbeat)
     cancel = blocking(TaskCalls.cancel)
     retry = blocking(TaskCalls.retry)
+    list = blocking(TaskCalls.list)
+    show = blocking(TaskCalls.show)

@@ -51,16 +51,18 @@ def _text(file: str) -> bytes:
     return text
 
 
-IMPORT = Operation(
-    name="task import",
-    help="publish a whole plan: all of its tasks, or none",
-    request=Import,
-    outcomes=(Imported, Checked, Exists),
-    needs="agent",
-    act=_import,
-    examples=(
-        "interlock task import plan.json --agent ada",
-        "interlock task import plan.jsonl --agent ada --dry-run",
-        "make-plan | interlock task import - --agent ada --id release-7 --json",
+OPERATIONS = (
+    Operation(
+        name="task import",
+        help="publish a whole plan: all of its tasks, or none",
+        request=Import,
+        outcomes=(Imported, Checked, Exists),
+        needs="agent",
+        act=_import,
+        examples=(
+            "interlock task import plan.json --agent ada",
+            "interlock task import plan.jsonl --agent ada --dry-run",
+            "make-plan | interlock task import - --agent ada --id release-7 --json",
+        ),
     ),
 )
