@@ -34,6 +34,7 @@ from interlock.core.board import Board
 from interlock.core.decision import Decision, Outcome
 from interlock.core.plan import Draft, Plan
 from interlock.core.task import Spec, State, Status
+from interlock.errors import TooLarge
 
 TTL = 60.0
 """Seconds without a sign of life after which others may take a batch back."""
@@ -41,6 +42,8 @@ VERB = "task.import"
 _OPERATIONS = 8
 """That publishing one task may take, at most."""
 _TAKEN_BACK = 4
+_ENVELOPE = 512
+"""Bytes of a task besides its data and its names."""
 
 
 class Imported(Outcome, frozen=True, kw_only=True, tag="imported"):
@@ -299,6 +302,22 @@ def take_back(board: Board, batch: str, hangers: Sequence[str], *, more: bool) -
     return board.decision(more, VERB, flow.thing(batch))
 
 
+def check_sizes(wanted: Plan, most: int) -> None:
+    """See that each task fits into an item of the store, before any is written."""
+    for draft in wanted.drafts:
+        if (size := _weight(draft)) > most:
+            raise TooLarge(
+                f"task {draft.id!r} has about {size} bytes with all its needs; this store takes"
+                f" {most}: put a task in between that stands for many needs; nothing was published"
+            )
+
+
+def _weight(draft: Draft) -> int:
+    """The bytes that a task takes, or a few more."""
+    names = (*draft.needs, *draft.requires, *draft.labels)
+    return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
+
+
 def fits(wanted: Plan, room: Room) -> bool:
     """Whether a plan can be published with one commit."""
     return len(next(portions(wanted, room))) == len(wanted.drafts)
@@ -309,7 +328,7 @@ def portions(wanted: Plan, room: Room) -> Iterator[Sequence[Draft]]:
     first = operations = text = size = 0
     for number, draft in enumerate(wanted.drafts):
         more = flow.ENTRY_TEXT + flow.ENTRY_NAMES * len(draft.id)
-        heavy = more + len(bytes(draft.data)) + sum(map(len, draft.needs)) + 3 * len(draft.needs)
+        heavy = more + _weight(draft)
         operations, text, size = operations + _OPERATIONS, text + more, size + heavy
         over = operations > room.operations or text > room.text or size > room.size
         if over and number > first:

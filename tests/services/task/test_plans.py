@@ -16,7 +16,7 @@ from tests.searches import budget
 from interlock.core import batch, keys
 from interlock.core import task as core
 from interlock.core.batch import Checked, Exists, Imported
-from interlock.errors import BadInput, StoreTrouble
+from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.services.task import states
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
@@ -451,6 +451,15 @@ def test_an_import_gets_through_a_storm_with_each_task_once() -> None:
 @pytest.mark.parametrize("seed", range(100, 400))
 def test_an_import_gets_through_many_storms(seed: int) -> None:
     storm(seed)
+
+
+def test_a_task_that_no_store_takes_is_refused_before_anything_is_written(stage: Stage) -> None:
+    ada = far(stage, "ada")
+    needs = [f"{'n' * 180}{number}" for number in range(8000)]
+    for dry in (False, True):
+        with pytest.raises(TooLarge, match=r"task .x. has about .* bytes with all its needs"):
+            ada.run(ada.tasks.publish_all([*CHAIN, {"id": "x", "needs": needs}], dry_run=dry))
+    assert all_keys(stage.store) == []
 
 
 def graphs() -> st.SearchStrategy[list[set[int]]]:

@@ -43,6 +43,7 @@ class Plans:
 
     def check(self, plan: Plan) -> Op[Checked | Exists]:
         """Whether a plan could be published; nothing is written."""
+        batch.check_sizes(plan, self._runner.capabilities.max_value)
         found = yield from self._survey(plan)
         if isinstance(found.refused, Exists):
             return found.refused
@@ -50,6 +51,7 @@ class Plans:
 
     def publish(self, who: Who, plan: Plan) -> Op[Imported | Exists]:
         """Publish all of a plan, or nothing."""
+        batch.check_sizes(plan, self._runner.capabilities.max_value)
         for _ in range(_ATTEMPTS):
             outcome = yield from self._publish(who, plan)
             if isinstance(outcome, Exists) and not outcome.task:
