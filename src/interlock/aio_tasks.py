@@ -10,6 +10,7 @@ class Tasks(Noun[TaskCalls]):
     """Tasks, by name."""
 
     publish = awaited(TaskCalls.publish)
+    publish_all = awaited(TaskCalls.publish_all)
     claim = awaited(TaskCalls.claim)
     next = awaited(TaskCalls.next)
     complete = awaited(TaskCalls.complete)

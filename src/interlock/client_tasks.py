@@ -10,6 +10,7 @@ class Tasks(Noun[TaskCalls]):
     """Tasks, by name."""
 
     publish = blocking(TaskCalls.publish)
+    publish_all = blocking(TaskCalls.publish_all)
     claim = blocking(TaskCalls.claim)
     next = blocking(TaskCalls.next)
     complete = blocking(TaskCalls.complete)

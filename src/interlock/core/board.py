@@ -43,8 +43,10 @@ AT_ONCE = 1.0
 class Known:
     """What is known about tasks; it asks for the rest by raising Missing."""
 
-    def __init__(self, room: int = MANY, least: float = 0.0) -> None:
+    def __init__(self, room: int = MANY, least: float = 0.0, text: int = MANY) -> None:
         self.room = room
+        self.text = text
+        """Bytes that the entry of a decision may have."""
         self.least = least
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}
@@ -197,15 +199,16 @@ class Board:
         return status
 
     def hang(self, task: str, need: str) -> None:
-        """Let a task hang on a need, which knows of it then."""
+        """Let a task hang on a need, which knows of it then.
+
+        The need is written even if it is awaited already: whoever completes it at this moment has
+        looked up what hangs there, and must look again.
+        """
         status = self.status(need)
         if status is None:
             raise AssertionError(f"there is no task {need}")
         self.put(keys.hangs(need, task), {})
-        if status.awaited:
-            self.rely(keys.status(need))
-        else:
-            self.set(need, awaited(status))
+        self.set(need, awaited(status))
 
     def end_claim(self, task: str, claim: Claim) -> None:
         """Nobody works on this task any more."""

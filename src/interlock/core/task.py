@@ -68,6 +68,7 @@ MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
 """From where each act leads to where."""
 
 PRIORITY = 5
+PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)
 RETRIES = 3
 BACKOFF = 1.0
 BACKOFF_MOST = 300.0

@@ -41,6 +41,9 @@ _LOCAL_WINDOW = 4
 _WINDOW = 32
 _DUE_WINDOW = 16
 _TRIES = 8
+_SELFLESS = 32
+"""Every so many claims of the next one somebody looks after what is stuck: a queue that is never
+empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
@@ -62,6 +65,7 @@ class Claiming:
         self._progress = progress
         self._sets: dict[str, frozenset[str]] = {}
         self._spread = 1
+        self._turns = 0
         self.specs: dict[str, core.Spec] = {}
         """What we claimed without knowing its place, but for the data."""
 
@@ -127,12 +131,23 @@ class Claiming:
             outcome = yield from self._claim(seat, ask, None, blind=blind)
             if outcome == "stale":
                 yield from self._progress.reclaim(seat.who, ask.task)
+            elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
+                pass
             elif not isinstance(outcome, str):
                 return (yield from self._timed(outcome))
             blind = False
 
+    def _freed(self, seat: Seat, outcome: core.Blocked) -> Op[bool]:
+        """Whether it was blocked only since nobody has moved on yet what its need held up."""
+        if not outcome.on:
+            return False
+        return (yield from self._progress.drain(seat.who, outcome.on)) > 0
+
     def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
+        self._turns += 1
+        if self._turns % _SELFLESS == 0:
+            yield from self._progress.step(seat.who)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(seat, able, ttl)
@@ -194,19 +209,20 @@ class Claiming:
                 if outcome is not None:
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                self._spread = min(2 * self._spread, _WINDOW)
                 if not places:
                     break
 
     def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
-        """Claim the task that has this place; None if it is gone."""
+        """Claim the task that has this place; None if it is gone, or was left behind."""
         ask = self._ask(seat, keys.listed(place.key), ttl)
         deadline = states.ready(place).deadline
         blind = deadline is None
         outcome = yield from self._claim(seat, ask, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
-        if outcome == "stale":
+        if outcome == "gone":  # somebody else was quicker
+            self._spread = min(2 * self._spread, _WINDOW)
+        elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
         elif isinstance(outcome, core.Taken):
             yield from self._progress.tidy(seat.who, place.key)

@@ -14,6 +14,7 @@ from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.driving import Op
+from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
@@ -119,6 +120,14 @@ class Progress:
             moved += done.outcome
         return moved
 
+    def go_on(self, who: Who, need: str) -> Op[None]:
+        """Move on all that is left; if that cannot be now, whoever comes next does it."""
+        try:
+            while (yield from self.drain(who, need)):
+                pass
+        except InterlockError:
+            return
+
     def _draining(self, need: str, base: int) -> Deciding[int]:
         todo = keys.todo(need)
         facts = Facts(self._runner, base)
@@ -149,4 +158,5 @@ class Progress:
 
 def hangers(need: str, known: Known) -> Range:
     """So many of the tasks that hang on a need as one commit may move on."""
-    return Range(keys.hangs(need), limit=max(1, known.room // flow.HANGER_SIZE))
+    most = min(known.room // flow.HANGER_SIZE, known.text // flow.ENTRY_TEXT)
+    return Range(keys.hangs(need), limit=max(1, most))

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.core import flow, keys
 from interlock.core import task as core
-from interlock.core.task import STATES, Claim, Result, Spec, State, Status
+from interlock.core.task import BATCH, STATES, Claim, Result, Spec, State, Status
 from interlock.driving import Op
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
@@ -29,8 +29,6 @@ from interlock.services.waiting import expires_in
 from interlock.store import Item, Range, Snapshot
 
 OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
-BATCH = "+"
-"""Begins the id of what holds a batch back until all of it is there; not a task."""
 
 _TASKS_AT_ONCE = 30
 _MOST_INDEXED = 10_000
