@@ -73,6 +73,7 @@ INSIDE = ("keep",)
 """Public to the command line alone."""
 _KINDS = {
     "name": "NAME",
+    "names": "NAME,...",
     "text": "TEXT",
     "int": "N",
     "duration": "DURATION",
@@ -213,8 +214,9 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _place(field: Field) -> str:
-    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
-    return places.get(field.kind, field.name.upper())
+    if field.kind == "command":
+        return "-- CMD..."
+    return f"{field.name.upper()}..." if field.repeats else field.name.upper()
 
 
 def _option(field: Field) -> str:

@@ -11,6 +11,7 @@ from interlock.faces.operations.shape import Field, Operation, fields
 
 _METAVARS = {
     "name": "NAME",
+    "names": "NAME,...",
     "text": "TEXT",
     "int": "N",
     "duration": "DURATION",
@@ -151,8 +152,9 @@ def _option(field: Field) -> str:
 
 
 def _shown(field: Field) -> str:
-    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
-    return places.get(field.kind, field.name.upper())
+    if field.kind == "command":
+        return "-- CMD..."
+    return f"{field.name.upper()}..." if field.repeats else field.name.upper()
 
 
 def _with_default(field: Field) -> str:

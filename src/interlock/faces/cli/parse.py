@@ -136,7 +136,7 @@ class _Words:
         if not self._places:
             raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
         field = self._places[0]
-        if field.kind != "things":  # which take all that follow
+        if not field.repeats:  # those that do take all that follow
             self._places.pop(0)
         self._set(field, word)
 
@@ -161,10 +161,12 @@ class _Words:
         self._set(field, text)
 
     def _set(self, field: Field, text: str) -> None:
-        found = value(field, text)
-        if field.kind == "things":
-            found = (*self._found.get(field.name, ()), found)
-        self._found[field.name] = found
+        if not field.repeats:
+            self._found[field.name] = value(field, text)
+            return
+        parts = text.split(",") if field.kind == "names" else (text,)
+        before = self._found.get(field.name, ())
+        self._found[field.name] = (*before, *(value(field, part) for part in parts))
 
     def _meant(self, key: str) -> str:
         from difflib import get_close_matches
@@ -175,6 +177,7 @@ class _Words:
 
 EXAMPLES = {
     "name": "ada",
+    "names": "rust,gpu",
     "text": "TEXT",
     "int": "12",
     "duration": "30s",
