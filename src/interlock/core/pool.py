@@ -182,9 +182,3 @@ def caller_of(party: Grant | Waiter) -> str:
 def alive(grant: Grant, live: AbstractSet[str]) -> bool:
     """Whether all that keeps the grant alive still is."""
     return all(key in live for key in grant.live)
-
-
-def proves(pool: Pool | None, proof: Proof, live: AbstractSet[str]) -> bool:
-    """Whether the grant that a proof speaks of is still there, and lives."""
-    grant = None if pool is None else pool.grant(proof.grant)
-    return grant is not None and alive(grant, live)

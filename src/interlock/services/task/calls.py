@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -13,6 +14,9 @@ from interlock.errors import BadInput, TooLarge
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
 from interlock.services.task.claiming import EVERYTHING
+
+if TYPE_CHECKING:
+    from interlock.services.task.feed import Feed
 
 CAN_LIMIT = 64
 _MOST_RETRIES = 1000
@@ -174,6 +178,13 @@ class TaskCalls(Calls):
     def retry(self, task: str) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
         return self._tasks.retry(self.desk.me().who, named(task))
+
+    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
+        """The events of tasks that somebody asks for; to be opened, and closed."""
+        from interlock.services.task.feed import Feed, wanted
+
+        asked = wanted(events, prefix, None if can is None else able(can))
+        return Feed(asked, self.desk.runner.clock)
 
     def _worker(self, task: str, token: int | None) -> core.Worker:
         who = self.desk.me().who
