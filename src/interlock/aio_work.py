@@ -148,6 +148,8 @@ class Worker:
         self._shift = shift
         self._concurrency = concurrency
         self._signals = signals
+        self._settles = concurrency == 1
+        """Whether the loop settles what its body left as it was."""
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[Any] | None = None
         self._open = 0
@@ -173,31 +175,37 @@ class Worker:
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
         claim: Claim | None = None
+        listeners = [] if self._shift.lease is None else self._shift.lease.listeners
+        listeners.append(self._lapsed)
         with Listening(self._heard, wanted=self._signals):
             try:
                 while (claim := await self._next()) is not None:
                     yield claim
-                    if self._concurrency == 1 and claim.forgotten:
+                    if self._settles and claim.forgotten:
                         await claim.complete()
+                    claim = None  # of several, nobody but who works on it may keep it
             finally:
-                if claim is not None and self._concurrency == 1:
+                listeners.remove(self._lapsed)
+                if claim is not None and self._settles:
                     await claim.leave()
-                claim = None
                 await self._give_back()
 
     async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
         """Have each claim handled; what that returns is the result, and what it raises why not."""
+        self._worker = asyncio.current_task()
+        self._settles = False
         tasks: set[asyncio.Task[None]] = set()
-        try:
-            async for claim in self:
-                task = self._loop.create_task(_handled(claim, handler))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        with Listening(self._heard, wanted=self._signals):
+            try:
+                async for claim in self:
+                    task = self._loop.create_task(_handled(claim, handler))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _next(self) -> Claim | None:
         """The next claim; None when it is to stop."""
@@ -254,6 +262,16 @@ class Worker:
         self._open -= 1
         self._ask()
 
+    def _lapsed(self) -> None:
+        """Our session is over: what waits need not wait any more."""
+        try:
+            self._shift.insist()
+        except Lapsed as error:
+            self._error = error
+            for task in self._asking:
+                task.cancel()
+            self._changed.set()
+
     async def _give_back(self) -> None:
         """Release what came and was not handed out."""
         self.stop("its loop was left")
@@ -263,13 +281,15 @@ class Worker:
             await self._came.popleft().leave()
 
     def _heard(self, number: int) -> None:
-        self._loop.call_soon_threadsafe(self._signalled, signal.Signals(number).name)
+        """A signal came, at whatever moment: what has to be done with the loop is done later."""
+        name = signal.Signals(number).name
+        act = self._break_off if self._shift.reason else self.stop
+        self._shift.stop(name)
+        self._loop.call_soon_threadsafe(act, name)
 
-    def _signalled(self, name: str) -> None:
-        if not self._shift.reason:
-            self.stop(name)
-        elif self._worker is not None:
-            self._worker.cancel(f"{name} came twice")
+    def _break_off(self, name: str) -> None:
+        if self._worker is not None:
+            self._worker.cancel(f"{name} came while it was to stop")
 
 
 async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:

@@ -101,7 +101,8 @@ class Feed:
             found = yield from self._next(
                 None if ends is None else max(0.0, ends - self._clock.monotonic())
             )
-            if found or (ends is not None and self._clock.monotonic() >= ends):
+            over = ends is not None and self._clock.monotonic() >= ends
+            if found or (over and self._ready is None):
                 return tuple(found)
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ class Listening:
         self._wanted = wanted and threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> Self:
+        self._wanted = self._wanted and self._callback not in _listeners
         if self._wanted:
             _listeners.append(self._callback)
             if not _before:

@@ -14,6 +14,7 @@ from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
 from interlock.services.calls import Desk
+from interlock.services.keeper import Lease
 from interlock.services.steps import Take
 from interlock.services.task.calls import able
 from interlock.services.task.held import Working, taken
@@ -55,7 +56,20 @@ class Shift:
 
     def wait(self) -> Op[Working | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
-        return _stoppable(self.ask(words.FOREVER), lambda: bool(self.reason))
+        return _stoppable(self.ask(words.FOREVER), self._stopped)
+
+    def insist(self) -> None:
+        """Raise if our session is over: then nobody can work under it any more."""
+        self._desk.asking(0.0)
+
+    @property
+    def lease(self) -> Lease | None:
+        """What keeps our session alive."""
+        return self._desk.session_lease
+
+    def _stopped(self) -> bool:
+        self.insist()
+        return bool(self.reason)
 
     def _ask(self, wait: float) -> Op[Working | None]:
         desk = self._desk
