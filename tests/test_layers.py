@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "interlock": BELOW_CLIENTS | CLIENTS,
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
     "demo": BELOW_CLIENTS | CLIENTS | {"demo"},
-    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "check_record"},
+    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "testing", "check_record"},
     "__main__": {"faces"},
     "testing": BELOW_CLIENTS | CLIENTS | {"testing"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import assert_never, assert_type
 
 import interlock
@@ -20,7 +21,9 @@ from interlock.core.lock import (
     Released,
 )
 from interlock.core.log import Line
+from interlock.core.logs import LogLine, Uploaded
 from interlock.core.pool import Proof
+from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
 from interlock.core.verdict import Anchored, Exported, Verified
@@ -41,6 +44,11 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.agents.leave(), Left | Lapsed)
     assert_type(fleet.agents.beat(), Renewed | Lapsed)
     assert_type(fleet.agents.list(), tuple[Agent, ...])
+    assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | Lapsed)
+    fleet.pulse.be("busy", doing="task/t1")
+    assert_type(fleet.agents.log(["a line"]), Uploaded)
+    assert_type(fleet.agents.logged("ada", limit=5), tuple[LogLine, ...])
+    assert_type(fleet.agents.handler("INFO"), logging.Handler)
     assert_type(fleet.record.log(limit=5), tuple[Line, ...])
     assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
     assert_type(fleet.record.export("record.jsonl", after=3), Exported)
@@ -82,6 +90,7 @@ def mistakes(fleet: interlock.Fleet) -> None:
     fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]
     fleet.locks.release("merge", token="3")  # type: ignore[arg-type]
     fleet.locks.acquire(b"merge")  # type: ignore[arg-type]
+    fleet.agents.status("asleep")  # type: ignore[arg-type]
 
 
 async def awaited() -> None:
@@ -90,6 +99,7 @@ async def awaited() -> None:
         assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
         assert_type(await fleet.locks.show("merge"), Shown)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
+        assert_type(await fleet.agents.status("idle"), Reported | Unreported | Lapsed)
         assert_type(await fleet.maintain(), Maintained)
         async with fleet.lock("merge") as held:
             assert_type(held.token, int)

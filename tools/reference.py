@@ -19,7 +19,7 @@ import msgspec
 
 import interlock
 from interlock import aio, client, errors
-from interlock.core import answers, lock, semaphore, session, several
+from interlock.core import answers, lock, logs, report, semaphore, session, several
 from interlock.core.decision import Outcome
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
@@ -31,6 +31,7 @@ from interlock.faces.operations.shape import Field, Operation, fields
 from interlock.faces.render import lasting
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.report import Pulse
 from interlock.services.semaphore import Queued, Slots
 from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.why import Why
@@ -52,6 +53,10 @@ RETURNED: tuple[type, ...] = (
     session.Renewed,
     session.Left,
     session.Lapsed,
+    logs.LogLine,
+    logs.Uploaded,
+    report.Reported,
+    report.Unreported,
     Line,
     Story,
     Happening,
@@ -69,8 +74,8 @@ CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
 """Two that have one name where they are made."""
 ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
 """Where each noun has its own form of an answer that means the same for all."""
-INSIDE = ("keep",)
-"""Public to the command line alone."""
+INSIDE = ("finish", "go_on", "keep", "run", "wait")
+"""Public to the command line and to the client alone."""
 _KINDS = {
     "name": "NAME",
     "names": "NAME,...",
@@ -216,7 +221,8 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
 def _place(field: Field) -> str:
     if field.kind == "command":
         return "-- CMD..."
-    return f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    return name if field.required else f"[{name}]"
 
 
 def _option(field: Field) -> str:
@@ -258,6 +264,7 @@ def python() -> Iterator[str]:
         ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
         ("`fleet.several`: several locks and slots at once.", client.Several),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
+        ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),

@@ -34,6 +34,8 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = awaited(TaskCalls.heartbeat)
     cancel = awaited(TaskCalls.cancel)
     retry = awaited(TaskCalls.retry)
+    list = awaited(TaskCalls.list)
+    show = awaited(TaskCalls.show)
 
     def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
         """Claim one task for an ``async with`` block, which completes it at the end.

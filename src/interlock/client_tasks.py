@@ -33,6 +33,8 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = blocking(TaskCalls.heartbeat)
     cancel = blocking(TaskCalls.cancel)
     retry = blocking(TaskCalls.retry)
+    list = blocking(TaskCalls.list)
+    show = blocking(TaskCalls.show)
 
     def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
         """Claim one task for a ``with`` block, which completes it at the end.

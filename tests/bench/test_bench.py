@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.bench import handoff, idle, locks, pairs, record, run_bench
+from interlock.bench import handoff, idle, locks, pairs, record, run_bench, tasks
 from interlock.bench.engine import within
 from interlock.core.lock import Acquired
 from interlock.errors import BadInput
@@ -24,13 +24,18 @@ NETWORK_ROWS = [
     "acquire a slot, async",
     "two locks and a slot at once, beside one lock",
     SHARE,
+    "claim by name, blocking",
+    "claim by name, async",
     "release, read first",
+    "publish to the worker that claims it",
     "handoff, 2 processes",
     "handoff, 2 processes, p95",
     "handoff, 3 processes",
     "handoff of a slot, 3 processes",
     "publish to follower",
+    "claim and complete, 2 processes, 12 tasks",
     "acquire a slot, 64 in flight",
+    "claim the next and complete, 64 in flight",
     "acquire, 64 in flight",
 ]
 
@@ -43,6 +48,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(handoff.SECONDS, "quick", 0.3)
     monkeypatch.setitem(idle.SIZES, "quick", (3, 2.0, 1.0))
     monkeypatch.setattr(handoff, "PROCESSES", 3)
+    monkeypatch.setitem(tasks.DRAINED, "quick", 12)
+    monkeypatch.setattr(tasks, "PROCESSES", 2)
 
 
 def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+
+from interlock.faces.cli import command
 
 COMMAND = [sys.executable, "-m", "interlock"]
 PATIENCE = 20.0
@@ -80,6 +85,31 @@ class Shell:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.communicate()
+
+
+class Here(Shell):
+    """The same commands in this very process: for answers, where a process would prove no more."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        super().__init__(folder)
+        self._patch = monkeypatch
+        self._capsys = capsys
+        for variable in [name for name in os.environ if name.startswith("INTERLOCK_")]:
+            monkeypatch.delenv(variable)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(command, "stoppable", lambda: None)
+
+    def run(self, *words: str | bytes, **options: Any) -> Result:
+        with self._patch.context() as patch:
+            for variable, value in self.exported.items():
+                patch.setenv(variable, value)
+            if "input" in options:
+                patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(options["input"].encode())))
+            status = command.run([word for word in words if isinstance(word, str)])
+        told = self._capsys.readouterr()
+        return Result(status, told.out, told.err)
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:

@@ -32,6 +32,21 @@ def test_a_story_follows_a_lock_from_hand_to_hand(stage: Stage) -> None:
     assert got.token == second.token  # type: ignore[union-attr]
 
 
+def test_who_reports_while_it_waits_goes_on_waiting_in_its_story(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("merge"))
+    waits = bob.start(bob.locks.acquire("merge", wait=600))
+    bob.run(bob.agents.status("waiting", note="for merge"))
+    bob.run(bob.agents.log(["a line"]))
+    stage.clock.advance(3.2)
+    ada.run(ada.locks.release("merge"))
+    waits.run()
+    story = told(ada, "agent/bob")
+    assert [each.what for each in story] == ["joined", "waiting", "status", "acquired"]
+    assert story[2].session == bob.session
+    assert story[3].waited == 3.2
+
+
 def test_a_token_of_a_story_counts_from_the_base_of_the_store(stage: Stage) -> None:
     from interlock.core import keys
     from interlock.store import Put, Txn

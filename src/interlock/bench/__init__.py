@@ -8,6 +8,7 @@ table.py              numbers, and the table that shows them
 engine.py             what an engine gives to be measured: fresh stores, a floor
 sqlite.py redis.py etcd.py    the engines
 locks.py slots.py     locks in one process; semaphores, and several things at once
+tasks.py              tasks: by name, in flight, many processes at one queue
 peers.py              what others make of the same engine
 record.py             what the record costs
 pairs.py handoff.py   from one process to another, and between many
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TypeAlias, TypeVar
 
-from interlock.bench import commands, handoff, idle, locks, pairs, peers, record, slots
+from interlock.bench import commands, handoff, idle, locks, pairs, peers, record, slots, tasks
 from interlock.bench.engine import Engine, NetworkEngine
 from interlock.bench.engines import local, network
 from interlock.bench.table import Row, as_json, as_text
@@ -39,6 +40,11 @@ LOCAL: Rows[Engine] = {
     "slots-async": slots.one_at_a_time_async,
     "slots-in-flight": slots.in_flight,
     "several": slots.three_at_once,
+    "claim": tasks.by_name,
+    "claim-async": tasks.by_name_async,
+    "tasks-in-flight": tasks.in_flight,
+    "drain": tasks.drain,
+    "told": tasks.told,
     "share": record.share,
     "verify": record.verify,
     "handoff": handoff.measure,
@@ -53,11 +59,16 @@ NETWORK: Rows[NetworkEngine] = {
     "slots-async": slots.one_at_a_time_async,
     "several": slots.three_at_once,
     "share": record.share,
+    "claim": tasks.by_name,
+    "claim-async": tasks.by_name_async,
     "read-first": locks.read_first,
+    "told": tasks.told,
     "handoff": pairs.handoffs,
     "slots-handoff": handoff.slots,
     "publish": pairs.publish,
+    "drain": tasks.drain,
     "slots-in-flight": slots.in_flight,  # these leave an engine with much to clear away: last
+    "tasks-in-flight": tasks.in_flight,
     "in-flight": peers.in_flight,
     "idle": idle.measure,
 }

@@ -1,7 +1,8 @@
 """What is measured: an engine, with a floor beside it and a place that is left as it was found.
 
-A floor is the engine's own client doing the reads and writes of an acquisition as durably, and
-nothing else: no slower than what somebody would write who knows the engine well.
+A floor is the engine's own client doing the reads and writes of an operation as durably, and
+nothing else: no slower than what somebody would write who knows the engine well.  Across a network
+it reads nothing, since an operation there does not either when nobody is in the way.
 """
 
 from __future__ import annotations
@@ -13,19 +14,62 @@ from contextlib import closing
 from typing import ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode
 
+from msgspec import Struct
+
 from interlock.stores import open_store
 from interlock.stores.address import Address, parse
 
-LOCK = b"x" * 200
 ENTRY = b"x" * 540
 HASH = "0" * 64
+_SESSION = f"ses_{0:032x}"
+
+
+class Act(Struct, frozen=True, gc=False):
+    """What an operation reads, writes and deletes, for the name of a lock or a task.
+
+    Keys have ``{}`` where the name belongs; those to be written say how large their value is, and
+    ``entry`` is the size of the log entry.
+    """
+
+    reads: tuple[str, ...]
+    puts: tuple[tuple[str, bytes], ...]
+    deletes: tuple[str, ...] = ()
+    entry: bytes = ENTRY
+
+
+ACQUIRE = Act(reads=("locks/{}", "live/session"), puts=(("locks/{}", b"x" * 200),))
+PUBLISH = Act(
+    reads=("tasks/{}/status",),
+    puts=(
+        ("tasks/{}/status", b"x" * 19),
+        ("tasks/{}/data", b"x" * 53),
+        ("ready/-/1000005.1794762331636564/{}", b"{}"),
+    ),
+    entry=b"x" * 780,
+)
+CLAIM = Act(
+    reads=("tasks/{}/status", "tasks/{}/owner", "live/session", "tasks/{}/data"),
+    puts=(
+        ("tasks/{}/status", b"x" * 46),
+        ("tasks/{}/owner", b"x" * 190),
+        (f"claims/{_SESSION}/{{}}", b"x" * 45),
+    ),
+    deletes=("ready/-/1000005.1794762331636564/{}",),
+    entry=b"x" * 1000,
+)
+COMPLETE = Act(
+    reads=("tasks/{}/status", "tasks/{}/owner"),
+    puts=(("tasks/{}/status", b"x" * 69),),
+    deletes=("tasks/{}/owner", f"claims/{_SESSION}/{{}}"),
+    entry=b"x" * 800,
+)
 
 
 class Floor(Protocol):
     """A bare client of the engine for a caller that may block."""
 
-    def commit(self, *names: str) -> None:
-        """Acquisitions of these locks."""
+    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
+        """Do this to all of these."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -34,11 +78,11 @@ class Floor(Protocol):
 class AsyncFloor(Protocol):
     """A bare client of the engine for an event loop."""
 
-    def commit(self, name: str) -> Awaitable[object]:
-        """An acquisition of this lock."""
+    def commit(self, name: str, act: Act = ACQUIRE) -> Awaitable[object]:
+        """Do this."""
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
-        """Acquisitions of all these locks, as many under way at once as a round has names."""
+    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
+        """Do this to all of these, as many under way at once as a round has names."""
 
     async def aclose(self) -> None:
         """Let go of it."""
@@ -62,6 +106,8 @@ class Engine(Protocol):
 
     targets: ClassVar[Mapping[str, str]]
     """By the name of the measurement."""
+    local: ClassVar[bool]
+    """Whether it is in this process, or across a network."""
 
     def title(self) -> str:
         """What is measured, if that needs to be said."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import grpc
 import grpc.aio
 
-from interlock.bench.engine import ENTRY, HASH, LOCK, Namespaces, together
+from interlock.bench.engine import ACQUIRE, ENTRY, HASH, Act, Namespaces, together
 from interlock.stores.address import Address, parse
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.probe import get
@@ -22,7 +22,6 @@ from interlock.stores.etcd.shape import wrapped
 
 _SERVED = re.compile(r'grpc_server_msg_received_total\{.*grpc_method="(\w+)".*\} (\S+)')
 _ID = f"txn_{0:026d}"
-_ITEM = wrapped(LOCK, _ID, HASH, quiet=False)
 _WRAPPED = wrapped(ENTRY, _ID, HASH, quiet=False)
 _PATIENCE = 30.0
 
@@ -30,11 +29,17 @@ _PATIENCE = 30.0
 class EtcdEngine(Namespaces):
     """An etcd server, or one member of a cluster."""
 
+    local: ClassVar[bool] = False
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.3",
         "acquire-async": "at most 1.3",
         "read-first": "at most 2.5",
         "in-flight": "at least 0.60",
+        "claim": "at most 1.3",
+        "claim-async": "at most 1.3",
+        "tasks-in-flight": "",
+        "drain": "",
+        "told": "p95 at most 5 ms",
         "handoff": "at most 3",
         "publish": "at most 1.5",
         "idle": "nothing but keep-alives",
@@ -120,10 +125,10 @@ class EtcdFloor(Stub):
         self._prefix = f"{namespace}/".encode()
         self._txn = self.method("KV/Txn", rpc.TxnResponse)
 
-    def commit(self, *names: str) -> None:
-        """Acquisitions of these locks, one after the other."""
+    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
+        """Do this to all of these, one after the other."""
         for name in names:
-            self._txn(_request(self._prefix, name), **self.extra)
+            self._txn(_request(self._prefix, name, act), **self.extra)
 
     def close(self) -> None:
         """Let go of the channel."""
@@ -141,13 +146,13 @@ class AsyncEtcdFloor(Stub):
         self._prefix = f"{namespace}/".encode()
         self._txn = self.method("KV/Txn", rpc.TxnResponse)
 
-    async def commit(self, name: str) -> None:
-        """An acquisition of this lock."""
-        await self._txn(_request(self._prefix, name), **self.extra)
+    async def commit(self, name: str, act: Act = ACQUIRE) -> None:
+        """Do this."""
+        await self._txn(_request(self._prefix, name, act), **self.extra)
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
         """As many at once as a round has names."""
-        await together(self.commit, rounds)
+        await together(lambda name: self.commit(name, act), rounds)
 
     async def aclose(self) -> None:
         """Let go of the channel."""
@@ -188,14 +193,18 @@ class EtcdBell(Stub):
         self.channel.close()
 
 
-def _request(prefix: bytes, name: str) -> rpc.TxnRequest:
-    entry, lock = b"%blog/txn_%026d" % (prefix, hash(name)), b"%blocks/%b" % (prefix, name.encode())
+def _request(prefix: bytes, name: str, act: Act) -> rpc.TxnRequest:
+    entry = b"%blog/txn_%026d" % (prefix, hash((name, act.entry)))
     absent = rpc.Compare(key=entry, target=rpc.Compare.CREATE, create_revision=0)
+    puts = [(entry, wrapped(act.entry, _ID, HASH, quiet=False))]
+    for key, value in act.puts:
+        puts.append((prefix + key.format(name).encode(), wrapped(value, _ID, HASH, quiet=False)))
+    gone = [prefix + key.format(name).encode() for key in act.deletes]
     return rpc.TxnRequest(
         compare=[absent],
         success=[
-            rpc.RequestOp(put=rpc.PutRequest(key=entry, value=_WRAPPED)),
-            rpc.RequestOp(put=rpc.PutRequest(key=lock, value=_ITEM)),
+            *(rpc.RequestOp(put=rpc.PutRequest(key=key, value=value)) for key, value in puts),
+            *(rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in gone),
         ],
     )
 

@@ -15,6 +15,7 @@ import msgspec
 import interlock
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, percentile
+from interlock.bench.workers import tell
 from interlock.client import Block
 
 PROCESSES = 8
@@ -81,26 +82,18 @@ def compete(url: str, processes: int, seconds: float, what: str) -> list[list[Tu
         for _ in range(processes)
     ]
     try:
-        # Not as an argument, which everybody can see: a URL may hold a password.
-        _tell(workers, url)
+        tell(workers, url)
         for worker in workers:
             assert worker.stdout is not None  # noqa: S101 - it is a pipe
             worker.stdout.readline()
         begin = time.monotonic() + 0.05
-        _tell(workers, f"{what} {begin} {begin + seconds}")
+        tell(workers, f"{what} {begin} {begin + seconds}")
         outputs = [worker.communicate(timeout=seconds + 120)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
     return [msgspec.json.decode(output, type=list[Turn]) for output in outputs]
-
-
-def _tell(workers: list[subprocess.Popen[bytes]], line: str) -> None:
-    for worker in workers:
-        assert worker.stdin is not None  # noqa: S101 - it is a pipe
-        worker.stdin.write(f"{line}\n".encode())
-        worker.stdin.flush()
 
 
 def work() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Self
 
 import interlock
@@ -19,11 +19,13 @@ from interlock.bench.engine import Bell, NetworkEngine
 from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired
+from interlock.core.task import Claimed
+from interlock.stores import is_network
 
 ROUNDS = {"quick": 30, "full": 200}
 _LOCK = "pair"
 _PATIENCE = 30.0
-_SETTLED = 0.01
+SETTLED = 0.01
 
 
 def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
@@ -79,7 +81,7 @@ def _rounds(
     for _ in range(ROUNDS["quick" if quick else "full"]):
         for begin, act, spans in turns:
             begin()
-            time.sleep(_SETTLED)
+            time.sleep(SETTLED)
             began = time.monotonic()
             act()
             spans.append(partner.woken() - began)
@@ -130,10 +132,9 @@ class Partner:
 def serve() -> None:
     """The partner's side: wait for whatever is asked for, and say when it came."""
     url = sys.stdin.readline().strip()
-    engine = network(url)
     with (
         interlock.connect(url, agent="partner") as fleet,
-        closing(engine.bell(url)) as bell,
+        closing(network(url).bell(url)) if is_network(url) else nullcontext() as bell,
         fleet.record.follow() as follower,
     ):
         for line in sys.stdin:
@@ -151,8 +152,14 @@ def serve() -> None:
                     found = follower.take(timeout=_PATIENCE)
                     now = time.monotonic()
                     assert found  # noqa: S101 - something came
+                case "task":
+                    _tell("waiting")
+                    claim = fleet.tasks.next(wait=_PATIENCE)
+                    now = time.monotonic()
+                    assert isinstance(claim, Claimed)  # noqa: S101 - there was one
                 case _:
                     _tell("waiting")
+                    assert bell is not None  # noqa: S101 - only engines with one are asked
                     bell.hear()
                     now = time.monotonic()
             _tell(repr(now))

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from interlock.bench import locks
-from interlock.bench.engine import NetworkEngine, together
+from interlock.bench.engine import ACQUIRE, Act, NetworkEngine, together
 from interlock.bench.table import Row
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class RedisPy:
         self._client = _client(engine)
         self._floor = floor
 
-    def commit(self, name: str) -> Awaitable[object]:
-        """An acquisition of this lock."""
-        answer: Awaitable[object] = self._client.execute_command(*self._floor.command(name))
+    def commit(self, name: str, act: Act = ACQUIRE) -> Awaitable[object]:
+        """Do this."""
+        answer: Awaitable[object] = self._client.execute_command(*self._floor.command(name, act))
         return answer
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
         """As many at once as a round has names."""
-        await together(self.commit, rounds)
+        await together(lambda name: self.commit(name, act), rounds)
 
     async def aclose(self) -> None:
         """Let go of the connections."""

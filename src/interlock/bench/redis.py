@@ -18,16 +18,18 @@ from typing import Any, ClassVar
 
 from hiredis import Reader, ReplyError
 
-from interlock.bench.engine import ENTRY, HASH, LOCK, Namespaces, together
+from interlock.bench.engine import ACQUIRE, ENTRY, HASH, Act, Namespaces, together
 from interlock.stores.address import parse
 from interlock.stores.redis import RedisStore
 from interlock.stores.redis.grade import facts
 from interlock.stores.redis.packing import pack
 
 _SCRIPT = """
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('XADD', KEYS[2], '*', 'i', ARGV[3], 'e', ARGV[4], 'h', ARGV[5])
-redis.call('HSET', KEYS[3], ARGV[3], '1')
+redis.call('XADD', KEYS[2], '*', 'i', ARGV[1], 'e', ARGV[2], 'h', ARGV[3])
+redis.call('HSET', KEYS[3], ARGV[1], '1')
+local puts = 4 + 2 * tonumber(ARGV[4])
+redis.call('HSET', KEYS[1], unpack(ARGV, 5, puts))
+if puts < #ARGV then redis.call('HDEL', KEYS[1], unpack(ARGV, puts + 1)) end
 return 1
 """
 _CHUNK = 1 << 18
@@ -38,12 +40,18 @@ _PATIENCE = 30
 class RedisEngine(Namespaces):
     """A Redis or Valkey server."""
 
+    local: ClassVar[bool] = False
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.6",
         "acquire-async": "at most 1.6",
         "read-first": "at most 2.5",
         "share": "under 0.35 of its time",
         "in-flight": "at least 0.60",
+        "claim": "at most 1.6",
+        "claim-async": "at most 1.6",
+        "tasks-in-flight": "",
+        "drain": "",
+        "told": "p95 at most 5 ms",
         "handoff": "at most 3",
         "publish": "at most 2",
         "idle": "at most 50 /s",
@@ -125,10 +133,10 @@ class RedisFloor(Bare):
         super().__init__(sock)
         self._start = _start(self.ask(("SCRIPT", "LOAD", _SCRIPT)), namespace)
 
-    def commit(self, *names: str) -> None:
-        """Acquisitions of these locks, one after the other."""
+    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
+        """Do this to all of these, one after the other."""
         for name in names:
-            self.ask((*self._start, *_arguments(name)))
+            self.ask((*self._start, *_arguments(name, act)))
 
 
 class AsyncRedisFloor:
@@ -146,9 +154,9 @@ class AsyncRedisFloor:
         sock.setblocking(False)
         self._loop.add_reader(sock, self._readable)
 
-    def commit(self, name: str) -> asyncio.Future[Any]:
-        """An acquisition of this lock."""
-        request = pack(self.command(name))
+    def commit(self, name: str, act: Act = ACQUIRE) -> asyncio.Future[Any]:
+        """Do this."""
+        request = pack(self.command(name, act))
         future = self._loop.create_future()
         if not self._waiting:
             self._sock.send(request)
@@ -159,13 +167,13 @@ class AsyncRedisFloor:
         self._waiting.append(future)
         return future
 
-    def command(self, name: str) -> tuple[str | bytes | int, ...]:
+    def command(self, name: str, act: Act = ACQUIRE) -> tuple[str | bytes | int, ...]:
         """The words of that request."""
-        return (*self._start, *_arguments(name))
+        return (*self._start, *_arguments(name, act))
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
         """As many at once as a round has names."""
-        await together(self.commit, rounds)
+        await together(lambda name: self.commit(name, act), rounds)
 
     async def aclose(self) -> None:
         """Let go of the socket."""
@@ -212,9 +220,11 @@ def _start(sha: bytes, namespace: str) -> tuple[str | bytes | int, ...]:
     return ("EVALSHA", sha, len(_FLOOR), *(f"{{{namespace}}}:{name}" for name in _FLOOR))
 
 
-def _arguments(name: str) -> tuple[str | bytes, ...]:
-    id_ = f"txn_{name:0>26}"
-    return f"locks/{name}", _ITEM, id_, ENTRY, HASH
+def _arguments(name: str, act: Act) -> list[str | bytes | int]:
+    words: list[str | bytes | int] = [f"txn_{name:0>26}", act.entry, HASH, len(act.puts)]
+    for key, value in act.puts:
+        words += [key.format(name), _STAMP + value]
+    return words + [key.format(name) for key in act.deletes]
 
 
-_ITEM = b"1700000000000000 1700000000000000 0 txn_%026d %s %s" % (0, HASH.encode(), LOCK)
+_STAMP = b"1700000000000000 1700000000000000 0 txn_%026d %s " % (0, HASH.encode())

@@ -14,24 +14,31 @@ from typing import ClassVar
 
 import apsw
 
-from interlock.bench.engine import ENTRY, HASH, LOCK
+from interlock.bench.engine import ACQUIRE, HASH, Act
 from interlock.stores.sqlite import schema
 
 _READ = "SELECT key, value, revision, created, entry, hash, expires FROM item WHERE key = ?"
 _REVISION = """SELECT max((SELECT max(revision) FROM log),
   (SELECT value FROM meta WHERE name = 'quiet'))"""
 _PUT = "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?, NULL)"
+_DELETE = "DELETE FROM item WHERE key = ?"
 _LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?)"
 
 
 class SQLiteEngine:
     """Files in a folder of their own, on the disk that a path names or on that of /tmp."""
 
+    local: ClassVar[bool] = True
     targets: ClassVar[Mapping[str, str]] = {
         "acquire": "at most 1.6",
         "acquire-async": "at most 2.5",
         "share": "under 0.35 of its time",
         "in-flight": "at least 0.25",
+        "claim": "at most 1.6",
+        "claim-async": "at most 2.5",
+        "tasks-in-flight": "at least 0.20",
+        "drain": "at least 0.60; ",
+        "told": "p95 at most 5 ms",
         "crowd": "500 /s, p95 3 ms; ",
         "cold": "at most 5",
         "memory": "60 MB",
@@ -79,26 +86,32 @@ class SQLiteFloor:
         self._execute = self._db.cursor().execute
         self._revision = 0
 
-    def commit(self, *names: str) -> None:
-        """Acquisitions of these locks in one durable commit."""
+    def commit(self, *names: str, act: Act = ACQUIRE) -> None:
+        """Do this to all of these in one durable commit."""
         execute = self._execute
         execute("BEGIN IMMEDIATE")
         execute(_REVISION).fetchone()
         for name in names:
-            self._one(execute, name)
+            self._one(execute, name, act)
         execute("COMMIT")
 
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
 
-    def _one(self, execute: Callable[..., apsw.Cursor], name: str) -> None:
+    def _one(self, execute: Callable[..., apsw.Cursor], name: str, act: Act) -> None:
         self._revision = revision = self._revision + 1
-        key, id_ = f"locks/{name}", f"txn_{revision:032x}"
-        execute(_READ, (key,)).fetchone()
-        execute(_READ, ("live/session",)).fetchone()
-        execute(_PUT, (key, LOCK, revision, revision, id_, HASH))
-        execute(_LOG, (revision, id_, ENTRY, HASH, "+" + key))
+        id_ = f"txn_{revision:032x}"
+        for key in act.reads:
+            execute(_READ, (key.format(name),)).fetchone()
+        touched = []
+        for key, value in act.puts:
+            execute(_PUT, (key.format(name), value, revision, revision, id_, HASH))
+            touched.append("+" + key)
+        for key in act.deletes:
+            execute(_DELETE, (key.format(name),))
+            touched.append("-" + key)
+        execute(_LOG, (revision, id_, act.entry, HASH, "\n".join(touched)))
 
 
 class AsyncSQLiteFloor:
@@ -107,14 +120,14 @@ class AsyncSQLiteFloor:
     def __init__(self, floor: SQLiteFloor) -> None:
         self._floor = floor
 
-    async def commit(self, name: str) -> None:
-        """An acquisition of this lock."""
-        self._floor.commit(name)
+    async def commit(self, name: str, act: Act = ACQUIRE) -> None:
+        """Do this."""
+        self._floor.commit(name, act=act)
 
-    async def in_flight(self, rounds: Sequence[Sequence[str]]) -> None:
+    async def in_flight(self, rounds: Sequence[Sequence[str]], act: Act = ACQUIRE) -> None:
         """One durable commit for each round."""
         for names in rounds:
-            self._floor.commit(*names)
+            self._floor.commit(*names, act=act)
 
     async def aclose(self) -> None:
         """Let go of the file."""

@@ -129,7 +129,7 @@ class Board:
         self._puts: dict[str, Write] = {}
         self._deletes: dict[str, None] = {}
         self._signals: dict[str, None] = {}
-        self._events: list[Event] = []
+        self._events: list[tuple[str, str, str]] = []
 
     def status(self, task: str) -> Status | None:
         """How a task stands by now."""
@@ -174,7 +174,7 @@ class Board:
 
     def tell(self, word: str, agent: str, task: str = "") -> None:
         """What watchers are told; about the task of the whole decision, or about another."""
-        self._events.append(Event(f"task:{word}", agent, f"task/{task}" if task else ""))
+        self._events.append((f"task:{word}", agent, f"task/{task}" if task else ""))
 
     def make_ready(self, task: str, spec: Spec) -> None:
         """Give a task its place among those that wait for a worker, and wake who waits for it."""
@@ -232,7 +232,9 @@ class Board:
             puts=(*statuses, *self._puts.values()),
             deletes=tuple(self._deletes),
             signals=tuple(self._signals),
-            events=tuple(self._events),
+            events=tuple(
+                [Event(w, a, "" if each == thing else each) for w, a, each in self._events]
+            ),
         )
 
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:

@@ -18,7 +18,7 @@ class Patience(Struct, frozen=True, kw_only=True):
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that somebody should look at: what, about whom, since when, and what to do."""
 
-    kind: Literal["dead", "stale", "stuck", "waiting", "deadlock", "record"]
+    kind: Literal["dead", "silent", "stale", "stuck", "waiting", "deadlock", "record"]
     says: str
     remedy: str = ""
     thing: str = ""

@@ -17,7 +17,11 @@
     claims/{session}/{id} who works on what
     ended/{id}            tasks that failed, or are dead letters
     sessions/{session}    who this incarnation of an agent is
+    reports/{session}     what it says of itself
+    logbooks/{agent}      which chunks of its log stand
+    logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
+    live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
@@ -45,6 +49,9 @@ TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
 SESSIONS = "sessions/"
+REPORTS = "reports/"
+LOGBOOKS = "logbooks/"
+LOGS = "logs/"
 LIVE = "live/"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
@@ -122,6 +129,26 @@ def session(session: str) -> str:
     return SESSIONS + session
 
 
+def report(session: str) -> str:
+    """What a session says of itself."""
+    return REPORTS + session
+
+
+def heard(session: str) -> str:
+    """The liveness that tells when a session was last heard of."""
+    return f"{LIVE}{session}.heard"
+
+
+def logbook(agent: str) -> str:
+    """What stands of the log of an agent."""
+    return LOGBOOKS + part(agent)
+
+
+def log_chunk(agent: str, number: int) -> str:
+    """Some lines of the log of an agent; the keys sort as they were uploaded."""
+    return f"{LOGS}{part(agent)}/{number:012d}"
+
+
 def live(id_: str) -> str:
     """The liveness of a session or a grant."""
     return LIVE + id_
@@ -165,6 +192,11 @@ def owner(task: str) -> str:
 def result(task: str) -> str:
     """What came of a task."""
     return f"{TASKS}{task.replace('/', '%2F')}/result"
+
+
+def behind(task: str) -> str:
+    """Sorts after all that stands under a task, and before the next one."""
+    return f"{TASKS}{part(task)}/~"
 
 
 def task_of(key: str) -> str:

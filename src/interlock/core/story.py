@@ -107,7 +107,7 @@ class _Telling:
             yield from (self._wait(line, thing) for thing in line.thing.split("+"))
         elif verb == "withdraw":
             yield from (self._withdraw(line, thing) for thing in line.thing.split("+"))
-        elif not line.events and line.agent:
+        elif not line.events and line.agent and line.verb != "agent.log":  # of which there are many
             yield from (self._other(line, thing, verb) for thing in line.thing.split("+"))
 
     def _event(self, line: Line, event: Event) -> Happening:
@@ -123,7 +123,7 @@ class _Telling:
 
     def _session(self, line: Line, event: Event, thing: str, what: str) -> Happening:
         session = _session(line)
-        if what != "joined":  # whatever it waited for, it does not any more
+        if what in ("left", "lapsed"):  # whatever it waited for, it does not any more
             for waits in self._waits.values():
                 waits[:] = [each for each in waits if each.session != session]
         return _said(line, event.agent, what, thing, session=session)

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock.core import answers, keys
@@ -76,6 +76,8 @@ JITTER = 0.25
 DATA_LIMIT = 1024 * 1024
 REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
+MOST_RETRIES = 1000
+LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
 
@@ -174,8 +176,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str
     at: float
     token: int
-    result: Raw | None = None
-    error: Raw | None = None
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
 
 
 class Published(Outcome, frozen=True, kw_only=True, tag="published"):

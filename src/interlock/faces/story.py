@@ -20,7 +20,7 @@ _COLOURS = {
     "refused": "red",
     "lapsed": "red",
 }
-_WORDS = {"reclaimed": "lost"}
+_WORDS = {"reclaimed": "lost", "status": "reported"}
 _REASONS = {
     "fenced": "its token was an older one",
     "not_owner": "it did not hold it",
@@ -50,7 +50,7 @@ def told(story: Story, paint: Paint) -> str:
 
 def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
     word = paint(_COLOURS.get(each.what, "dim"), _WORDS.get(each.what, each.what))
-    if each.what in ("joined", "left", "lapsed"):
+    if each.what in ("joined", "status", "left", "lapsed"):
         return f"{word}, session {each.session}"
     what = f"{word} {each.thing}" if name and each.thing else word
     return ", ".join([what, *_particulars(each)])

@@ -18,6 +18,7 @@ from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
 from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.session import reported
 from interlock.settings import Settings
 from interlock.store import Item
 
@@ -108,12 +109,13 @@ class Maintenance:
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
     def _session(self, key: str) -> Deciding[str]:
-        live = keys.live(key.removeprefix(keys.SESSIONS))
-        snapshot = yield (key, live)
+        id_ = key.removeprefix(keys.SESSIONS)
+        live = keys.live(id_)
+        snapshot = yield (key, live, keys.report(id_))
         session = states.session(snapshot[key])
         if session is None or snapshot[live] is not None:
             return Decision(outcome="gone")
-        return sessions.clear(session)
+        return sessions.clear(session, reported(snapshot, id_))
 
 
 def _relies_on(pool: Pool | None) -> tuple[str, ...]:

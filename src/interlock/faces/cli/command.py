@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Of the command line alone, or with more to it than a request and an outcome.
 _SPECIAL = {
     "agent join": "agent:join",
+    "agent log": "agent:log",
     "bench": "shows:bench",
     "demo": "shows:demo",
     "doctor": "doctor:doctor",
@@ -31,6 +32,7 @@ _SPECIAL = {
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
+    "selftest": "shows:selftest",
     "sem run": "run:sem_run",
 }
 INTERRUPTED = 130

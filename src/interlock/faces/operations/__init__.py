@@ -6,7 +6,7 @@ only then, so that a command pays for nothing else.
 
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
-lock.py    sem.py    agent.py    record.py    store.py
+task.py    lock.py    sem.py    agent.py    record.py    store.py
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from interlock.faces.operations.shape import Operation
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
+        "selftest",
     ),
-    "agent": ("join", "leave", "beat", "list", "show"),
+    "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
+    "task": (
+        "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
+        "show",
+    ),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),
@@ -27,7 +32,8 @@ INDEX: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 NOUNS = {
-    "agent": "sessions of agents: who is here",
+    "agent": "sessions of agents: who is here, and what they do",
+    "task": "published once, worked on by one at a time, done once",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
     "record": "what happened, and the proof of it",

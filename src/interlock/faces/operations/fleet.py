@@ -110,6 +110,19 @@ class Bench(Request, frozen=True, kw_only=True):
     quick: Annotated[bool, option("flag", "fewer rounds: rough figures in seconds")] = False
 
 
+class Selftest(Request, frozen=True, kw_only=True):
+    """Put the promises to the test."""
+
+    race: Annotated[
+        bool, option("flag", "processes claim the same tasks; each must have one winner")
+    ] = False
+    processes: Annotated[int, option("int", "so many", least=2, most=64)] = 8
+    tasks: Annotated[int, option("int", "so many", least=1, most=100_000)] = 1000
+    seconds: Annotated[
+        Duration | None, option("duration", "end after so long, whatever is left")
+    ] = None
+
+
 class Created(Outcome, frozen=True, kw_only=True, tag="created"):
     """There is a store now."""
 
@@ -259,5 +272,16 @@ OPERATIONS = (
         request=Bench,
         outcomes=(),
         needs="nothing",
+    ),
+    Operation(
+        name="selftest",
+        help="put its promises to the test on your store, with real processes",
+        request=Selftest,
+        outcomes=(),
+        needs="nothing",
+        examples=(
+            "interlock selftest --race",
+            "interlock selftest --race --store redis://localhost --seconds 10s",
+        ),
     ),
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from interlock.services.maintain import Maintained
     from interlock.services.semaphore import Queued
     from interlock.services.why import Why
+    from interlock.testing.race import Raced
 
 
 def why(outcome: Why, paint: Paint) -> str:
@@ -69,3 +70,22 @@ def diagnosis(outcome: Diagnosis, paint: Paint) -> str:
 def _queued(waiter: Queued) -> str:
     slots = "" if waiter.weight == 1 else f" ({waiter.weight})"
     return f"{waiter.agent}{slots} for {since(waiter.since)}"
+
+
+def raced(outcome: Raced, paint: Paint) -> str:
+    """How many won, and whether that is right."""
+    verdict = paint("red", "bad") + ": somebody has what others were given, or nobody has"
+    if outcome.ok:
+        verdict = paint("green", "ok") + ": each had one winner, and all others were told who"
+    facts = [
+        ("tasks", f"{outcome.tasks}, for each of which {outcome.processes} processes raced"),
+        ("winners", str(outcome.winners)),
+        ("doubles", str(outcome.doubles)),
+        ("without", str(outcome.nobody or "")),
+        ("misled", str(outcome.misled or "")),
+        ("completed", str(outcome.completed)),
+        ("time", f"{outcome.seconds:.1f} s"),
+        ("kept as", f"{outcome.where}/..., all complete"),
+        ("verdict", verdict),
+    ]
+    return listed(facts)

@@ -3,6 +3,7 @@
 claiming.py   by name, or the next one
 progress.py   what makes tasks go on by themselves
 facts.py      what decisions read          states.py   items as typed state
+seen.py       what people see of them      shown.py    the form of that
 """
 
 from __future__ import annotations

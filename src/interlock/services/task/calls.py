@@ -17,9 +17,10 @@ from interlock.services.task.claiming import EVERYTHING
 
 if TYPE_CHECKING:
     from interlock.services.task.feed import Feed
+    from interlock.services.task.seen import Seen
+    from interlock.services.task.shown import Shown, TaskList
 
 CAN_LIMIT = 64
-_MOST_RETRIES = 1000
 
 
 class TaskCalls(Calls):
@@ -179,6 +180,48 @@ class TaskCalls(Calls):
         """Send back a task that failed or is a dead letter, with all its attempts."""
         return self._tasks.retry(self.desk.me().who, named(task))
 
+    def show(self, task: str) -> Op[Shown | core.Nothing]:
+        """One task: how it stands, who works on it, its data, and what came of it."""
+        return self._seen().show(named(task))
+
+    def list(
+        self,
+        *,
+        state: Iterable[str] = (),
+        all: bool = False,  # noqa: A002 - as the command line calls it
+        label: Iterable[str] = (),
+        requires: Iterable[str] = (),
+        agent: str | None = None,
+        prefix: str | None = None,
+        after: str | None = None,
+        limit: int = core.LISTED,
+    ) -> Op[TaskList]:
+        """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
+
+        Only those that have each ``label``, that require each of ``requires``, that an ``agent``
+        works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
+        ``after`` to go on.
+        """
+        from interlock.services.task.seen import OPEN, Query
+        from interlock.services.task.shown import MOST
+
+        wanted = _states(state) or (frozenset(core.STATES) if all else OPEN)
+        query = Query(
+            states=wanted & {"running"} if agent else wanted,
+            labels=frozenset(words.names(label, "label", core.LABELS_LIMIT)),
+            requires=frozenset(words.names(requires, "requires", core.REQUIRES_LIMIT)),
+            agent="" if agent is None else words.name(agent, "agent name"),
+            prefix="" if prefix is None else _prefix(prefix),
+            after="" if after is None else named(after),
+            limit=words.count(limit, "limit", MOST),
+        )
+        return self._seen().list(query)
+
+    def _seen(self) -> Seen:
+        from interlock.services.task.seen import Seen  # workers never look
+
+        return Seen(self.desk.runner)
+
     def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
         """The events of tasks that somebody asks for; to be opened, and closed."""
         from interlock.services.task.feed import Feed, wanted
@@ -211,6 +254,20 @@ def able(can: Iterable[str]) -> Collection[str]:
     return words.names(wanted, "can", CAN_LIMIT)
 
 
+def _states(given: Iterable[str]) -> frozenset[core.State]:
+    wanted = words.names(given, "state", len(core.STATES))
+    unknown = [each for each in wanted if each not in core.STATES]
+    if unknown:
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(core.STATES)}")
+    return frozenset(state for state in core.STATES if state in wanted)
+
+
+def _prefix(text: str) -> str:
+    """The beginning of an id, which may end in the middle of a segment."""
+    words.name(text.removesuffix("/"), "prefix")
+    return text
+
+
 def _priority(value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(f"the priority is a whole number, not {value!r:.40}")
@@ -223,7 +280,7 @@ def _priority(value: int) -> int:
 
 
 def _retries(value: int) -> int:
-    if isinstance(value, bool) or not 0 <= value <= _MOST_RETRIES:
+    if isinstance(value, bool) or not 0 <= value <= core.MOST_RETRIES:
         raise BadInput(f"the number of retries is 0 to 1000, not {value!r:.40}")
     return value
 
