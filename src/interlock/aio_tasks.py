@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
 from interlock.core import words
+from interlock.core.task import TaskEvent
 from interlock.driving import drive_async
 from interlock.errors import StoreAway, StoreClosed
 from interlock.services.task.calls import TaskCalls
@@ -15,7 +16,7 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.aio_work import Claim, Hold, Worker
-    from interlock.services.task.feed import Feed, TaskEvent
+    from interlock.services.task.feed import Feed
 
 
 class Tasks(Noun[TaskCalls]):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import Fleet, Noun, blocking
+from interlock.core.task import TaskEvent
 from interlock.driving import drive
 from interlock.errors import StoreAway, StoreClosed
 from interlock.services.task.calls import TaskCalls
@@ -14,7 +15,7 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.client_work import Claim, Hold, Worker
-    from interlock.services.task.feed import Feed, TaskEvent
+    from interlock.services.task.feed import Feed
 
 
 class Tasks(Noun[TaskCalls]):

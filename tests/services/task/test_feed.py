@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import task as core
+from interlock.core.task import WORDS, TaskEvent
 from interlock.errors import BadInput
-from interlock.services.task.feed import WORDS, Feed, TaskEvent
+from interlock.services.task.feed import Feed
 from interlock.store import Log
 from interlock.testing.stage import Client, Stage
 

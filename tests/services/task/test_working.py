@@ -19,11 +19,10 @@ from interlock.aio_work import Claim as AsyncClaim
 from interlock.client_work import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.core.task import Nothing, State
+from interlock.core.task import Nothing, State, TaskEvent
 from interlock.driving import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, Unavailable
 from interlock.services.task import states
-from interlock.services.task.feed import TaskEvent
 from interlock.services.task.signals import SIGNALS
 from interlock.stores.memory import MemoryStore
 

@@ -12,7 +12,7 @@ something was ``missed``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,7 @@ from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.log import Entry
+from interlock.core.task import WORDS, TaskEvent
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.gather import looked_up
@@ -31,30 +32,12 @@ from interlock.services.task import states
 from interlock.services.task.claiming import EVERYTHING
 from interlock.store import LOG, Change, Item, Range, Resync, Watch
 
-Word: TypeAlias = Literal[
-    "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried",
-]  # fmt: skip
-WORDS: tuple[Word, ...] = get_args(Word)
 TO_DO = frozenset({"published", "ready"})
 """What says that there may be something to do."""
 
 _MARK = b'"task:'
 _PAGE = 100
 _BATCH = "+"
-
-
-class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened to a task; what it is stands beside what there may be to do."""
-
-    event: Word | Literal["missed"]
-    task: str = ""
-    agent: str = ""
-    at: float = 0.0
-    revision: int = 0
-    priority: int | None = None
-    requires: tuple[str, ...] = ()
-    data: Any = None
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
