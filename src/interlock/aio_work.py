@@ -152,7 +152,8 @@ class Worker:
         """Whether the loop settles what its body left as it was."""
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[Any] | None = None
-        self._open = 0
+        self._open: dict[str, str] = {}
+        """The task of each claim that is not settled yet."""
         self._came: deque[Claim] = deque()
         self._asking: set[asyncio.Task[None]] = set()
         self._waiting = False
@@ -222,7 +223,7 @@ class Worker:
 
     def _ask(self, most: int = 1) -> None:
         """Begin to ask for so many more, as far as there is room and hope."""
-        room = self._concurrency - self._open - len(self._asking)
+        room = self._concurrency - len(self._open) - len(self._asking)
         if self._shift.reason or self._error or (self._dry and self._asking):
             return
         for _ in range(min(room, most)):
@@ -237,14 +238,17 @@ class Worker:
             if self._waiting:
                 return
             self._waiting = True
+            self._shift.say(self._open.values())
             try:
                 working = await drive_async(self._shift.ask(words.FOREVER), self._fleet.store)
             finally:
                 self._waiting = False
         if working is not None:
+            grant = working.claimed.grant
             self._dry = False
-            self._open += 1
-            working.on_settled = self._settled
+            self._open[grant] = working.claimed.task
+            self._shift.say(self._open.values())
+            working.on_settled = lambda: self._settled(grant)
             self._came.append(Claim(working))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
@@ -258,8 +262,8 @@ class Worker:
             self._ask(2)
         self._changed.set()
 
-    def _settled(self) -> None:
-        self._open -= 1
+    def _settled(self, grant: str) -> None:
+        self._open.pop(grant, None)
         self._ask()
 
     def _lapsed(self) -> None:
@@ -279,6 +283,7 @@ class Worker:
             await asyncio.wait(self._asking)
         while self._came:
             await self._came.popleft().leave()
+        self._shift.say(self._open.values())
 
     def _heard(self, number: int) -> None:
         """A signal came, at whatever moment: what has to be done with the loop is done later."""

@@ -128,6 +128,7 @@ class Worker:
             finally:
                 if claim is not None:
                     claim.leave()
+                self._shift.say()
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
         """Have each claim handled; what that returns is the result, and what it raises why not."""
@@ -156,6 +157,7 @@ class Worker:
         if self._shift.reason:
             claim.leave()
             return None
+        self._shift.say((claim.task,))
         return claim
 
     def _heard(self, number: int) -> None:

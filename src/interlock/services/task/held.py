@@ -11,7 +11,7 @@ back to the queue as soon as the store answers, or when the lease ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from interlock.core import keys
 from interlock.core import task as core
@@ -144,7 +144,7 @@ class ClaimInHand:
         return self._working.claimed.task
 
     @property
-    def data(self) -> object:
+    def data(self) -> Any:  # noqa: ANN401 - as it was published
         """What was published with it."""
         return self._working.claimed.data
 

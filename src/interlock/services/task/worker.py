@@ -6,10 +6,11 @@ A worker that is to stop claims nothing more, and finishes what it has begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from interlock.core import words
+from interlock.core.report import State
 from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
@@ -56,7 +57,21 @@ class Shift:
 
     def wait(self) -> Op[Working | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
-        return _stoppable(self.ask(words.FOREVER), self._stopped)
+        working = yield from self.ask()
+        if working is None:
+            self.say()
+            working = yield from _stoppable(self.ask(words.FOREVER), self._stopped)
+        return working
+
+    def say(self, tasks: Collection[str] = ()) -> None:
+        """Tell others what we work on, if we have a session that can say it."""
+        if not self._desk.seat.joined:
+            return
+        first = f"task/{next(iter(tasks))}" if tasks else ""
+        doing = first if len(first) <= words.NAME_LIMIT else ""
+        note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
+        state: State = "busy" if tasks else "idle"
+        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True)
 
     def insist(self) -> None:
         """Raise if our session is over: then nobody can work under it any more."""
