@@ -495,3 +495,25 @@ def test_nothing_is_claimed_for_a_worker_that_can_do_nothing_of_it(fleet: interl
     for claim in worker:
         assert claim.task == "t0"
         worker.stop()
+
+
+def test_a_worker_says_what_it_does_but_not_with_every_task(fleet: interlock.Fleet) -> None:
+    publish(fleet, 50)
+    worker = fleet.tasks.work(can=["rust"])
+    for claim in worker:
+        if claim.task == "t0":
+            until(lambda: fleet.agents.show("ada")[0].doing == "task/t0")
+        if claim.task == "t49":
+            worker.stop()
+    (ada,) = fleet.agents.show("ada")
+    assert (ada.status, ada.can) == ("busy", ("rust",))
+    said = fleet.record.log(verb="agent.status")
+    assert len(said) < 10, "a report in a while, not one for each"
+
+
+def test_somebody_who_can_do_everything_says_that(fleet: interlock.Fleet) -> None:
+    publish(fleet, 1)
+    for claim in fleet.tasks.work(can=["rust", "*"]):
+        assert claim.task == "t0"
+        until(lambda: fleet.agents.show("ada")[0].can == ("*",))
+        break
