@@ -26,10 +26,13 @@ from interlock.core.pool import Proof
 from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
+from interlock.core.task import Nothing
 from interlock.core.verdict import Anchored, Exported, Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
 from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services.task.shown import Shown as TaskShown
+from interlock.services.task.shown import TaskList
 from interlock.services.why import Why
 
 
@@ -40,6 +43,8 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.heartbeat("merge"), Extended | NotOwner | Fenced)
     assert_type(fleet.locks.list(), tuple[Shown, ...])
     assert_type(fleet.locks.show("merge"), Shown)
+    assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
+    assert_type(fleet.tasks.show("t1"), TaskShown | Nothing)
     assert_type(fleet.agents.join(ttl=900), Joined)
     assert_type(fleet.agents.leave(), Left | Lapsed)
     assert_type(fleet.agents.beat(), Renewed | Lapsed)

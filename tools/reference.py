@@ -18,8 +18,8 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, errors
-from interlock.core import answers, lock, logs, report, semaphore, session, several
+from interlock import aio, client, client_tasks, errors
+from interlock.core import answers, lock, logs, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
@@ -34,6 +34,8 @@ from interlock.services.maintain import Maintained
 from interlock.services.report import Pulse
 from interlock.services.semaphore import Queued, Slots
 from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services.task.shown import Shown as TaskShown
+from interlock.services.task.shown import TaskList
 from interlock.services.why import Why
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +50,20 @@ RETURNED: tuple[type, ...] = (
     Queued,
     semaphore.NoSemaphore,
     semaphore.Resized,
+    task.Published,
+    task.Exists,
+    task.Claimed,
+    task.Taken,
+    task.Blocked,
+    task.Nothing,
+    task.Extended,
+    task.Completed,
+    task.Failed,
+    task.Cancelled,
+    task.Retried,
+    task.Unchanged,
+    TaskList,
+    TaskShown,
     session.Agent,
     session.Joined,
     session.Renewed,
@@ -70,9 +86,14 @@ RETURNED: tuple[type, ...] = (
     Problem,
     Maintained,
 )
-CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
-"""Two that have one name where they are made."""
-ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
+CALLED: dict[type, str] = {
+    Shown: "LockShown",
+    SemaphoreShown: "SemaphoreShown",
+    TaskShown: "TaskShown",
+    task.Extended: "TaskExtended",
+}
+"""Those that have one name where they are made."""
+ANSWERS = {"locks": lock, "slots": semaphore, "several": several, "tasks": task}
 """Where each noun has its own form of an answer that means the same for all."""
 INSIDE = ("finish", "go_on", "keep", "run", "wait")
 """Public to the command line and to the client alone."""
@@ -263,6 +284,7 @@ def python() -> Iterator[str]:
         ("`fleet.locks`: locks, by name.", client.Locks),
         ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
         ("`fleet.several`: several locks and slots at once.", client.Several),
+        ("`fleet.tasks`: tasks, by id.", client_tasks.Tasks),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
@@ -359,12 +381,12 @@ def _type(annotation: object) -> str:
 
 def _spelled(text: str) -> str:
     """Outcomes by their names instead of by that of their union."""
-    homes = {"locks": lock, "semaphores": semaphore, "several": several}
+    homes = {"locks": lock, "semaphores": semaphore, "several": several, "core": task}
 
     def names(found: re.Match[str]) -> str:
         return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
 
-    return re.sub(r"\b(locks|semaphores|several)\.(\w+Outcome)\b", names, text)
+    return re.sub(r"\b(locks|semaphores|several|core)\.(\w+Outcome)\b", names, text)
 
 
 # ---- Errors -----------------------------------------------------------------------------------

@@ -3,8 +3,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import lock, semaphore, several
 from interlock.core.health import Health, Problem
@@ -12,6 +14,8 @@ from interlock.core.lock import Acquired, Busy, Fenced
 from interlock.faces.operations.lock import LockList
 from interlock.faces.render import ago, columns, lasting, render
 from interlock.services.lock import Shown
+from interlock.services.task import shown
+from interlock.testing.race import Raced
 
 
 @pytest.mark.parametrize(
@@ -119,3 +123,55 @@ def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['interlock.faces.render.lock']\n"
+
+
+def test_a_race_shows_its_winners_and_a_verdict() -> None:
+    good = Raced(
+        verdict="ok", processes=8, tasks=2, winners=2, doubles=0, nobody=0, misled=0, completed=2,
+        seconds=0.5, where="selftest/ab",
+    )  # fmt: skip
+    assert render(good).splitlines() == [
+        "tasks      2, for each of which 8 processes raced",
+        "winners    2",
+        "doubles    0",
+        "completed  2",
+        "time       0.5 s",
+        "kept as    selftest/ab/..., all complete",
+        "verdict    ok: each had one winner, and all others were told who",
+    ]
+    bad = replace(good, verdict="bad", winners=1, doubles=1)
+    assert "verdict    bad: " in render(bad)
+    assert (good.exit_status, bad.exit_status) == (0, 1)
+
+
+def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
+    now = time.time()
+    common: dict[str, Any] = {"priority": 5, "attempts": 1, "retries": 3}
+    rows = (
+        shown.Shown(task="a", state="running", holder="ada", since=now - 60, **common),
+        shown.Shown(task="b", state="running", holder="ada", stale=True, **common),
+        shown.Shown(task="c", state="blocked", on="a", **common),
+        shown.Shown(task="d", state="pending", retry_in=4.0, reason="no luck", **common),
+        shown.Shown(task="e", state="dead", reason="no luck", since=now - 60, **common),
+        shown.Shown(task="f", state="complete", by="ada", since=now - 60, **common),
+    )
+    head, *lines = render(shown.TaskList(tasks=rows, more="f")).splitlines()
+    at = head.index("LABELS") + len("LABELS")
+    assert lines.pop() == "more: --after f"
+    assert [line[at:].strip() for line in lines] == [
+        "ada for 1 min",
+        "ada is stale; whoever comes next takes it over",
+        "needs a",
+        "attempt 1 failed: no luck; begins in 4 s",
+        "1 min ago: no luck",
+        "ada, 1 min ago",
+    ]
+
+
+def test_large_data_are_cut_for_people() -> None:
+    task = shown.Shown(
+        task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
+    )
+    line = render(task).splitlines()[-1]
+    assert line.endswith("... (5002 characters; use --json)")
+    assert len(line) < 1100
