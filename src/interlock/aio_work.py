@@ -58,7 +58,7 @@ class Claim(ClaimInHand):
         """Give the task back to the queue; no attempt is counted."""
         return drive_async(self._working.release(), self._working.desk.store)
 
-    async def leave(self) -> None:
+    async def let_go(self) -> None:
         """Give it back, unless somebody works on it or has settled it."""
         if self.forgotten:
             await drive_async(self._working.end(GeneratorExit()), self._working.desk.store)
@@ -188,7 +188,7 @@ class Worker:
             finally:
                 listeners.remove(self._lapsed)
                 if claim is not None and self._settles:
-                    await claim.leave()
+                    await claim.let_go()
                 await self._give_back()
 
     async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
@@ -282,7 +282,7 @@ class Worker:
         while self._asking:
             await asyncio.wait(self._asking)
         while self._came:
-            await self._came.popleft().leave()
+            await self._came.popleft().let_go()
         self._shift.say(self._open.values())
 
     def _heard(self, number: int) -> None:

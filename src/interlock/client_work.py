@@ -50,7 +50,7 @@ class Claim(ClaimInHand):
         """Give the task back to the queue; no attempt is counted."""
         return self._drive(self._working.release())
 
-    def leave(self) -> None:
+    def let_go(self) -> None:
         """Give it back, unless somebody works on it or has settled it."""
         if self.forgotten:
             self._drive(self._working.end(GeneratorExit()))
@@ -127,7 +127,7 @@ class Worker:
                         claim.complete()
             finally:
                 if claim is not None:
-                    claim.leave()
+                    claim.let_go()
                 self._shift.say()
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
@@ -155,7 +155,7 @@ class Worker:
             return None
         claim = Claim(working)
         if self._shift.reason:
-            claim.leave()
+            claim.let_go()
             return None
         self._shift.say((claim.task,))
         return claim
