@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_tasks, errors
+from interlock import aio, client, client_tasks, client_work, errors
 from interlock.core import answers, lock, logs, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
@@ -63,6 +63,7 @@ RETURNED: tuple[type, ...] = (
     task.Cancelled,
     task.Retried,
     task.Unchanged,
+    task.TaskEvent,
     TaskList,
     TaskShown,
     session.Agent,
@@ -96,7 +97,7 @@ CALLED: dict[type, str] = {
 """Those that have one name where they are made."""
 ANSWERS = {"locks": lock, "slots": semaphore, "several": several, "tasks": task}
 """Where each noun has its own form of an answer that means the same for all."""
-INSIDE = ("finish", "go_on", "keep", "run", "wait")
+INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
 """Public to the command line and to the client alone."""
 _KINDS = {
     "name": "NAME",
@@ -291,6 +292,9 @@ def python() -> Iterator[str]:
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
+        ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
+        ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
+        ("`fleet.tasks.subscribe()`: what happens to tasks.", client_tasks.Subscription),
     ):
         yield f"## {made.__name__}\n"
         yield f"{kind}\n"

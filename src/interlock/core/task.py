@@ -42,7 +42,7 @@ from tasks that are published together, and is refused there (``core/plan.py``).
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -328,6 +328,27 @@ ReleaseOutcome: TypeAlias = Released | Fenced | NotOwner
 BeatOutcome: TypeAlias = Extended | Fenced | NotOwner
 CancelOutcome: TypeAlias = Cancelled | Unchanged
 RetryOutcome: TypeAlias = Retried | Unchanged
+
+
+Word: TypeAlias = Literal[
+    "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
+    "cancelled", "retried",
+]  # fmt: skip
+WORDS: tuple[Word, ...] = get_args(Word)
+"""What can happen to a task, as events name it."""
+
+
+class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to a task; what it is stands beside what there may be to do."""
+
+    event: Word | Literal["missed"]
+    task: str = ""
+    agent: str = ""
+    at: float = 0.0
+    revision: int = 0
+    priority: int | None = None
+    requires: tuple[str, ...] = ()
+    data: Any = None
 
 
 class Ask(Struct, frozen=True, kw_only=True, gc=False):

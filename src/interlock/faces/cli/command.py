@@ -34,6 +34,7 @@ _SPECIAL = {
     "run": "run:run",
     "selftest": "shows:selftest",
     "sem run": "run:sem_run",
+    "task watch": "task:watch",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

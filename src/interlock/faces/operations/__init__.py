@@ -24,7 +24,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "task": (
         "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
-        "show", "import",
+        "show", "watch", "import",
     ),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),

@@ -150,6 +150,22 @@ def waits(request: Claim | Next) -> bool:
     return words.patience(request.wait) > 0
 
 
+class Watch(Request, frozen=True, kw_only=True):
+    """What happens to tasks."""
+
+    event: Annotated[
+        tuple[str, ...],
+        option("names", f"{', '.join(core.WORDS)}; all unless some are named"),
+    ] = ()
+    can: Annotated[
+        tuple[str, ...], option("names", "only tasks that require nothing else; * is everything")
+    ] = ()
+    prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
+    after: Annotated[
+        int | None, option("int", "begin after this revision, not with what comes now")
+    ] = None
+
+
 def _add(fleet: "Fleet", request: Add) -> core.Published | core.Exists:
     return fleet.tasks.publish(
         request.task,
@@ -327,5 +343,16 @@ OPERATIONS = (
         outcomes=(Shown, core.Nothing),
         needs="store",
         act=_show,
+    ),
+    Operation(
+        name="task watch",
+        help="what happens to tasks, as it happens, until stopped",
+        request=Watch,
+        outcomes=(core.TaskEvent,),
+        needs="store",
+        examples=(
+            "interlock task watch --event published,ready --can rust --json",
+            "interlock task watch --prefix build/ --after 0",
+        ),
     ),
 )

@@ -63,6 +63,7 @@ RENDERERS: dict[str, str] = {
     "task.Cancelled": "task:cancelled",
     "task.Retried": "task:retried",
     "task.Unchanged": "task:unchanged",
+    "task.TaskEvent": "task:event",
     "shown.Shown": "task:shown",
     "shown.TaskList": "task:task_list",
     "session.Joined": "agent:joined",

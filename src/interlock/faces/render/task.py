@@ -15,6 +15,7 @@ _COLOURS = {
     "blocked": "yellow", "pending": "bold", "running": "green", "complete": "dim",
     "failed": "red", "dead": "red",
 }  # fmt: skip
+_EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
 _LONG = 1000
 
 
@@ -194,3 +195,14 @@ def _pending(task: Shown) -> str:
 def _short(value: object) -> str:
     text = as_json(value)
     return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
+
+
+def event(outcome: core.TaskEvent, paint: Paint) -> str:
+    """One line for something that happened."""
+    if outcome.event == "missed":
+        return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
+    who = f" by {outcome.agent}" if outcome.agent else ""
+    requires = f", requires {', '.join(outcome.requires)}" if outcome.requires else ""
+    data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    word = paint(_EVENTS.get(outcome.event, "green"), f"{outcome.event:<9}")
+    return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"

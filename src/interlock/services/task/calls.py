@@ -18,6 +18,7 @@ from interlock.services.task.claiming import EVERYTHING
 if TYPE_CHECKING:
     from interlock.core.batch import Checked, Exists, Imported
     from interlock.core.plan import Given
+    from interlock.services.task.feed import Feed
     from interlock.services.task.seen import Seen
     from interlock.services.task.shown import Shown, TaskList
 
@@ -243,6 +244,13 @@ class TaskCalls(Calls):
         from interlock.services.task.seen import Seen  # workers never look
 
         return Seen(self.desk.runner)
+
+    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
+        """The events of tasks that somebody asks for; to be opened, and closed."""
+        from interlock.services.task.feed import Feed, wanted
+
+        asked = wanted(events, prefix, None if can is None else able(can))
+        return Feed(asked, self.desk.runner.clock)
 
     def _worker(self, task: str, token: int | None) -> core.Worker:
         who = self.desk.me().who

@@ -339,7 +339,9 @@ class Claiming:
         guess: dict[str, Item | None],
     ) -> Op[Done[core.ClaimOutcome | str]]:
         """Carry a claim through; interrupted, leave none behind."""
-        debt = Debt(ask.claim, f"task/{ask.task}", lambda: self._take_back(seat, ask))
+        debt = Debt(
+            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
+        )
         try:
             return (yield from self._runner.change(deciding, seat.who, guess))
         except (StoreTrouble, GeneratorExit):
@@ -351,16 +353,16 @@ class Claiming:
             yield from self._queues.give_this_up(debt)
             raise
 
-    def _take_back(self, seat: Seat, ask: core.Ask) -> Op[None]:
-        """Release what we may have claimed; if it was the next one, find out which that was."""
-        tasks = [ask.task]
-        if not ask.task:
+    def take_back(self, seat: Seat, task: str, claim: str) -> Op[None]:
+        """Release what we may have claimed; without a task, find out which that was."""
+        tasks = [task]
+        if not task:
             page = Range(keys.claims(seat.who.session))
             tasks = [keys.listed(item.key) for item in (yield Read(page)).ranges[page]]
         base = yield from self._runner.base()
-        for task in tasks:
+        for each in tasks:
             worker = core.Worker(
-                task=task, agent=seat.who.agent, session=seat.who.session, claim=ask.claim
+                task=each, agent=seat.who.agent, session=seat.who.session, claim=claim
             )
 
             def deciding(worker: core.Worker = worker) -> Deciding[object]:
