@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 from tests.core import task_truths
 
-from interlock.core.task import Claimed, Completed, Nothing
+from interlock.core.task import Claimed, Completed, Fenced, Nothing
 from interlock.services.steps import Commit
+from interlock.testing.faults import Fault
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -102,3 +103,30 @@ def test_a_place_that_was_left_behind_is_no_lost_race(stage: Stage) -> None:
     while isinstance(got := ada.run(ada.tasks.next()), Claimed):
         taken.append(int(got.task[1:]))
     assert taken == [*range(0, 40, 3), *range(2, 40, 3)]
+
+
+@pytest.mark.parametrize("fault", ["lost reply", "late arrival"])
+def test_a_claim_whose_reply_was_lost_has_its_data(stage: Stage, fault: Fault) -> None:
+    ada = stage.remote("ada")
+    ada.run(ada.tasks.publish("t", {"x": 1}, priority=2))
+    ada.network.script([fault])
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    assert (got.data, got.priority) == ({"x": 1}, 2)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Completed)
+
+
+def test_who_wrote_about_its_task_since_it_was_claimed_looks_before_it_ends_the_claim(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.remote("ada"), stage.remote("bob")
+    ada.run(ada.tasks.publish("t"))
+    token = claim(ada, "t")
+    ada.run(ada.tasks.cancel("t"))
+    assert isinstance(ada.run(ada.tasks.release("t", token=token)), Fenced)
+    ada.run(ada.tasks.retry("t"))
+    token = claim(ada, "t")
+    bob.run(bob.tasks.cancel("t"))
+    bob.run(bob.tasks.retry("t"))
+    ada.run(ada.tasks.publish("hangs", needs=["t"]))
+    assert isinstance(ada.run(ada.tasks.complete("t", token=token)), Fenced)

@@ -215,9 +215,14 @@ class Tasks:
     def _finished(
         self, who: Who, worker: core.Worker, deciding: Callable[[], Deciding[T]]
     ) -> Op[Done[T]]:
-        """Carry out what ends a claim, on what we know of it if we made it."""
+        """Carry out what ends a claim, on what we know of it if we made it.
+
+        Memories of different moments do not go together: then look.
+        """
         wanted = (keys.status(worker.task), keys.owner(worker.task))
         guess = recalled(self._runner, wanted)
+        if len({item.revision for item in guess.values() if item is not None}) > 1:
+            guess = {}
         done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)

@@ -185,7 +185,7 @@ class Claiming:
         while True:
             done = yield from self._carried(seat, ask, deciding, {})
             if isinstance(done.outcome, core.Claimed):
-                return self._stamped(done.outcome, done, base)
+                return (yield from self._stamped(done.outcome, done, base))
             if done.outcome == "due":
                 yield from self._progress.wake(seat.who, found[-1].due)
             elif done.outcome == "nothing":
@@ -306,7 +306,7 @@ class Claiming:
 
         done = yield from self._carried(seat, ask, deciding, guess)
         if isinstance(done.outcome, core.Claimed):
-            return self._stamped(done.outcome, done, base)
+            return (yield from self._stamped(done.outcome, done, base))
         return done.outcome
 
     def _deciding(
@@ -376,10 +376,13 @@ class Claiming:
 
             yield from self._runner.change(deciding, seat.who)
 
-    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> core.Claimed:
-        """A claim with its token and its data."""
-        spec = states.spec(done.items.get(keys.data(outcome.task)))
-        if spec is not None:
+    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> Op[core.Claimed]:
+        """A claim with its token and its data, which a lost reply did not bring along."""
+        key = keys.data(outcome.task)
+        item = done.items.get(key)
+        if outcome.data is None and item is None:
+            item = (yield Read(key))[key]
+        if (spec := states.spec(item)) is not None:
             self._remember(outcome.task, spec)
             outcome = replace(outcome, data=spec.data, priority=spec.priority)
         data = msgspec.json.decode(outcome.data)
