@@ -164,7 +164,7 @@ class _Scan:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._prefix = keys.TASKS + keys.part(query.prefix)
-        self._after = keys.behind(query.after) if query.after else ""
+        self._after = keys.status(query.after) if query.after else ""  # its last key
         self._limit = _LEAST_PAGE
         self._over = False
 
