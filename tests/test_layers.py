@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "aio_tasks": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS,
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
-    "demo": BELOW_CLIENTS | CLIENTS | {"demo"},
+    "demo": BELOW_CLIENTS | CLIENTS | {"demo", "bench"},
     "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "testing", "check_record"},
     "__main__": {"faces"},
     "testing": BELOW_CLIENTS | CLIENTS | {"testing"},

@@ -48,6 +48,7 @@ HANGS = "hangs/"
 TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
+WORK = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED)
 SESSIONS = "sessions/"
 REPORTS = "reports/"
 LOGBOOKS = "logbooks/"

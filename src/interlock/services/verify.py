@@ -32,9 +32,18 @@ Take: TypeAlias = Callable[[str, int, str, str, str], None]
 
 TRIES = 5
 _FOLDERS = frozenset(
-    (*keys.POOLS, keys.SESSIONS, keys.REPORTS, keys.LOGBOOKS, keys.LOGS, keys.WAITS, "meta/")
+    (
+        *keys.POOLS,
+        *keys.WORK,
+        keys.SESSIONS,
+        keys.REPORTS,
+        keys.LOGBOOKS,
+        keys.LOGS,
+        keys.WAITS,
+        "meta/",
+    )
 )
-_BULKY = {keys.LOGS: 16}
+_BULKY = {keys.LOGS: 16, keys.TASKS: 64}
 """Where items are so large that only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 

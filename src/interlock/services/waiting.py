@@ -95,7 +95,7 @@ class Waiting:
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if nap is None or left <= 0:
-                    final = found or (yield from self.decide(queue.withdraw, seat, ask, base))
+                    final = found or (yield from self._withdraw(seat, ask, base))
                     return (yield from self._confirm(seat, ask, final, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
@@ -148,8 +148,19 @@ class Waiting:
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
+    def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+        """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
+        last: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hopeful=False)
+        return last
+
     def decide(
-        self, decide: Callable[..., Decision[T]], seat: Seat, ask: Ask[Any], base: int
+        self,
+        decide: Callable[..., Decision[T]],
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        *,
+        hopeful: bool = True,
     ) -> Op[T]:
         """Carry out a decision about this ask."""
 
@@ -159,7 +170,7 @@ class Waiting:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(ask, known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, seat.who)
+        done: Done[T] = yield from self._runner.change(deciding, seat.who, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
