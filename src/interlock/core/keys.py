@@ -195,11 +195,6 @@ def result(task: str) -> str:
     return f"{TASKS}{task.replace('/', '%2F')}/result"
 
 
-def behind(task: str) -> str:
-    """Sorts after all that stands under a task, and before the next one."""
-    return f"{TASKS}{part(task)}/~"
-
-
 def task_of(key: str) -> str:
     """The task that a key under ``tasks/`` belongs to."""
     return key[len(TASKS) :].partition("/")[0].replace("%2F", "/")
