@@ -243,12 +243,17 @@ class Fleet(Noun[FleetCalls]):
         from interlock.aio_tasks import Tasks
         from interlock.services.task.calls import TaskCalls
 
-        return Tasks(TaskCalls(self.calls.desk))
+        return Tasks(TaskCalls(self.calls.desk), self)
 
     @property
     def session(self) -> str:
         """The id of our session."""
         return self.calls.desk.seat.who.session
+
+    @property
+    def closed(self) -> bool:
+        """Whether we left."""
+        return self._closed
 
     @property
     def store(self) -> Store:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pkgutil
@@ -20,9 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from tests.forks import template
 
 import interlock
+from interlock.faces.cli import command
 
 COMMAND = [sys.executable, "-m", "interlock"]
 PATIENCE = 60.0
@@ -131,6 +134,31 @@ def _file(name: str) -> Iterator[int]:
 
 def _text(file: int) -> str:
     return os.pread(file, os.fstat(file).st_size, 0).decode()
+
+
+class Here(Shell):
+    """The same commands in this very process: for answers, where a process would prove no more."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        super().__init__(folder)
+        self._patch = monkeypatch
+        self._capsys = capsys
+        for variable in [name for name in os.environ if name.startswith("INTERLOCK_")]:
+            monkeypatch.delenv(variable)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(command, "stoppable", lambda: None)
+
+    def run(self, *words: str | bytes, **options: Any) -> Result:
+        with self._patch.context() as patch:
+            for variable, value in self.exported.items():
+                patch.setenv(variable, value)
+            if "input" in options:
+                patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(options["input"].encode())))
+            status = command.run([word for word in words if isinstance(word, str)])
+        told = self._capsys.readouterr()
+        return Result(status, told.out, told.err)
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:

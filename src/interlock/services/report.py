@@ -22,8 +22,12 @@ from interlock.store import Item, Snapshot
 CAN_LIMIT = 64
 NOTE_LIMIT = 1024
 NEVER = float("inf")
+EVERYTHING = "*"
+"""What somebody can do who can do everything; no name of an ability."""
 AGAIN = 1.0
 """Seconds after which what could not be said is tried again."""
+CALM = 5.0
+"""Seconds between two reports of somebody whose state changes all the time."""
 
 _REPORT = msgspec.json.Decoder(core.Report)
 
@@ -77,13 +81,25 @@ class Pulse:
         self._clock = clock
         self._wake = wake
         self._ask: core.Say | None = None
+        self._said = -NEVER
         self._due = NEVER
 
-    def be(self, state: core.State, doing: str = "", note: str = "") -> None:
-        """Say how we stand from now on."""
-        self._ask = asked(state, doing=doing, note=note, paces=self._paces)
-        self._due = self._clock.monotonic()
-        self._wake()
+    def be(
+        self,
+        state: core.State,
+        doing: str = "",
+        note: str = "",
+        *,
+        can: Iterable[str] | None = None,
+        calmly: bool = False,
+    ) -> None:
+        """Say how we stand from now on; ``calmly`` if that may change many times in a second."""
+        self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
+        now = self._clock.monotonic()
+        due = max(now, self._said + CALM) if calmly else now
+        if due < self._due or not calmly:
+            self._due = due
+            self._wake()
 
     def go_on(self, said: core.Reported) -> None:
         """This was said already: be heard of in its pace."""
@@ -101,7 +117,7 @@ class Pulse:
         if ask is None:
             return
         now = self._clock.monotonic()
-        self._due = now + AGAIN
+        self._said, self._due = now, now + AGAIN
         outcome = yield from self._reports.say(self._who, ask)
         if isinstance(outcome, Lapsed):
             self._due = NEVER
@@ -139,10 +155,14 @@ def abilities(can: Iterable[str]) -> tuple[str, ...]:
     """What somebody can do: a few names, each once."""
     if isinstance(can, str):
         raise BadInput("'can' takes a list of names; put brackets around it")
-    found = tuple(dict.fromkeys(words.name(each, "ability") for each in can))
+    found = tuple(dict.fromkeys(_ability(each) for each in can))
     if len(found) > CAN_LIMIT:
         raise TooLarge(f"{len(found)} abilities are too many; {CAN_LIMIT} are allowed")
     return found
+
+
+def _ability(text: str) -> str:
+    return text if text == EVERYTHING else words.name(text, "ability")
 
 
 def paces(settings: Settings) -> dict[core.State, float]:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from interlock.core import answers, keys, lock, queue
 from interlock.core.ask import Ask, Standing
 from interlock.core.decision import Decision, Outcome
-from interlock.core.pool import Pool, Proof, proves
+from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import callers, states
 from interlock.services.deadlock import Deadlocks
@@ -247,15 +247,13 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
 
 
 def holds(proof: Proof) -> Reading[bool]:
-    """Whether a grant is still there, in all of its pools, and lives."""
+    """Whether a grant is still there, in all that it is of, and lives."""
     wanted = tuple([keys.of(thing) for thing in proof.thing.split("+")])
     items = (yield wanted).items
-    pools = [states.pool(items[key], 0) for key in wanted]
-    grants = [None if pool is None else pool.grant(proof.grant) for pool in pools]
-    if None in grants or grants[0] is None:
+    lives = [states.lives_by(items[key], proof.grant) for key in wanted]
+    if None in lives or not lives[0]:
         return False
-    live = (yield grants[0].live).items
-    return proves(pools[0], proof, {key for key, item in live.items() if item is not None})
+    return None not in (yield lives[0]).items.values()
 
 
 def session_ttl_of(session: str, otherwise: float) -> Reading[float]:

@@ -41,6 +41,9 @@ _LOCAL_WINDOW = 4
 _WINDOW = 32
 _DUE_WINDOW = 16
 _TRIES = 8
+_SELFLESS = 32
+"""Every so many claims of the next one somebody looks after what is stuck: a queue that is never
+empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
@@ -62,6 +65,7 @@ class Claiming:
         self._progress = progress
         self._sets: dict[str, frozenset[str]] = {}
         self._spread = 1
+        self._turns = 0
         self.specs: dict[str, core.Spec] = {}
         """What we claimed without knowing its place, but for the data."""
 
@@ -127,12 +131,23 @@ class Claiming:
             outcome = yield from self._claim(seat, ask, None, blind=blind)
             if outcome == "stale":
                 yield from self._progress.reclaim(seat.who, ask.task)
+            elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
+                pass
             elif not isinstance(outcome, str):
                 return (yield from self._timed(outcome))
             blind = False
 
+    def _freed(self, seat: Seat, outcome: core.Blocked) -> Op[bool]:
+        """Whether it was blocked only since nobody has moved on yet what its need held up."""
+        if not outcome.on:
+            return False
+        return (yield from self._progress.drain(seat.who, outcome.on)) > 0
+
     def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
+        self._turns += 1
+        if self._turns % _SELFLESS == 0:
+            yield from self._progress.step(seat.who)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(seat, able, ttl)
@@ -324,7 +339,9 @@ class Claiming:
         guess: dict[str, Item | None],
     ) -> Op[Done[core.ClaimOutcome | str]]:
         """Carry a claim through; interrupted, leave none behind."""
-        debt = Debt(ask.claim, f"task/{ask.task}", lambda: self._take_back(seat, ask))
+        debt = Debt(
+            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
+        )
         try:
             return (yield from self._runner.change(deciding, seat.who, guess))
         except (StoreTrouble, GeneratorExit):
@@ -336,16 +353,16 @@ class Claiming:
             yield from self._queues.give_this_up(debt)
             raise
 
-    def _take_back(self, seat: Seat, ask: core.Ask) -> Op[None]:
-        """Release what we may have claimed; if it was the next one, find out which that was."""
-        tasks = [ask.task]
-        if not ask.task:
+    def take_back(self, seat: Seat, task: str, claim: str) -> Op[None]:
+        """Release what we may have claimed; without a task, find out which that was."""
+        tasks = [task]
+        if not task:
             page = Range(keys.claims(seat.who.session))
             tasks = [keys.listed(item.key) for item in (yield Read(page)).ranges[page]]
         base = yield from self._runner.base()
-        for task in tasks:
+        for each in tasks:
             worker = core.Worker(
-                task=task, agent=seat.who.agent, session=seat.who.session, claim=ask.claim
+                task=each, agent=seat.who.agent, session=seat.who.session, claim=claim
             )
 
             def deciding(worker: core.Worker = worker) -> Deciding[object]:

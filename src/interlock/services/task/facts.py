@@ -22,6 +22,8 @@ T = TypeVar("T")
 _OWN_OPERATIONS = 8
 _ROOM_ELSEWHERE = 1000
 """Operations of one commit on an engine that others wait for meanwhile."""
+_TEXT = 4, 5
+"""Of what a value may have, the part that an entry may have: sealed, it has to fit into one."""
 
 
 class Facts:
@@ -34,7 +36,8 @@ class Facts:
         room = (
             limits.max_operations if limits.local else min(limits.max_operations, _ROOM_ELSEWHERE)
         )
-        self.known = Known(room - _OWN_OPERATIONS, limits.min_ttl)
+        text = limits.max_value * _TEXT[0] // _TEXT[1]
+        self.known = Known(room - _OWN_OPERATIONS, limits.min_ttl, text)
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
         """Know what was read, and whether the commit checks it anyway."""

@@ -14,6 +14,7 @@ from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.driving import Op
+from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
@@ -102,18 +103,26 @@ class Progress:
         )
         return done.outcome
 
-    def tidy(self, who: Who, place: str) -> Op[None]:
+    def expire(self, who: Who, task: str) -> Op[bool]:
+        """Make a dead letter of a task that nobody began before its deadline."""
+        done = yield from self._change(
+            who, (keys.status(task),), lambda known, now: flow.expire(Board(known, now), task)
+        )
+        return done.outcome == "expired"
+
+    def tidy(self, who: Who, place: str) -> Op[bool]:
         """Take away the place of a task that somebody works on."""
         owner = keys.owner(keys.listed(place))
 
-        def deciding() -> Deciding[None]:
+        def deciding() -> Deciding[str]:
             items = (yield (place, owner)).items
             if items[place] is None or items[owner] is None:
-                return Decision(outcome=None)
+                return Decision(outcome="gone")
             thing = f"task/{keys.listed(place)}"
-            return Decision(outcome=None, verb="task.tidy", thing=thing, deletes=(place,))
+            return Decision(outcome="tidied", verb="task.tidy", thing=thing, deletes=(place,))
 
-        yield from self._runner.change(deciding, who)
+        done = yield from self._runner.change(deciding, who)
+        return done.outcome == "tidied"
 
     def drain(self, who: Who, need: str) -> Op[int]:
         """Move on what was left hanging on a need that is complete, a bounded number."""
@@ -127,6 +136,14 @@ class Progress:
                 break
             moved += done.outcome
         return moved
+
+    def go_on(self, who: Who, need: str) -> Op[None]:
+        """Move on all that is left; if that cannot be now, whoever comes next does it."""
+        try:
+            while (yield from self.drain(who, need)):
+                pass
+        except InterlockError:
+            return
 
     def _draining(self, need: str, base: int) -> Deciding[int]:
         todo = keys.todo(need)
@@ -158,4 +175,5 @@ class Progress:
 
 def hangers(need: str, known: Known) -> Range:
     """So many of the tasks that hang on a need as one commit may move on."""
-    return Range(keys.hangs(need), limit=max(1, known.room // flow.HANGER_SIZE))
+    most = min(known.room // flow.HANGER_SIZE, known.text // flow.ENTRY_TEXT)
+    return Range(keys.hangs(need), limit=max(1, most))
