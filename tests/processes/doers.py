@@ -1,0 +1,54 @@
+"""Who does tasks, many at once, and is killed between any two steps; words name one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import interlock
+from interlock.core.task import Claimed, Completed
+from interlock.services.task import facts
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+
+
+def die(url: str, ttl: str, write: str, when: str) -> None:
+    """Do one task after the other, and be killed at this write, before or after it."""
+    facts._ROOM_ELSEWHERE = 60
+    fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
+    store: Any = fleet.store
+    word = "transact" if store.capabilities.local else "commit"
+    change, left = getattr(store, word), [int(write)]
+
+    def deadly(*arguments: Any) -> Any:
+        left[0] -= 1
+        if not left[0] and when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = change(*arguments)
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(store, word, deadly)
+    while isinstance(got := fleet.tasks.next(wait=10), Claimed):
+        fleet.tasks.complete(got.task, token=got.token)
+
+
+def drain(url: str) -> None:
+    """Do tasks until there are none, and say how many."""
+    with interlock.connect(url, agent=f"a{os.getpid()}", ttl=30) as fleet:
+        say("ready")
+        sys.stdin.readline()
+        done = 0
+        while isinstance(got := fleet.tasks.next(), Claimed):
+            done += isinstance(fleet.tasks.complete(got.task, token=got.token), Completed)
+        say(done)
+
+
+def main() -> None:
+    """Be whom the first word names."""
+    globals()[sys.argv[1]](*sys.argv[2:])
