@@ -77,8 +77,9 @@ def _learn(board: Board, item: Item) -> None:
             board.claims[item.key.split("/")[1], task] = states.names(item)
         case keys.ENDED, _:
             board.ended.add(task)
-        case keys.TODO, _:
-            board.todo.add(task)
+        case _:
+            assert folder == keys.TODO or item.key.endswith("/result")
+            board.todo.update([task] if folder == keys.TODO else [])
 
 
 def complaints(board: Board) -> list[str]:

@@ -42,7 +42,7 @@ from interlock.services.waiting import Seat
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit
-from interlock.testing.faults import Chances, FaultyStore
+from interlock.testing.faults import Chances, Fault, FaultyStore
 from interlock.testing.stage import Client, Stage
 
 NEVER = 1e9
@@ -191,7 +191,9 @@ class TaskMachine(RuleBasedStateMachine):
                 name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
             )
         )
-        absolute = {k: None if span is None else wall + span for k, span in moments.items()}
+        absolute: dict[str, Any] = {
+            k: None if span is None else wall + span for k, span in moments.items()
+        }
         terms["requires"] = frozenset(terms["requires"])
         job = Job(name=name, number=len(self.model.jobs), needs=needs, **absolute, **terms)
         self.model.publish(job)
@@ -498,6 +500,17 @@ class CrampedMachine(TaskMachine):
         return memory, memory
 
 
+class Bad(FaultyStore):
+    """A network that is bad, but never for so long that an outcome stays unknown."""
+
+    _in_a_row = 0
+
+    def _draw(self) -> Fault | None:
+        fault = super()._draw()
+        self._in_a_row = self._in_a_row + 1 if fault else 0
+        return fault if self._in_a_row < 5 else None
+
+
 class FaultyMachine(TaskMachine):
     """Across a bad network."""
 
@@ -508,7 +521,7 @@ class FaultyMachine(TaskMachine):
 
     def make(self) -> tuple[Store, Store]:
         chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
-        faulty = FaultyStore(self.stage.store, chances=chances, sleep=lambda _: None)
+        faulty = Bad(self.stage.store, chances=chances, sleep=lambda _: None)
         return self.stage.store, faulty
 
 

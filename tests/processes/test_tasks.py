@@ -23,11 +23,10 @@ def doers() -> Iterator[Cast]:
 
 def plan(roots: int, fan: int) -> list[dict[str, object]]:
     """So many tasks, and so many that need each of them."""
-    needed = [{"id": f"root{root}"} for root in range(roots)]
-    return [
-        *needed,
-        *({"id": f"leaf{n}.{r}", "needs": [f"root{r}"]} for r in range(roots) for n in range(fan)),
-    ]
+    specs: list[dict[str, object]] = [{"id": f"root{root}"} for root in range(roots)]
+    for root in range(roots):
+        specs += [{"id": f"leaf{n}.{root}", "needs": [f"root{root}"]} for n in range(fan)]
+    return specs
 
 
 def finish(fleet: interlock.Fleet, many: int) -> None:

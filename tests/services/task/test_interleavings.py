@@ -95,7 +95,8 @@ class Worker:
                 return tasks.claim(some)
             case _ if self.held:
                 return self._finishing(*dice.choice(sorted(self.held.items())))
-        return tasks.next()
+            case _:
+                return tasks.next()
 
     def _finishing(self, task: str, token: int) -> Op[Any]:
         del self.held[task]
