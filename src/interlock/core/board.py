@@ -199,16 +199,15 @@ class Board:
         return status
 
     def hang(self, task: str, need: str) -> None:
-        """Let a task hang on a need, which knows of it then.
-
-        The need is written even if it is awaited already: whoever completes it at this moment has
-        looked up what hangs there, and must look again.
-        """
+        """Let a task hang on a need, which knows that it is awaited then."""
         status = self.status(need)
         if status is None:
             raise AssertionError(f"there is no task {need}")
         self.put(keys.hangs(need, task), {})
-        self.set(need, awaited(status))
+        if status.awaited:
+            self.rely(keys.status(need))
+        else:
+            self.set(need, awaited(status))
 
     def end_claim(self, task: str, claim: Claim) -> None:
         """Nobody works on this task any more."""

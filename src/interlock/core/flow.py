@@ -132,15 +132,22 @@ def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Dec
     return board.decision(len(hangers) - rest, "task.unblock", thing(need))
 
 
-def wake(board: Board, ids: Sequence[str]) -> Decision[int]:
-    """Tasks whose time has come get their place among those that are ready."""
+def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
+    """Tasks whose time has come get their place among those that are ready.
+
+    A place among those that must not begin yet of a task that does not mean it is taken away.
+    """
     woken = 0
-    for id_ in ids:
+    for due in dues:
+        id_ = keys.listed(due)
         status = board.status(id_)
-        if status is not None and status.state == "pending" and is_due(board, status):
-            spec = board.known.spec(id_)
+        if status is None or status.due != due:
+            board.rely(due, keys.status(id_))
+            board.delete(due)
+            woken += 1
+        elif is_due(board, status):
             board.move(id_, "ready", "pending", reason=status.reason)
-            board.make_ready(id_, spec)
+            board.make_ready(id_, board.known.spec(id_))
             board.tell("ready", "", id_)
             woken += 1
     if not woken:

@@ -103,7 +103,8 @@ def complete(
 ) -> Decision[task.CompleteOutcome]:
     """The task is done; what hangs on it is moved on, as far as this commit has room.
 
-    ``hangers`` are tasks that hang on it; ``more`` says that there may be others.
+    ``hangers`` are tasks that hang on it; ``more`` says that there may be others: they were too
+    many, or one may have come since they were listed.
     """
     id_ = who.task
     status, held = _held(board, who)

@@ -113,7 +113,7 @@ class Tasks:
             if status is not None and status.awaited and status.state == "running":
                 page: Range = hangers(worker.task, facts.known)
                 found = (yield (page,)).ranges[page]
-                more = len(found) == page.limit
+                more = len(found) == page.limit or not self._runner.capabilities.local
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
             decision = yield from facts.decide(
                 lambda known: work.complete(Board(known, now), worker, result, tasks, more=more)

@@ -13,7 +13,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
-from interlock.services.task.claiming import EVERYTHING
+from interlock.services.task.window import EVERYTHING
 
 if TYPE_CHECKING:
     from interlock.core.batch import Checked, Exists, Imported

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from interlock.core import keys
 from interlock.core.board import Known
 from interlock.core.decision import Decision
+from interlock.core.task import Taken
 from interlock.core.turn import Missing
 from interlock.services.gather import KEYS_AT_ONCE
 from interlock.services.runner import Deciding, Glance, Reading, Runner
@@ -32,6 +35,7 @@ class Facts:
     def __init__(self, runner: Runner, base: int) -> None:
         self._base = base
         self._read: set[str] = set()
+        self._lives: dict[str, float | None] = {}
         limits = runner.capabilities
         room = (
             limits.max_operations if limits.local else min(limits.max_operations, _ROOM_ELSEWHERE)
@@ -65,6 +69,14 @@ class Facts:
             self.known.dues[key] = states.due(item)
         else:
             self.known.there[key] = item is not None
+            self._lives[key] = None if item is None else item.expires_in
+
+    def timed(self, outcome: Taken) -> Taken:
+        """Whoever comes too late is told how long the winner lives, where that is known."""
+        held = self.known.claims[outcome.task]
+        lives = [] if held is None else [self._lives.get(key) for key in held.live]
+        known = [left for left in lives if left is not None]
+        return replace(outcome, expires_in=round(min(known), 3)) if known else outcome
 
     def decide(self, decide: Callable[[Known], Decision[T]]) -> Deciding[T]:
         """Decide on what is known, and on whatever else that takes."""

@@ -128,11 +128,12 @@ class Plans:
 
     def _show(self, who: Who, plan: Plan, begun: Begun) -> Op[Stuck | None]:
         """Let everybody see a plan of which every task is there."""
+        apart = not self._runner.capabilities.local  # one may come after they were listed
         done = yield from self._with_hangers(
             who,
             plan.batch,
             lambda facts: hangers(plan.batch, facts.known).limit,
-            lambda board, tasks, more: batch.show(board, plan, begun, tasks, more=more),
+            lambda board, tasks, more: batch.show(board, plan, begun, tasks, more=more or apart),
         )
         if isinstance(done.outcome, Stuck):
             return done.outcome

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from interlock.core import flow, keys
+from interlock.core import keys
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services.gather import every, looked_up
@@ -21,6 +21,7 @@ from interlock.services.runner import Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.progress import DUE_AT_ONCE, Progress
+from interlock.services.task.window import awake, resting
 from interlock.store import Item, Range
 
 T = TypeVar("T")
@@ -66,21 +67,12 @@ class Upkeep:
 
     def _wake(self, who: Who, count: _Count) -> Op[None]:
         """Tasks whose time has come, some with each commit."""
-        awake = yield from self._awake((yield from every(keys.DUE, most=LOOKED_AT)))
-        for start in range(0, len(awake), DUE_AT_ONCE):
-            some = awake[start : start + DUE_AT_ONCE]
+        due = yield from every(keys.DUE, most=LOOKED_AT)
+        lives = yield from looked_up(resting(due).values())
+        ready = awake(due, lives, self._runner.clock.wall())
+        for start in range(0, len(ready), DUE_AT_ONCE):
+            some = ready[start : start + DUE_AT_ONCE]
             yield from _one(count, len(some), self._progress.wake(who, some))
-
-    def _awake(self, due: Sequence[Item]) -> Op[list[str]]:
-        found = {item.key: states.due(item) for item in due}
-        rests = {key: each.rest for key, each in found.items() if each is not None and each.rest}
-        resting = yield from looked_up(rests.values())
-        now = self._runner.clock.wall()
-        return [
-            keys.listed(key)
-            for key in found
-            if (resting[rests[key]] is None if key in rests else flow.moment(key) <= now)
-        ]
 
     def _drain(self, who: Who, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""
