@@ -67,9 +67,9 @@ class Progress:
         page = Range(keys.DUE, self._passed or first[-1].key, CLAIMS_AT_ONCE)
         found = (yield Read(page)).ranges[page]
         self._passed = found[-1].key if len(found) == page.limit else ""
-        rests = {item.key: due.rest for item in found if (due := states.due(item)) and due.rest}
+        rests = resting(found)
         live = yield from looked_up(rests.values())
-        over = [keys.listed(key) for key, rest in rests.items() if live[rest] is None]
+        over = [key for key, rest in rests.items() if live[rest] is None]
         return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
