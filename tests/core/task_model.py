@@ -21,10 +21,10 @@ class Held(Struct):
 
 
 class Job(Struct, kw_only=True):
-    """A task; the lower its number, the older it is."""
+    """A task; ``at`` is what its publisher's clock said, ``early`` that it has an appointment."""
 
     name: str
-    number: int
+    at: float
     priority: int
     requires: frozenset[str]
     needs: tuple[str, ...]
@@ -35,6 +35,7 @@ class Job(Struct, kw_only=True):
     state: str = "pending"
     attempts: int = 0
     held: Held | None = None
+    early: bool = False
     rests_until: float = 0.0
     cancelled: bool = False
     ended: tuple[int, str] | None = None
@@ -63,11 +64,11 @@ class Model:
 
     def publish(self, job: Job) -> None:
         self.jobs[job.name] = job
-        job.state = "pending" if self._met(job) else "blocked"
+        self._place(job)
 
     def is_due(self, job: Job) -> bool:
         now = self._times()
-        early = job.not_before is not None and job.attempts == 0 and now.wall < job.not_before
+        early = job.early and now.wall < (job.not_before or 0.0)
         return not early and job.rests_until <= now.monotonic
 
     def too_late(self, job: Job) -> bool:
@@ -77,7 +78,7 @@ class Model:
         """What may begin, best first; also what is past its deadline, which somebody will meet."""
         fit = [job for job in self.jobs.values() if job.state == "pending"]
         fit = [job for job in fit if job.requires <= set(able) and self.is_due(job)]
-        return sorted(fit, key=lambda job: (job.priority, job.number))
+        return sorted(fit, key=lambda job: (job.priority, job.at))
 
     def lost(self) -> list[Job]:
         """What somebody works on who is gone."""
@@ -87,7 +88,7 @@ class Model:
     def begin(self, job: Job, held: Held) -> None:
         assert job.state == "pending"
         assert held.token > job.newest, "a later claim has a higher token"
-        job.state, job.held, job.newest = "running", held, held.token
+        job.state, job.held, job.newest, job.early = "running", held, held.token, False
 
     def release(self, job: Job) -> None:
         job.state, job.held, job.rests_until = "pending", None, 0.0
@@ -99,7 +100,7 @@ class Model:
         job.state, job.held = "complete", None
         free = [each for each in self.jobs.values() if each.state == "blocked" and self._met(each)]
         for each in free:
-            each.state = "pending"
+            self._place(each)
         return len(free)
 
     def fail(self, job: Job, *, retry: bool = True) -> None:
@@ -120,8 +121,13 @@ class Model:
         job.state, job.held, job.cancelled, job.ended = "failed", None, True, None
 
     def retry(self, job: Job) -> None:
-        job.state = "pending" if self._met(job) else "blocked"
+        self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
+
+    def _place(self, job: Job) -> None:
+        job.state = "pending" if self._met(job) else "blocked"
+        named = job.state == "pending" and job.not_before is not None
+        job.early = named and (job.not_before or 0.0) > self._times().wall
 
     def _met(self, job: Job) -> bool:
         return all(self.jobs[need].state == "complete" for need in job.needs)

@@ -2,7 +2,7 @@
 
 The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
 in all ways, with claims that are over too, freeze until they lapse, and leave; it cancels, sends
-back, and lets time pass.  After each act
+back, lets time pass, and sets the clock on the wall.  After each act
     the answer is what a model says that knows neither stores nor commits (``task_model.py``),
     every task stands as the model says, and
     the bare items agree with each other (``task_truths.py``).
@@ -72,7 +72,7 @@ TERMS: dict[str, st.SearchStrategy[Any]] = {
 ACTS = (
     *(["next", "claim", "finish", "advance"] * 3),
     *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
-    *("freeze", "leave", "join", "make_progress", "publish_again", "meddle"),
+    *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
 )
 
 
@@ -90,6 +90,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.clients: dict[str, Client] = {}
         self.frozen: set[str] = set()
         self.claims: list[Held] = []
+        self.moments: dict[str, float] = {}
         self.model = Model(
             lambda: Times(self.clock.monotonic(), self.clock.wall()),
             lambda rest: rest if self.moves else NEVER,
@@ -195,13 +196,20 @@ class TaskMachine(RuleBasedStateMachine):
             k: None if span is None else wall + span for k, span in moments.items()
         }
         terms["requires"] = frozenset(terms["requires"])
-        job = Job(name=name, number=len(self.model.jobs), needs=needs, **absolute, **terms)
+        job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
         self.model.publish(job)
         assert published == core.Published(task=name, state=job.state)  # type: ignore[arg-type]
         self.observe()
 
+    def _moment(self, session: str) -> float:
+        """Whoever publishes keeps its own order, though its clock is set back."""
+        self.moments[session] = max(self.clock.wall(), self.moments.get(session, 0.0) + 0.000_001)
+        return self.moments[session]
+
     def publish_again(self, data: st.DataObject) -> None:
-        task, client = self._task(data), self.clients[self._worker(data)]
+        task, session = self._task(data), self._worker(data)
+        client = self.clients[session]
+        self._moment(session)
         assert isinstance(client.run(client.tasks.publish(task, "other")), core.Exists)
         self.observe()
 
@@ -426,6 +434,11 @@ class TaskMachine(RuleBasedStateMachine):
     def advance(self, data: st.DataObject) -> None:
         self._advance(data.draw(st.integers(1, 3), "seconds"))
 
+    def set_the_clock(self, data: st.DataObject) -> None:
+        """Somebody sets the clock on the wall; no claim and no rest may notice."""
+        self.clock.jump_wall(data.draw(st.sampled_from([-3600.0, 3600.0]), "jump"))
+        self.observe()
+
     def _advance(self, seconds: int) -> None:
         for _ in range(seconds):
             for session in self.clients:
@@ -455,6 +468,7 @@ class TaskMachine(RuleBasedStateMachine):
         lost = job.held is not None and not self.model.alive(job.held)
         if lost and status.state != "running":
             self.model.fail(job)
+        job.early = job.early and (bool(status.due) or not self.model.is_due(job))
         late = job.state == "pending" and self.model.too_late(job) and self.model.is_due(job)
         if late and status.state == "dead":
             self.model.expire(job)
@@ -462,6 +476,8 @@ class TaskMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened before: what can be done is done, once."""
         self.frozen.update(self.clients)
+        appointments = [job.not_before or 0.0 for job in self.model.jobs.values()]
+        self.clock.jump_wall(max([0.0, *(1 + at - self.clock.wall() for at in appointments)]))
         last = self._join(6.5)
         for _ in range(12 * (len(self.model.jobs) + 1)):
             held = self._next(last, list(CAPABILITIES), None)
