@@ -1,22 +1,43 @@
 """The servers that tests share: one of each kind for a worker, and a fresh namespace for a test.
 
 A test that kills, freezes or reconfigures a server starts one of its own.
+
+Everyday all searches of Hypothesis take the same ways, so that what fails is what was changed;
+``make proof`` runs them all as well, and searches farther and elsewhere each time.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests import searches
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many start; nobody shall compile it all again
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    searches.go(everyday=_everyday(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items if not _everyday(config) else ():
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("proof")
+
+
+def _everyday(config: pytest.Config) -> bool:
+    return "not proof" in str(config.getoption("markexpr"))
 
 
 @pytest.fixture(scope="session")

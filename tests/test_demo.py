@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pty
@@ -10,20 +11,32 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import interlock
-from interlock.demo import run_demo
+from interlock.core.decision import Event
+from interlock.core.log import Line
+from interlock.core.task import Claimed, Nothing
+from interlock.demo import place, run_demo
+from interlock.demo.crew import names
 from interlock.demo.facts import gather
 from interlock.demo.ledger import Ledger, Written
-from interlock.demo.play import Build, Seen, Turn
-from interlock.demo.report import try_next
+from interlock.demo.plan import COMPILER, DEPLOY, TRAP, abilities, plan
+from interlock.demo.play import Build, Seen
+from interlock.demo.report import results, try_next
+from interlock.testing.servers import RedisServer
 
-DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "1s"]
+DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "3s"]
+BEGUN = "agents claim"
+NOTHING = "no task that is ready is one that you can do"
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -59,12 +72,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=120)
     return process.returncode, out, errors
-
-
-def read_until_turns(process: subprocess.Popen[str]) -> None:
-    read_until(process, "all take turns")
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> None:
@@ -93,67 +102,71 @@ def left_behind(tmp_path: Path) -> list[str]:
     return found
 
 
-def test_shows_that_a_killed_holder_is_replaced_and_its_late_write_refused(
-    start: Start, tmp_path: Path
+def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, out, errors = finish(start())
-    facts: dict[str, Any] = json.loads(out)
-    assert (status, errors, facts["outcome"]) == (0, "", "done")
+    """Counted by ourselves: in the record, and by asking for each task."""
+    monkeypatch.setattr(place, "_folder", lambda _: nullcontext(str(tmp_path)))
+    assert run_demo(json=True, ttl=3.0, workers=4) == 0
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    with interlock.connect(str(tmp_path / "store.db"), agent="test") as fleet:
+        lines = fleet.record.log(limit=10_000, last=False)
+        claims = [fleet.tasks.claim(step.task) for step in plan()]
+        assert (fleet.locks.list(), fleet.tasks.next(can=["*"])) == ((), Nothing(reason=NOTHING))
+    assert {claim.state for claim in claims if isinstance(claim, Nothing)} == {"complete"}
+    assert len(claims) == 60
+    done = Counter(line.thing for line in lines if line.outcome == "completed")
+    assert set(done.values()) == {1}
+    assert set(done) == {f"task/{step.task}" for step in plan()}
+    lost = [line for line in lines if ("task:reclaimed", facts["killed"]["agent"]) in told(line)]
+    assert f"task/{TRAP}" in [line.thing for line in lost]
+    assert facts["outcome"] == "done"
     assert all(facts["promises"].values())
-    assert facts["count"] == facts["turns"] >= 3 * 2 + 2
-    assert facts["killed"]["agent"] == "bob"
-    assert facts["moved_on"]["agent"] in {"ada", "cleo"}
+    assert facts["tasks"] == facts["completed"] == sum(facts["done_by"].values()) == 60
+    assert facts["killed"]["task"] == TRAP
+    assert facts["moved_on"]["agent"] in set(names(4)) - {facts["killed"]["agent"]}
+    assert facts["moved_on"]["attempt"] >= 2
     assert facts["moved_on"]["token"] > facts["killed"]["token"]
-    assert 0.3 < facts["moved_on"]["seconds"] < 3.0
-    assert facts["killed"]["slots"] == 2
-    assert facts["slots"]["moved_to"] in {"ada", "cleo"}
-    assert 0.3 < facts["slots"]["seconds"] < 3.0
+    assert 0.3 < facts["moved_on"]["seconds"] <= facts["moved_on"]["slots_seconds"]
+    assert (facts["late_done"], facts["merges"]) == ("fenced", 14)
     assert 2 <= facts["slots"]["most_at_once"] <= facts["slots"]["capacity"] == 3
-    assert facts["late_write"] == {"file": "refused", "store": "fenced"}
-    verbs = [told["verb"] for told in facts["story"]]
-    # Whoever waits finds the dead, or whoever comes: the others may all have waited for slots.
-    assert verbs[0] in {"lock.release", "lock.acquire"}
-    assert verbs[1] in {"lock.reclaim", "lock.acquire"}
-    assert "found bob gone" in facts["story"][1]["text"]
-    assert set(verbs[2:]) <= {"lock.release", "lock.beat"}  # a refusal if somebody held it then
-    assert facts["entries"] > facts["turns"]
-    assert left_behind(tmp_path) == []
+    verbs = [entry["verb"] for entry in facts["story"]]
+    assert verbs[:2] == ["task.publish", "task.claim"]
+    assert any("gone; back in the queue" in entry["text"] for entry in facts["story"])
 
 
-def test_runs_on_a_given_store_and_leaves_nothing_but_its_record(
+def test_runs_where_a_given_store_is_and_touches_nothing_there(
     start: Start, tmp_path: Path, url: str
 ) -> None:
-    status, out, errors = finish(start(store=url, face="text", workers=2))
+    with interlock.connect(url, agent="ada") as fleet:
+        fleet.tasks.publish("mine")
+    face = "text" if url.endswith(".db") else "json"
+    status, out, errors = finish(start(store=url, face=face, workers=2))
     assert (status, errors) == (0, "")
-    lines = out.splitlines()
-    assert lines[0] == (
-        "2 agents share a lock and 3 slots; one is killed with both. See what happens."
-    )
-    assert "\x1b" not in out
-    assert max(map(len, lines)) < 80
-    names = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
-    assert {"slots", "killed", "moved", "its", "late", "record"} < set(names)
-    with interlock.connect(url) as fleet:
-        assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
-        assert fleet.semaphores.list() == ()
-        assert len(fleet.record.log(limit=1000)) > 10
+    if face == "text":
+        lines = out.splitlines()
+        assert lines[0] == "2 agents do 60 tasks and share 3 slots and a lock; one is killed."
+        assert "\x1b" not in out
+        assert max(map(len, lines)) < 80
+        firsts = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
+        assert {"done", "by", "slots", "merges", "killed", "its", "late", "record"} < set(firsts)
+    else:
+        assert all(json.loads(out)["promises"].values())
+    with interlock.connect(url, agent="ada") as fleet:
+        assert (fleet.locks.list(), fleet.semaphores.list()) == ((), ())
+        assert isinstance(fleet.tasks.next(), Claimed)
+        assert {line.agent for line in fleet.record.log(limit=1000)} == {"ada"}
     assert left_behind(tmp_path) == []
+    assert list(tmp_path.glob("interlock-demo-*")) == []
 
 
-def test_counts_only_its_own_entries(start: Start, tmp_path: Path) -> None:
-    store = str(tmp_path / "mine.db")
-    with interlock.connect(store, agent="bob") as other:
-        process = start(store=store, face="text")
-        read_until_turns(process)
-        for name in ("a", "b", "c"):
-            other.locks.acquire(name)
-        _, out, _ = finish(process)
-        lines = other.record.log(limit=1000)
-    said = re.search(r"record +(\d+) entries", out)
-    assert said is not None
-    # The end of the dead one's session comes after the count.
-    ours = [line for line in lines if line.session != other.session and line.agent != "demo"]
-    assert int(said[1]) == len(ours)
+def test_its_own_store_is_gone_afterwards(url: str) -> None:
+    with place.place(url) as own, interlock.connect(own, agent="ada") as fleet:
+        fleet.tasks.publish("t")
+        fleet.locks.acquire("merge")
+    with interlock.connect(own if "://" in own else url) as fleet:
+        assert (fleet.locks.list(), fleet.record.log()) == ((), ())
+    assert "://" in own or not Path(own).parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +176,7 @@ def test_leaves_nothing_behind_when_interrupted(
     start: Start, tmp_path: Path, number: int, expected: int
 ) -> None:
     process = start(face="text")
-    read_until_turns(process)
+    read_until(process, BEGUN)
     assert left_behind(tmp_path) != []
     process.send_signal(number)
     status, _, errors = finish(process)
@@ -172,16 +185,15 @@ def test_leaves_nothing_behind_when_interrupted(
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["all take turns", "kill -9"])
-def test_leaves_nothing_in_a_store_of_others_when_interrupted(
-    start: Start, url: str, moment: str
+def test_leaves_nothing_on_a_server_when_interrupted(
+    start: Start, redis_url: str, redis_server: RedisServer
 ) -> None:
-    process = start(store=url, face="text")
-    read_until(process, moment)
+    process = start(store=redis_url, face="text")
+    read_until(process, "kill -9")
+    assert redis_server.command("KEYS", "{demo-*") != []
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
-    with interlock.connect(url) as fleet:
-        assert (fleet.agents.list(), fleet.locks.list()) == ((), ())
+    assert redis_server.command("KEYS", "{demo-*") == []
 
 
 def test_redraws_a_table_on_a_terminal_and_gives_the_cursor_back(
@@ -192,21 +204,21 @@ def test_redraws_a_table_on_a_terminal_and_gives_the_cursor_back(
     process = start(face="text", out=theirs)
     os.close(theirs)
     shown = ""
-    while "HOLDING" not in shown or shown.count("agent ") < 3:
+    while "\x1b[1mbuild/" not in shown or shown.count("agent ") < 3:
         shown += os.read(ours, 65536).decode()
     process.send_signal(signal.SIGINT)
     assert finish(process)[0] == 130
     shown += os.read(ours, 65536).decode()
     os.close(ours)
     assert shown.index("\x1b[?25l") < shown.index("\x1b[?25h")
-    assert "\x1b[32;1mHOLDING" in shown
+    assert "\x1b[32;1m█" in shown
     plain = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", shown)
     assert max(map(len, plain.splitlines())) <= 80
 
 
 def test_workers_end_when_the_demo_is_killed(start: Start, tmp_path: Path) -> None:
     process = start(face="text")
-    read_until_turns(process)
+    read_until(process, BEGUN)
     handles = [os.pidfd_open(pid) for pid in workers_of(process)]
     assert len(handles) == 3
     process.kill()
@@ -218,7 +230,7 @@ def test_a_worker_that_fails_ends_the_demo_with_one_clear_line(
     start: Start, tmp_path: Path
 ) -> None:
     process = start(face="text")
-    read_until_turns(process)
+    read_until(process, BEGUN)
     worker = workers_of(process)[0]
     os.kill(worker, signal.SIGTERM)
     status, _, errors = finish(process)
@@ -232,6 +244,8 @@ def test_a_worker_that_fails_ends_the_demo_with_one_clear_line(
 def test_says_what_is_wrong_with_its_input(start: Start) -> None:
     with pytest.raises(interlock.BadInput, match="not shared between processes"):
         run_demo("memory://")
+    with pytest.raises(interlock.BadInput, match=r"no folder can be made in /no: .*name another"):
+        run_demo("/no/store.db")
     status, out, errors = finish(start(face="text", workers=1))
     assert (status, out) == (2, "")
     assert errors == "interlock: the demo needs two workers or more\n"
@@ -239,9 +253,9 @@ def test_says_what_is_wrong_with_its_input(start: Start) -> None:
 
 def test_the_store_is_no_word_that_everybody_can_see(start: Start, tmp_path: Path) -> None:
     """A URL may hold a password; the words of a process are open to all."""
-    store = str(tmp_path / "secret.db")
-    process = start(store=store, face="text")
-    read_until_turns(process)
+    (tmp_path / "secret").mkdir()
+    process = start(store=str(tmp_path / "secret" / "store.db"), face="text")
+    read_until(process, BEGUN)
     workers = workers_of(process)
     assert len(workers) == 3
     for worker in workers:
@@ -265,50 +279,110 @@ def test_says_how_to_find_the_command_where_path_does_not(
 
 
 def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
-    ledger = Ledger(str(tmp_path / "count"))
-    assert ledger.count() == 0
-    assert ledger.write(1, token=5, agent="ada")
-    assert ledger.write(2, token=7, agent="bob")
-    assert not ledger.write(2, token=5, agent="ada")
-    assert ledger.count() == 2
-    assert ledger.lines() == [Written(1, 5, "ada"), Written(2, 7, "bob")]
+    ledger = Ledger(str(tmp_path / "merged"))
+    assert ledger.lines() == []
+    assert ledger.write(1, token=5, task="merge/a")
+    assert ledger.write(2, token=7, task="merge/b")
+    assert not ledger.write(2, token=5, task="merge/c")
+    assert ledger.lines() == [Written(1, 5, "merge/a"), Written(2, 7, "merge/b")]
+
+
+def test_the_plan_can_be_done_whoever_dies() -> None:
+    steps = plan()
+    before: set[str] = set()
+    for step in steps:
+        assert set(step.needs) <= before
+        before.add(step.task)
+    assert len(before) == len(steps) == 60
+    assert [step.task for step in steps if step.work.trap] == [TRAP]
+    for workers in range(2, 12):
+        able = Counter(each for number in range(workers) for each in abilities(number))
+        assert min(able[COMPILER], able[DEPLOY]) >= 2
 
 
 def test_a_run_that_breaks_a_promise_says_so() -> None:
-    def outcome(
-        *writes: Written,
-        heir: float = 2.5,
-        late: str = "refused",
-        slots: float = 2.6,
-        beside: int = 1,
-        verdict: str = "ok",
-    ) -> tuple[str, list[str]]:
-        dead = Turn("bob", 2, took=1.0)
-        turns = [Turn("ada", 1, took=0.0, wrote=0.5), dead, Turn("ada", 4, heir, "bob", wrote=9.0)]
-        builds = [
-            Build("bob", 2, took=0.9),
-            Build("cleo", beside, took=1.0, done=1.4),
-            Build("ada", 2, took=slots, done=8.0),
-        ]
-        seen = Seen(turns, builds, "bob", 1, 2, 1, 1.5, turns[-1], late, "fenced")
-        words = {"integrity": verdict}
-        facts = gather(
-            seen, list(writes), (), workers=2, ttl=1.0, seconds=9.0, capacity=3, verdicts=words
-        )
-        return facts.outcome, [name for name, kept in facts.promises.items() if not kept]
+    steps = plan()
+    can = {"ada": (COMPILER, DEPLOY), "bob": (COMPILER, DEPLOY), "dan": ()}
+    merges = [step.task for step in steps if step.work.stage == "merge"]
+    good = [Written(number, number, task) for number, task in enumerate(merges, 1)]
+    seen = Seen(
+        builds=[Build("bob", 2, took=0.9), Build("ada", 1, took=1.0, done=1.4)],
+        victim="bob",
+        killed=1.5,
+        heir="ada",
+        attempt=2,
+        task_moved=1.1,
+        slots_moved=1.2,
+        late="fenced",
+    )
+    beside = [*seen.builds, Build("ada", 2, took=1.1, done=1.2)]
 
-    good = Written(1, 1, "ada"), Written(2, 4, "ada")
-    assert outcome(*good) == ("done", [])
-    assert outcome(good[0], Written(1, 4, "ada")) == ("failed", ["no_update_lost"])
-    assert outcome(good[0]) == ("failed", ["no_update_lost"])
-    assert outcome(good[0], Written(2, 1, "ada")) == ("failed", ["tokens_increase"])
-    assert outcome(*good, heir=5.0) == ("failed", ["moved_on_in_time"])
-    assert outcome(*good, heir=1.2)[0] == "failed"
-    assert outcome(*good, beside=2) == ("failed", ["never_above_the_capacity"])
-    assert outcome(*good, slots=5.0) == ("failed", ["slots_moved_on_in_time"])
-    assert outcome(*good, verdict="bad") == ("failed", ["record_not_refuted"])
-    assert outcome(*good, verdict="unproven") == ("done", [])
-    assert outcome(*good, late="accepted") == ("failed", ["late_write_refused"])
+    def outcome(
+        lines: list[Line] | None = None,
+        writes: list[Written] = good,
+        verdict: str = "ok",
+        **wrong: object,
+    ) -> list[str]:
+        facts = gather(
+            replaced(seen, wrong),
+            writes,
+            tuple(run() if lines is None else lines),
+            steps,
+            can=can,
+            ttl=1.0,
+            seconds=9.0,
+            verdicts={"integrity": verdict},
+        )
+        broken = [name for name, kept in facts.promises.items() if not kept]
+        assert facts.outcome == ("failed" if broken else "done")
+        assert ("BROKEN" in dict(results(facts))) == bool(broken)
+        return broken
+
+    by_dan = [replace(line, events=(Event("task:claimed", "dan"),)) for line in run()[-2:-1]]
+    assert outcome() == []
+    assert outcome([*run(), run()[-1]]) == ["all_done_and_none_twice"]
+    assert "all_done_and_none_twice" in outcome(run()[:-1])
+    assert outcome(renumbered(run()[2:4] + run()[:2] + run()[4:])) == ["needs_came_first"]
+    assert outcome([*run()[:-2], *by_dan, run()[-1]]) == ["only_by_those_who_can"]
+    assert outcome([line for line in run() if line.outcome != "reclaimed"]) == ["attempt_counted"]
+    assert outcome(attempt=1) == ["attempt_counted"]
+    assert outcome(task_moved=60.0) == ["moved_on_in_time"]
+    assert outcome(slots_moved=60.0) == ["moved_on_in_time"]
+    assert outcome(late="completed") == ["late_done_refused"]
+    assert outcome(builds=beside) == ["never_above_the_capacity"]
+    assert outcome(writes=good[:-1]) == ["one_merge_at_a_time"]
+    assert outcome(writes=[*good[:-1], replace(good[-1], count=1)]) == ["one_merge_at_a_time"]
+    assert outcome(writes=[*good[:-1], replace(good[-1], token=1)]) == ["one_merge_at_a_time"]
+    assert outcome(verdict="bad") == ["record_not_refuted"]
+    assert outcome(verdict="unproven") == []
+
+
+def run() -> list[Line]:
+    """The record of a good run: ada does everything, after bob was lost in the trap."""
+    found: list[Line] = []
+    for step in plan():
+        if step.task == TRAP:
+            found += [entry(step.task, "claimed", "bob"), entry(step.task, "reclaimed", "bob")]
+        found += [entry(step.task, "claimed", "ada"), entry(step.task, "completed", "ada")]
+    return renumbered(found)
+
+
+def entry(task: str, word: str, agent: str) -> Line:
+    events = (Event(f"task:{word}", agent),)
+    thing = f"task/{task}"
+    return Line(revision=0, hash="", agent=agent, outcome=word, thing=thing, events=events)
+
+
+def renumbered(lines: list[Line]) -> list[Line]:
+    return [replace(line, revision=number) for line, number in zip(lines, count(1), strict=False)]
+
+
+def replaced(seen: Seen, wrong: dict[str, object]) -> Seen:
+    return dataclasses.replace(seen, **wrong)  # type: ignore[arg-type]
+
+
+def told(line: Line) -> list[tuple[str, str]]:
+    return [(event.name, event.agent) for event in line.events]
 
 
 def _parent(stat: Path) -> int:
@@ -320,6 +394,6 @@ def _parent(stat: Path) -> int:
 
 def _ended(handle: int) -> bool:
     """Whether the process behind a handle ends within seconds."""
-    ready = bool(select.select([handle], [], [], 10.0)[0])
+    ready = bool(select.select([handle], [], [], 60.0)[0])
     os.close(handle)
     return ready

@@ -12,7 +12,8 @@ ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {"errors", "version", "clock", "driving"}
 BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
-CLIENTS = {"opening", "client", "client_tasks", "aio", "aio_tasks", "interlock"}
+CLIENTS = {"opening", "client", "client_tasks", "client_work", "aio", "aio_tasks", "aio_work"}
+CLIENTS |= {"interlock"}
 
 MAY_IMPORT = {
     "errors": set[str](),
@@ -28,13 +29,15 @@ MAY_IMPORT = {
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,
     "client": BELOW_CLIENTS | {"opening", "client_tasks"},
-    "client_tasks": BELOW_CLIENTS | {"client"},
+    "client_tasks": BELOW_CLIENTS | {"client", "client_work"},
+    "client_work": BELOW_CLIENTS | {"client"},
     "aio": BELOW_CLIENTS | {"opening", "aio_tasks"},
-    "aio_tasks": BELOW_CLIENTS | {"aio"},
+    "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},
+    "aio_work": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS,
     "bench": BELOW_CLIENTS | CLIENTS | {"bench"},
-    "demo": BELOW_CLIENTS | CLIENTS | {"demo"},
-    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "check_record"},
+    "demo": BELOW_CLIENTS | CLIENTS | {"demo", "bench"},
+    "faces": BELOW_CLIENTS | CLIENTS | {"faces", "bench", "demo", "testing", "check_record"},
     "__main__": {"faces"},
     "testing": BELOW_CLIENTS | CLIENTS | {"testing"},
 }

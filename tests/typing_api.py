@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import assert_never, assert_type
 
 import interlock
 from interlock import aio
+from interlock.core.batch import Checked, Imported
+from interlock.core.batch import Exists as PlanExists
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
 from interlock.core.lock import (
@@ -20,13 +23,18 @@ from interlock.core.lock import (
     Released,
 )
 from interlock.core.log import Line
+from interlock.core.logs import LogLine, Uploaded
 from interlock.core.pool import Proof
+from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
+from interlock.core.task import Completed, Failed, Nothing, TaskEvent
 from interlock.core.verdict import Anchored, Exported, Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
 from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services.task.shown import Shown as TaskShown
+from interlock.services.task.shown import TaskList
 from interlock.services.why import Why
 
 
@@ -37,10 +45,18 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.heartbeat("merge"), Extended | NotOwner | Fenced)
     assert_type(fleet.locks.list(), tuple[Shown, ...])
     assert_type(fleet.locks.show("merge"), Shown)
+    assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
+    assert_type(fleet.tasks.show("t1"), TaskShown | Nothing)
+    assert_type(fleet.tasks.publish_all([{"id": "t2"}], id="p"), Imported | Checked | PlanExists)
     assert_type(fleet.agents.join(ttl=900), Joined)
     assert_type(fleet.agents.leave(), Left | Lapsed)
     assert_type(fleet.agents.beat(), Renewed | Lapsed)
     assert_type(fleet.agents.list(), tuple[Agent, ...])
+    assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | Lapsed)
+    fleet.pulse.be("busy", doing="task/t1")
+    assert_type(fleet.agents.log(["a line"]), Uploaded)
+    assert_type(fleet.agents.logged("ada", limit=5), tuple[LogLine, ...])
+    assert_type(fleet.agents.handler("INFO"), logging.Handler)
     assert_type(fleet.record.log(limit=5), tuple[Line, ...])
     assert_type(fleet.record.verify(anchors=["anchors.jsonl"]), Verified)
     assert_type(fleet.record.export("record.jsonl", after=3), Exported)
@@ -76,12 +92,36 @@ def blocks() -> None:
             fleet.locks.acquire("second", given=[held.check()])
 
 
+def work(fleet: interlock.Fleet) -> None:
+    for claim in fleet.tasks.work(can=["rust"], ttl="5m"):
+        with claim:
+            assert_type(claim.task, str)
+            assert_type(claim.lost, bool)
+            assert_type(claim.complete({"pull": 7}), Completed)
+    with fleet.tasks.hold("t1", wait=5) as held:
+        assert_type(held.check(), Proof)
+        assert_type(held.fail("broken", retry=False), Failed)
+    with fleet.tasks.subscribe(events=["published"], can=["rust"]) as events:
+        assert_type(events.take(5), tuple[TaskEvent, ...])
+        assert_type(next(iter(events)), TaskEvent)
+
+
+async def work_async(fleet: aio.Fleet) -> None:
+    async for claim in fleet.tasks.work(concurrency=8):
+        async with claim:
+            assert_type(await claim.complete(), Completed)
+    async with await fleet.tasks.subscribe(callback=print) as events:
+        assert_type(await events.take(5), tuple[TaskEvent, ...])
+
+
 def mistakes(fleet: interlock.Fleet) -> None:
+    fleet.tasks.work(["rust"])  # type: ignore[call-arg]
     fleet.locks.acquire()  # type: ignore[call-arg]
     fleet.locks.acquire("merge", "30s")  # type: ignore[call-arg]
     fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]
     fleet.locks.release("merge", token="3")  # type: ignore[arg-type]
     fleet.locks.acquire(b"merge")  # type: ignore[arg-type]
+    fleet.agents.status("asleep")  # type: ignore[arg-type]
 
 
 async def awaited() -> None:
@@ -90,6 +130,7 @@ async def awaited() -> None:
         assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
         assert_type(await fleet.locks.show("merge"), Shown)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
+        assert_type(await fleet.agents.status("idle"), Reported | Unreported | Lapsed)
         assert_type(await fleet.maintain(), Maintained)
         async with fleet.lock("merge") as held:
             assert_type(held.token, int)

@@ -18,12 +18,13 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, errors
-from interlock.core import answers, lock, semaphore, session, several
+from interlock import aio, client, client_tasks, client_work, errors
+from interlock.core import answers, lock, logs, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
+from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
-from interlock.core.story import Happening, Story
+from interlock.core.story import Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
@@ -31,8 +32,11 @@ from interlock.faces.operations.shape import Field, Operation, fields
 from interlock.faces.render import lasting
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.report import Pulse
 from interlock.services.semaphore import Queued, Slots
 from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services.task.shown import Shown as TaskShown
+from interlock.services.task.shown import TaskList
 from interlock.services.why import Why
 
 ROOT = Path(__file__).parent.parent
@@ -47,11 +51,30 @@ RETURNED: tuple[type, ...] = (
     Queued,
     semaphore.NoSemaphore,
     semaphore.Resized,
+    task.Published,
+    task.Exists,
+    task.Claimed,
+    task.Taken,
+    task.Blocked,
+    task.Nothing,
+    task.Extended,
+    task.Completed,
+    task.Failed,
+    task.Cancelled,
+    task.Retried,
+    task.Unchanged,
+    task.TaskEvent,
+    TaskList,
+    TaskShown,
     session.Agent,
     session.Joined,
     session.Renewed,
     session.Left,
     session.Lapsed,
+    logs.LogLine,
+    logs.Uploaded,
+    report.Reported,
+    report.Unreported,
     Line,
     Story,
     Happening,
@@ -65,14 +88,20 @@ RETURNED: tuple[type, ...] = (
     Problem,
     Maintained,
 )
-CALLED: dict[type, str] = {Shown: "LockShown", SemaphoreShown: "SemaphoreShown"}
-"""Two that have one name where they are made."""
-ANSWERS = {"locks": lock, "slots": semaphore, "several": several}
+CALLED: dict[type, str] = {
+    Shown: "LockShown",
+    SemaphoreShown: "SemaphoreShown",
+    TaskShown: "TaskShown",
+    task.Extended: "TaskExtended",
+}
+"""Those that have one name where they are made."""
+ANSWERS = {"locks": lock, "slots": semaphore, "several": several, "tasks": task}
 """Where each noun has its own form of an answer that means the same for all."""
-INSIDE = ("keep",)
-"""Public to the command line alone."""
+INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
+"""Public to the command line and to the client alone."""
 _KINDS = {
     "name": "NAME",
+    "names": "NAME,...",
     "text": "TEXT",
     "int": "N",
     "duration": "DURATION",
@@ -213,8 +242,10 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _place(field: Field) -> str:
-    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
-    return places.get(field.kind, field.name.upper())
+    if field.kind == "command":
+        return "-- CMD..."
+    name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    return name if field.required else f"[{name}]"
 
 
 def _option(field: Field) -> str:
@@ -255,10 +286,15 @@ def python() -> Iterator[str]:
         ("`fleet.locks`: locks, by name.", client.Locks),
         ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
         ("`fleet.several`: several locks and slots at once.", client.Several),
+        ("`fleet.tasks`: tasks, by id.", client_tasks.Tasks),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
+        ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
+        ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
+        ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
+        ("`fleet.tasks.subscribe()`: what happens to tasks.", client_tasks.Subscription),
     ):
         yield f"## {made.__name__}\n"
         yield f"{kind}\n"
@@ -350,12 +386,12 @@ def _type(annotation: object) -> str:
 
 def _spelled(text: str) -> str:
     """Outcomes by their names instead of by that of their union."""
-    homes = {"locks": lock, "semaphores": semaphore, "several": several}
+    homes = {"locks": lock, "semaphores": semaphore, "several": several, "core": task}
 
     def names(found: re.Match[str]) -> str:
         return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
 
-    return re.sub(r"\b(locks|semaphores|several)\.(\w+Outcome)\b", names, text)
+    return re.sub(r"\b(locks|semaphores|several|core)\.(\w+Outcome)\b", names, text)
 
 
 # ---- Errors -----------------------------------------------------------------------------------

@@ -25,8 +25,9 @@ from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
 from interlock.opening import desk_at, opened_async
 from interlock.services import callers
+from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
@@ -35,7 +36,10 @@ from interlock.services.runner import TRACE
 from interlock.store import Resync, Store
 
 if TYPE_CHECKING:
+    import logging
+
     from interlock.aio_tasks import Tasks
+    from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -95,8 +99,20 @@ class Agents(Noun[AgentCalls]):
     join = awaited(AgentCalls.join)
     leave = awaited(AgentCalls.leave)
     beat = awaited(AgentCalls.beat)
+    status = awaited(AgentCalls.status)
+    log = awaited(AgentCalls.log)
+    logged = awaited(AgentCalls.logged)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        return self.calls.handler(level)
 
 
 class Record(Noun[RecordCalls]):
@@ -212,6 +228,8 @@ class Fleet(Noun[FleetCalls]):
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        self._loop = asyncio.get_running_loop()
+        desk.on_due = self._wake
         callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -225,12 +243,17 @@ class Fleet(Noun[FleetCalls]):
         from interlock.aio_tasks import Tasks
         from interlock.services.task.calls import TaskCalls
 
-        return Tasks(TaskCalls(self.calls.desk))
+        return Tasks(TaskCalls(self.calls.desk), self)
 
     @property
     def session(self) -> str:
         """The id of our session."""
         return self.calls.desk.seat.who.session
+
+    @property
+    def closed(self) -> bool:
+        """Whether we left."""
+        return self._closed
 
     @property
     def store(self) -> Store:
@@ -246,6 +269,11 @@ class Fleet(Noun[FleetCalls]):
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
         return self.calls.desk.store.trouble
+
+    @property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        return self.calls.desk.pulse
 
     def lock(
         self,
@@ -308,6 +336,7 @@ class Fleet(Noun[FleetCalls]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(InterlockError):
+            await drive_async(self.calls.desk.keeper.finish(), self.calls.desk.store)
             if self.calls.desk.session_lease is not None:
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     await self.agents.leave()
@@ -327,6 +356,15 @@ class Fleet(Noun[FleetCalls]):
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._watch())]
 
+    def _wake(self) -> None:
+        """There is something to do, whichever thread says so."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._keep_on)
+
+    def _keep_on(self) -> None:
+        if not self._closed:
+            self.keep()
+
     async def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
@@ -337,7 +375,7 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
                 try:
-                    await drive_async(keeper.beat(), self.calls.desk.store)
+                    await drive_async(keeper.turn(), self.calls.desk.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
 

@@ -28,8 +28,9 @@ from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
 from interlock.opening import desk_at, opened
 from interlock.services import callers
+from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import AgentCalls, Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
@@ -38,7 +39,10 @@ from interlock.services.runner import TRACE, Who
 from interlock.store import Resync, Store
 
 if TYPE_CHECKING:
+    import logging
+
     from interlock.client_tasks import Tasks
+    from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
 P = ParamSpec("P")
@@ -98,8 +102,20 @@ class Agents(Noun[AgentCalls]):
     join = blocking(AgentCalls.join)
     leave = blocking(AgentCalls.leave)
     beat = blocking(AgentCalls.beat)
+    status = blocking(AgentCalls.status)
+    log = blocking(AgentCalls.log)
+    logged = blocking(AgentCalls.logged)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        return self.calls.handler(level)
 
 
 class Record(Noun[RecordCalls]):
@@ -230,6 +246,8 @@ class Fleet(Noun[FleetCalls]):
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        desk.on_due = self._wake
+        self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
         _open.add(self)
@@ -244,12 +262,17 @@ class Fleet(Noun[FleetCalls]):
         from interlock.client_tasks import Tasks
         from interlock.services.task.calls import TaskCalls
 
-        return Tasks(TaskCalls(self.calls.desk))
+        return Tasks(TaskCalls(self.calls.desk), self)
 
     @property
     def session(self) -> str:
         """The id of our session."""
         return self.calls.desk.seat.who.session
+
+    @property
+    def closed(self) -> bool:
+        """Whether we left."""
+        return self._stopped.is_set()
 
     @property
     def store(self) -> Store:
@@ -265,6 +288,11 @@ class Fleet(Noun[FleetCalls]):
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
         return self.calls.desk.store.trouble
+
+    @property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
+        return self.calls.desk.pulse
 
     def lock(
         self,
@@ -330,6 +358,7 @@ class Fleet(Noun[FleetCalls]):
         self._nudge.set()
         _open.discard(self)
         with suppress(InterlockError):
+            drive(self.calls.desk.keeper.finish(), self.calls.desk.store)
             if self.calls.desk.session_lease is not None:
                 if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                     self.agents.leave()
@@ -357,6 +386,12 @@ class Fleet(Noun[FleetCalls]):
                 self._threads.append(thread)
                 thread.start()
 
+    def _wake(self) -> None:
+        """There is something to do, whichever thread says so."""
+        with self._waking:
+            if not self._stopped.is_set():
+                self.keep()
+
     def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
@@ -366,7 +401,7 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.beat(), self.calls.desk.store)
+                    drive(keeper.turn(), self.calls.desk.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from interlock.client import Noun, blocking
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Self
+
+from interlock.client import Fleet, Noun, blocking
+from interlock.core.task import TaskEvent
+from interlock.driving import drive
+from interlock.errors import StoreAway, StoreClosed
 from interlock.services.task.calls import TaskCalls
+from interlock.store import Store
+
+if TYPE_CHECKING:
+    from interlock.client_work import Claim, Hold, Worker
+    from interlock.services.task.feed import Feed
 
 
 class Tasks(Noun[TaskCalls]):
     """Tasks, by name."""
 
+    def __init__(self, calls: TaskCalls, fleet: Fleet) -> None:
+        super().__init__(calls)
+        self._fleet = fleet
+
     publish = blocking(TaskCalls.publish)
+    publish_all = blocking(TaskCalls.publish_all)
     claim = blocking(TaskCalls.claim)
     next = blocking(TaskCalls.next)
     complete = blocking(TaskCalls.complete)
@@ -18,3 +35,127 @@ class Tasks(Noun[TaskCalls]):
     heartbeat = blocking(TaskCalls.heartbeat)
     cancel = blocking(TaskCalls.cancel)
     retry = blocking(TaskCalls.retry)
+    list = blocking(TaskCalls.list)
+    show = blocking(TaskCalls.show)
+
+    def hold(self, task: str, *, ttl: float | str | None = None, wait: float | str = 0) -> Hold:
+        """Claim one task for a ``with`` block, which completes it at the end.
+
+        It is failed if the block raises, and released if the block is interrupted.  If the task
+        cannot be claimed it raises Unavailable, whose ``outcome`` says why.
+        """
+        from interlock.client_work import Hold
+
+        return Hold(self._fleet, task, ttl=ttl, wait=wait)
+
+    def work(
+        self,
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        stop_on_signals: bool = True,
+    ) -> Worker:
+        """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
+
+        Use ``with claim:`` in the body.  A claim that is neither entered nor settled is completed
+        when the loop comes round, and released when the loop is left.  SIGTERM, SIGINT and
+        ``worker.stop()`` let it finish the claim at hand; a second signal releases that, too.
+        """
+        from interlock.client_work import Worker
+        from interlock.services.task.worker import Shift
+
+        return Worker(self._fleet, Shift(self.calls.desk, can, ttl), signals=stop_on_signals)
+
+    def serve(
+        self,
+        handler: Callable[[Claim], object],
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        stop_on_signals: bool = True,
+    ) -> None:
+        """Call ``handler(claim)`` for one task after the other, until it is to stop.
+
+        What it returns becomes the result of the task, and what it raises the reason for failing.
+        """
+        self.work(can=can, ttl=ttl, stop_on_signals=stop_on_signals).serve(handler)
+
+    def subscribe(
+        self,
+        *,
+        events: Iterable[str] = ("published",),
+        prefix: str = "",
+        can: Iterable[str] | None = None,
+        after: int | None = None,
+        callback: Callable[[TaskEvent], object] | None = None,
+    ) -> Subscription:
+        """Hear of tasks as things happen to them, from now on or ``after`` a revision.
+
+        Iterate over it, or ``take`` with a time limit; with a ``callback`` each event is given to
+        that, in a thread of its own, until it is closed.  ``can`` leaves out tasks that require
+        anything else, and ``prefix`` those whose id does not begin with it.
+        """
+        feed = self.calls.feed(events, prefix, can)
+        drive(feed.open(after), self.calls.desk.store)
+        return Subscription(feed, self.calls.desk.store, callback)
+
+
+class Subscription:
+    """Events of tasks as they come; use it in a ``with`` block, or close it."""
+
+    def __init__(
+        self, feed: Feed, store: Store, callback: Callable[[TaskEvent], object] | None
+    ) -> None:
+        self._feed = feed
+        self._store = store
+        self._callback = callback
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        if callback is not None:
+            self._thread = threading.Thread(
+                target=self._call, args=(callback,), name="interlock-events", daemon=True
+            )
+            self._thread.start()
+
+    def take(self, timeout: float | None = None) -> tuple[TaskEvent, ...]:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive(self._feed.take(timeout), self._store)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._closed.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+        self._feed.close()
+
+    def __iter__(self) -> Iterator[TaskEvent]:
+        while True:
+            yield from self.take()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, callback: Callable[[TaskEvent], object]) -> None:
+        from interlock.services.task.worker import AGAIN, SLICE
+
+        while not self._closed.is_set():
+            try:
+                found = self.take(SLICE)
+            except StoreClosed:
+                return
+            except StoreAway:  # it goes on where it was when the store is back
+                self._closed.wait(AGAIN)
+                continue
+            for event in found:
+                self._one(callback, event)
+
+    def _one(self, callback: Callable[[TaskEvent], object], event: TaskEvent) -> None:
+        try:
+            callback(event)
+        except Exception:
+            import logging
+
+            logging.getLogger("interlock").exception("a callback failed with %s", event)

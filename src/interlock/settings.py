@@ -12,6 +12,10 @@
     [semaphore.builds]
     capacity = 3
 
+    [agent]
+    busy = "30s"
+    log_bytes = "4MB"
+
     [record]
     hot = "256MB"
     keep = "90d"
@@ -38,9 +42,13 @@ from interlock.errors import BadDuration, BadInput
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
 _KINDS = {"lock": _TERMS, "semaphore": (*_TERMS, "capacity")}
-_RECORD = ("hot", "keep", "sealed")
-_KNOWN = (*_KINDS, "record", "store")
+_TABLES = {
+    "agent": ("busy", "waiting", "idle", "log_bytes", "log_age"),
+    "record": ("hot", "keep", "sealed"),
+}
+_KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
+_LEAST_PACE = 1.0
 _NO_PATH = ("sqlite:", "memory:", "~")
 
 
@@ -80,17 +88,27 @@ class Settings:
 
         ``hot_entries`` or ``hot_bytes``, ``keep`` in seconds, ``sealed`` in bytes.
         """
-        table = self._read().get("record", {})
+        return self._limits("record")
+
+    def agent(self) -> dict[str, float]:
+        """What is set for agents: how often they are heard of, and what is kept of their logs.
+
+        ``busy``, ``waiting`` and ``idle`` in seconds, ``log_bytes``, ``log_age`` in seconds.
+        """
+        return self._limits("agent")
+
+    def _limits(self, kind: str) -> dict[str, float]:
+        table = self._read().get(kind, {})
         found: dict[str, float] = {}
-        for key in _RECORD:
-            name = f"INTERLOCK_RECORD_{key.upper()}"
+        for key in _TABLES[kind]:
+            name = f"INTERLOCK_{kind.upper()}_{key.upper()}"
             if text := os.environ.get(name):
                 found.update(_limit(key, text, name))
             elif key in table:
                 try:
                     found.update(_limit(key, table[key], key))
                 except BadInput as error:
-                    raise BadInput(f"{self._path}: [record]: {error}") from None
+                    raise type(error)(f"{self._path}: [{kind}]: {error}") from None
         return found
 
     def _of(self, kind: str, name: str, least: float) -> Mapping[str, float]:
@@ -152,15 +170,20 @@ class Settings:
         for kind in _KINDS:
             if not isinstance(table.get(kind, {}), dict):
                 raise BadInput(f"{self._path}: {kind} must be a table, such as [{kind}.merge]")
-        record = table.get("record", {})
-        if not isinstance(record, dict):
-            raise BadInput(f"{self._path}: record must be a table, such as [record]")
-        for key in record:
-            if key not in _RECORD:
-                raise BadInput(
-                    f"{self._path}: [record] does not know {key!r}; it takes hot, keep and sealed"
-                )
+        for kind, known in _TABLES.items():
+            self._check(kind, known, table.get(kind, {}))
         return table
+
+    def _check(self, kind: str, known: tuple[str, ...], table: object) -> None:
+        if not isinstance(table, dict):
+            raise BadInput(f"{self._path}: {kind} must be a table, such as [{kind}]")
+        *others, last = known
+        for key in table:
+            if key not in known:
+                raise BadInput(
+                    f"{self._path}: [{kind}] does not know {key!r};"
+                    f" it takes {', '.join(others)} and {last}"
+                )
 
 
 def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it stands in a file
@@ -169,14 +192,23 @@ def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it
     return words.lease(value, least, term)
 
 
+def _pace(value: str | float, where: str) -> float:
+    seconds = words.duration(value, where)
+    if seconds < _LEAST_PACE:
+        raise BadDuration(f"the {where} {value} is too short; give {_LEAST_PACE:g}s or more")
+    return seconds
+
+
 def _limit(key: str, value: object, where: str) -> dict[str, float]:
-    """One limit of the record, in the words of ``Limits``."""
+    """One limit, in the words of whoever keeps to it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
-    if key == "keep":
-        return {"keep": words.duration(value, where)}
-    if key == "sealed":
-        return {"sealed": words.size(value, where)}
+    if key in ("busy", "waiting", "idle"):
+        return {key: _pace(value, where)}
+    if key in ("keep", "log_age"):
+        return {key: words.duration(value, where)}
+    if key in ("sealed", "log_bytes"):
+        return {key: words.size(value, where)}
     if str(value).strip().isdecimal():
         return {"hot_entries": words.size(value, where), "hot_bytes": 0}
     return {"hot_entries": 0, "hot_bytes": words.size(value, where)}

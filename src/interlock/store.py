@@ -215,6 +215,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
                     process, or a power cut
     max_operations  of all kinds (checks, puts, deletes, reads, signals) in one transaction
     grain           by how much ``expires_in`` may be short of the truth, in seconds
+    max_items       items that it can hold as it is set up by default; 0 if only the disk or the
+                    memory that it was given bounds that
     max_log         entries of the log above which the engine forgets the oldest by itself; 0 if
                     it never does
     """
@@ -229,6 +231,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     max_value: int
     grain: float = 0.0
     max_log: int = 0
+    max_items: int = 0
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):

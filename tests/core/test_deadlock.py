@@ -7,6 +7,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.knots import Asked, State, knots, never_end, served
+from tests.searches import budget
 
 from interlock.core.deadlock import Knot, Need, Room, Wait, closed, knot
 
@@ -204,10 +205,10 @@ def test_a_thousand_waiters_and_holders_are_judged_in_no_time() -> None:
         for number in range(1000)
     ]
     stuck = [wait(name, room("w", "w999"), order=2000 + n) for n, name in enumerate(holders)]
-    began = time.perf_counter()
+    began = time.thread_time()
     assert knot([*waits, *stuck[1:]], "w999") is None
     assert len(members(knot([*waits, *stuck], "w999"))) == 2000
-    assert time.perf_counter() - began < 2.0
+    assert time.thread_time() - began < 10.0
 
 
 def as_waits(state: State) -> list[Wait]:
@@ -248,7 +249,7 @@ def states(draw: st.DrawFn) -> State:
     return state
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=budget(150), deadline=None)
 @given(states())
 def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
     waits = as_waits(state)
@@ -264,7 +265,7 @@ def test_who_closed_a_knot_gives_way_and_nobody_else(state: State) -> None:
             assert never_end(state, members(found))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget(80), deadline=None)
 @given(states())
 def test_the_last_wait_closes_every_knot_and_is_the_only_one_to_give_way(state: State) -> None:
     """Waits come one after the other, and each looks when it came: that is how a fleet lives."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, lock, queue
 from interlock.core.decision import Decision, Write
-from interlock.core.pool import WAITERS, Grant, Pool, Proof, proves, seen
+from interlock.core.pool import WAITERS, Grant, Pool, seen
 from interlock.core.turn import CLAIM_WINDOW, Facts, complete
 from interlock.errors import NotAllowed
 
@@ -336,11 +336,3 @@ def test_maintenance_reclaims_only_what_is_stale() -> None:
     assert not reclaim(found, {ADA}).changes
     assert grant(state(reclaim(found, {BOB}))).id == "grt_bob"
     assert reclaim(found, set()).deletes == ("locks/merge",)
-
-
-def test_a_proof_holds_while_its_grant_does() -> None:
-    proof = Proof(thing="lock/merge", grant="grt_ada", token=5)
-    assert proves(held(), proof, {ADA})
-    assert not proves(held(), proof, set())
-    assert not proves(None, proof, {ADA})
-    assert not proves(held(), replace(proof, grant="grt_bob"), {ADA})

@@ -29,6 +29,7 @@ from hypothesis.stateful import (
 )
 from msgspec import Struct
 from msgspec.structs import replace
+from tests.searches import budget
 
 from interlock.core import codec, keys, queue
 from interlock.core import lock as core
@@ -829,9 +830,7 @@ class FaultyMachine(LockMachine):
         return Counter("asked" if verb in asked else verb for verb in entries.elements())
 
 
-BUDGET = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, print_blob=True, database=None
-)
+BUDGET = settings(max_examples=budget(100), stateful_step_count=40, deadline=None, print_blob=True)
 TestCore = LockMachine.TestCase
 TestCore.settings = BUDGET
 TestServices = ServiceMachine.TestCase

@@ -83,6 +83,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.agents: dict[str, str] = {}
         self.ttls: dict[str, float] = {}
         self.lives_until: dict[str, float] = {}
+        self.kept_until: dict[str, float] = {}
+        """Who keeps a grant that lives by its session may keep the session with it."""
         self.frozen: set[str] = set()
         self.waiting: list[Call] = []
         self.beliefs: dict[str, Belief] = {}
@@ -128,7 +130,8 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(session=sessions)
     def beat(self, session: str) -> None:
         if session not in self.frozen and self.world.beat(session):
-            assert self.lives_until[session] > self.now, "what lapsed is never revived"
+            ends = max(self.lives_until[session], self.kept_until.get(session, 0.0))
+            assert ends > self.now, "what lapsed is never revived"
             self.lives_until[session] = self.now + self.ttls[session]
 
     @rule()
@@ -306,6 +309,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert weights[keys.of(thing)] >= weight
         if told.grant in self.beliefs:
             self.beliefs[told.grant].weights = weights
+            self.kept_until[terms.session] = self.now + self.ttls[terms.session]
             return
         ends = [FOR_EVER]
         ends += [] if terms.ttl is None else [self.now + terms.ttl]
@@ -320,9 +324,8 @@ class PoolMachine(RuleBasedStateMachine):
         wanted = [
             (self.before.get(keys.of(thing), Pool()), weight) for thing, weight in terms.wants
         ]
-        mine = next(
-            (b.weights for b in self.beliefs.values() if terms.token and b.token == terms.token), {}
-        )
+        same = [b for b in self.beliefs.values() if terms.token and b.token == terms.token]
+        mine = next((b.weights for b in same if self._stands(b)), {})
         more = sum(mine.values())
         assert any(pool.waiters or weight - more > pool.room for pool, weight in wanted)
         for pool, weight in wanted:
@@ -411,13 +414,17 @@ class PoolMachine(RuleBasedStateMachine):
         ends = self.lives_until[terms.session] if terms.ttl is None else belief.ends
         return min(ends, belief.ends) - margin(ttl) > self.now
 
+    def _stands(self, belief: Belief) -> bool:
+        return all(self._grant(key, belief.grant) for key in belief.weights)
+
     def _grant(self, key: str, id_: str) -> Grant | None:
         return self.before.get(key, Pool()).grant(id_)
 
     def _can_never_be(self, party: Grant | Waiter) -> bool:
         pools = self.world.pools()
         together = party.together or KEYS
-        found = [(p, w) for k in together for w in self.before[k].waiters if (p := pools.get(k))]
+        waited = [(k, w) for k in together for w in self.before.get(k, Pool()).waiters]
+        found = [(p, w) for k, w in waited if (p := pools.get(k))]
         return any(pool.never(waiter) for pool, waiter in found if waiter.id == party.id)
 
     def teardown(self) -> None:
@@ -536,11 +543,7 @@ class EngineMachine(PoolMachine):
 
 def budget(examples: int, steps: int = 40) -> settings:
     return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        deadline=None,
-        print_blob=True,
-        database=None,
+        max_examples=examples, stateful_step_count=steps, deadline=None, print_blob=True
     )
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.histories import KEYS, History, judged, places, words
+from tests.searches import budget
 
 from interlock.core import codec, verify
 from interlock.core.log import Mark
@@ -323,7 +324,7 @@ def test_a_mark_of_nothing_proves_nothing(history: History) -> None:
 TAMPERING = st.sampled_from(["edit", "forget", "delete", "insert", "swap", "cut", "item", "stamp"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=budget(120), deadline=None)
 @given(
     acts=st.lists(
         st.tuples(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faces.shell import Shell
+from tests.faces.shell import Here, Shell
 
 
 @pytest.fixture
@@ -25,5 +25,16 @@ def shell(bare: Shell) -> Shell:
 @pytest.fixture
 def ada(shell: Shell) -> Shell:
     """A shell where an agent said who she is."""
+    shell.exported["INTERLOCK_AGENT"] = "ada"
+    return shell
+
+
+@pytest.fixture
+def here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Here:
+    """A store and an agent, where commands are run in this very process."""
+    shell = Here(tmp_path, monkeypatch, capsys)
+    assert shell.run("init").status == 0
     shell.exported["INTERLOCK_AGENT"] = "ada"
     return shell

@@ -1,20 +1,36 @@
-"""The real command, run as a user runs it: a process, a folder, an environment."""
+"""The real command, run as a user runs it: a process, a folder, an environment.
+
+``run`` forks it from a template, which is as real and far quicker (tests/forks.py says how);
+``start``, and ``run`` with options of subprocess, start Python for it.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+from tests.forks import template
+
+import interlock
+from interlock.faces.cli import command
+
 COMMAND = [sys.executable, "-m", "interlock"]
-PATIENCE = 20.0
+PATIENCE = 60.0
+"""How long a test waits for what must happen; far longer than it takes, even on a busy machine."""
+_APART = ("interlock.bench", "interlock.demo", "interlock.testing")
 
 
 class Result(NamedTuple):
@@ -40,9 +56,26 @@ class Shell:
         self._started: list[subprocess.Popen[str]] = []
 
     def run(self, *words: str | bytes, **options: Any) -> Result:
+        """What a command says, and how it ends."""
+        if options:
+            return self._run_apart(words, options)
+        with _file("out") as out, _file("err") as err:
+            process = template(*_modules()).fork(
+                "interlock.faces.cli.main",
+                words,
+                (0, out, err),
+                folder=self.folder,
+                environment=self.environment(),
+            )
+            try:
+                return Result(process.wait(PATIENCE), _text(out), _text(err))
+            finally:
+                process.kill()
+
+    def _run_apart(self, words: tuple[str | bytes, ...], options: dict[str, Any]) -> Result:
         done = subprocess.run(
             [*COMMAND, *words],
-            cwd=options.pop("cwd", self.folder),
+            cwd=self.folder,
             env=self.environment(),
             capture_output=True,
             text=True,
@@ -80,6 +113,52 @@ class Shell:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.communicate()
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    """What a command may import, but for what few need."""
+    found = pkgutil.walk_packages(interlock.__path__, "interlock.")
+    return tuple(each.name for each in found if not each.name.startswith(_APART))
+
+
+@contextmanager
+def _file(name: str) -> Iterator[int]:
+    """A file without a place."""
+    file = os.memfd_create(name)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _text(file: int) -> str:
+    return os.pread(file, os.fstat(file).st_size, 0).decode()
+
+
+class Here(Shell):
+    """The same commands in this very process: for answers, where a process would prove no more."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        super().__init__(folder)
+        self._patch = monkeypatch
+        self._capsys = capsys
+        for variable in [name for name in os.environ if name.startswith("INTERLOCK_")]:
+            monkeypatch.delenv(variable)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(command, "stoppable", lambda: None)
+
+    def run(self, *words: str | bytes, **options: Any) -> Result:
+        with self._patch.context() as patch:
+            for variable, value in self.exported.items():
+                patch.setenv(variable, value)
+            if "input" in options:
+                patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(options["input"].encode())))
+            status = command.run([word for word in words if isinstance(word, str)])
+        told = self._capsys.readouterr()
+        return Result(status, told.out, told.err)
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:

@@ -3,15 +3,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import lock, semaphore, several
+from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
+from interlock.core.log import Line
 from interlock.faces.operations.lock import LockList
+from interlock.faces.operations.record import Entries
 from interlock.faces.render import ago, columns, lasting, render
 from interlock.services.lock import Shown
+from interlock.services.task import shown
+from interlock.testing.race import Raced
 
 
 @pytest.mark.parametrize(
@@ -119,3 +126,76 @@ def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['interlock.faces.render.lock']\n"
+
+
+def test_a_race_shows_its_winners_and_a_verdict() -> None:
+    good = Raced(
+        verdict="ok", processes=8, tasks=2, winners=2, doubles=0, nobody=0, misled=0, completed=2,
+        seconds=0.5, where="selftest/ab",
+    )  # fmt: skip
+    assert render(good).splitlines() == [
+        "tasks      2, for each of which 8 processes raced",
+        "winners    2",
+        "doubles    0",
+        "completed  2",
+        "time       0.5 s",
+        "kept as    selftest/ab/..., all complete",
+        "verdict    ok: each had one winner, and all others were told who",
+    ]
+    bad = replace(good, verdict="bad", winners=1, doubles=1)
+    assert "verdict    bad: " in render(bad)
+    assert (good.exit_status, bad.exit_status) == (0, 1)
+
+
+def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
+    now = time.time()
+    common: dict[str, Any] = {"priority": 5, "attempts": 1, "retries": 3}
+    rows = (
+        shown.Shown(task="a", state="running", holder="ada", since=now - 60, **common),
+        shown.Shown(task="b", state="running", holder="ada", stale=True, **common),
+        shown.Shown(task="c", state="blocked", on="a", **common),
+        shown.Shown(task="d", state="pending", retry_in=4.0, reason="no luck", **common),
+        shown.Shown(task="e", state="dead", reason="no luck", since=now - 60, **common),
+        shown.Shown(task="f", state="complete", by="ada", since=now - 60, **common),
+    )
+    head, *lines = render(shown.TaskList(tasks=rows, more="f")).splitlines()
+    at = head.index("LABELS") + len("LABELS")
+    assert lines.pop() == "more: --after f"
+    assert [line[at:].strip() for line in lines] == [
+        "ada for 1 min",
+        "ada is stale; whoever comes next takes it over",
+        "needs a",
+        "attempt 1 failed: no luck; begins in 4 s",
+        "1 min ago: no luck",
+        "ada, 1 min ago",
+    ]
+
+
+def test_large_data_are_cut_for_people() -> None:
+    task = shown.Shown(
+        task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
+    )
+    line = render(task).splitlines()[-1]
+    assert line.endswith("... (5002 characters; use --json)")
+    assert len(line) < 1100
+
+
+def test_an_entry_about_tasks_says_what_became_of_others() -> None:
+    def told(verb: str, outcome: str, thing: str, *events: Event) -> str:
+        line = Line(
+            revision=7, hash="", at=0.0, agent="ada", verb=verb, outcome=outcome, thing=thing,
+            events=events,
+        )  # fmt: skip
+        return render(Entries(entries=(line,))).split("  ada  ")[1]
+
+    completed = Event("task:completed", "ada")
+    ready = [Event("task:ready", "", f"task/t{number}") for number in range(7)]
+    assert (
+        told("task.complete", "completed", "task/a", completed, *ready)
+        == "task.complete completed  task/a, ready: t0, t1, t2, t3, t4 and 2 more"
+    )
+    assert (
+        told("task.fail", "failed", "task/a", Event("task:dead", "ada"))
+        == "task.fail failed  task/a, dead"
+    )
+    assert told("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")

@@ -266,7 +266,7 @@ def voids(store: Store) -> int:
     return sum(item.value == VOID for item in store.read(ref).ranges[ref])
 
 
-def settle(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+def settle(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
     """Wait until the condition holds."""
     until(condition, what, timeout)
 

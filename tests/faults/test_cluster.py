@@ -13,7 +13,7 @@ from tests.processes import judge
 from interlock.core.lock import Granted
 from interlock.testing.servers import EtcdCluster
 
-BOUND = 20.0
+BOUND = 60.0
 """Seconds within which everybody works again: an election, and some silence before it."""
 
 

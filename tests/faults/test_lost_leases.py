@@ -17,7 +17,7 @@ WAYS: tuple[Way, ...] = ("blocking", "async")
 def lost(scene: Scene, way: Way) -> Client:
     """A client that gave its session up though the store still has it."""
     proxy = scene.proxy()
-    ada = scene.client("ada", proxy, way, ttl=2)
+    ada = scene.client("ada", proxy, way, ttl=scene.engine.least)
     lease = ada.fleet.calls.desk.session_lease
     proxy.hold_requests()
     settle(lambda: not lease.alive(), "the lease given up")
@@ -51,7 +51,7 @@ def test_a_block_whose_session_is_lost_does_not_begin(scene: Scene, way: Way) ->
 
 
 def test_a_grant_that_was_lost_on_the_way_is_given_back(scene: Scene) -> None:
-    ada = scene.client("ada", ttl=2)
+    ada = scene.client("ada")
     desk = ada.fleet.calls.desk
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
 

@@ -1,4 +1,4 @@
-"""What processes do with locks in these tests: ``python actors.py NAME ARGUMENT...``.
+"""What processes do with locks in these tests; words name one and give its arguments.
 
 What an actor has been told by the store it notes in a file of its own, one line at a time, so that
 nothing that it was told is forgotten when it is killed.
@@ -128,10 +128,11 @@ def share(url: str, notes: str, weights: str, terms: str) -> None:
     say("ready")
     ends = float(wait())
     while time.monotonic() < ends:
-        weight = int(dice.choice(weights.split(",")))
+        weight, asked = int(dice.choice(weights.split(","))), time.monotonic()
         try:
             held = fleet.slots("builds", weight=weight, ttl=ttl, wait=20).__enter__()
             begin = time.monotonic()
+            book.write("got", "builds", held.token, fleet.session, asked, begin)
             time.sleep(dice.random() * think)
             end, kept = time.monotonic(), not held.lost
             book.write("had", "builds", held.token, begin, end, "kept" if kept else "lost", weight)
@@ -346,5 +347,5 @@ def join(url: str, many: str, seconds: str) -> None:
     fleet.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     globals()[sys.argv[1]](*sys.argv[2:])

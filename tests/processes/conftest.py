@@ -12,7 +12,7 @@ from interlock.testing.servers import EtcdServer, RedisServer
 
 @pytest.fixture
 def cast() -> Iterator[Cast]:
-    with Cast(str(Path(__file__).parent / "actors.py")) as everybody:
+    with Cast("tests.processes.actors") as everybody:
         yield everybody
 
 

@@ -1,6 +1,6 @@
-"""Real processes for tests: started from a file of actors, spoken to by lines, ended by their id.
+"""Real processes for tests: forked from a module of actors, spoken to by lines, ended by their id.
 
-An actor is a function in a file that calls the one that its first argument names.
+An actor is a function in a module whose ``main`` calls the one that its first word names.
 It prints lines, and reads lines when it has to wait for us; nobody sleeps to be in step.
 """
 
@@ -9,20 +9,27 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import IO, NamedTuple, Self, TypeVar
+
+from tests.forks import template
 
 import interlock
 from interlock.stores import open_store
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+_STORES = (
+    "interlock.aio",
+    "interlock.stores.sqlite",
+    "interlock.stores.redis",
+    "interlock.stores.etcd",
+)
+PATIENCE = 60.0
 """How long a test waits for what must happen; far longer than it takes, even on a busy machine."""
 
 
@@ -40,7 +47,7 @@ class Terms(NamedTuple):
     """The times that a store is good for.
 
     ttl    the shortest that it takes
-    late   how much later than that a lapse is noticed, on a busy machine too
+    late   how much later than that a lapse is noticed, on a machine that stands still for a while
     """
 
     ttl: float
@@ -55,7 +62,7 @@ def terms(url: str) -> Terms:
     """What the store behind this URL declares."""
     store = open_store(url)
     try:
-        return Terms(store.capabilities.min_ttl, 3 + 2 * store.capabilities.grain)
+        return Terms(store.capabilities.min_ttl, 10 + 2 * store.capabilities.grain)
     finally:
         store.close()
 
@@ -63,17 +70,17 @@ def terms(url: str) -> Terms:
 class Actor:
     """One process, and what it says."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, program: str, words: Sequence[str]) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in end()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
-        )
-        self.name = " ".join(command[2:])
+        their_in, our_in = os.pipe()
+        our_out, their_out = os.pipe()
+        files = their_in, their_out, self._errors.fileno()
+        self._process = template(program, *_STORES).fork(program, words, files)
+        for file in (their_in, their_out):
+            os.close(file)
+        self._stdin = os.fdopen(our_in, "w", buffering=1)
+        self._stdout = os.fdopen(our_out)
+        self.name = " ".join(words)
         self.pid = self._process.pid
         self.greeting = ""
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -105,8 +112,7 @@ class Actor:
 
     def tell(self, line: str = "go") -> None:
         """Say a line to it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
+        self._stdin.write(line + "\n")
 
     def freeze(self) -> None:
         """Stop it in its tracks."""
@@ -123,14 +129,12 @@ class Actor:
 
     def kill(self) -> None:
         """End it as a power cut would, and wait until it is gone."""
-        if self._process.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait(PATIENCE)
 
     def finish(self, within: float = PATIENCE) -> None:
         """Wait for its good end."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._stdin.close()
         status = self._process.wait(within)
         assert status == 0, f"{self.name} ended with {status}: {self.errors()}"
         assert not self.errors(), f"{self.name}: {self.errors()}"
@@ -164,16 +168,12 @@ class Actor:
         """Make sure that nothing is left of it."""
         self.kill()
         self._ears.join(PATIENCE)
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            try:
-                if stream is not None:
-                    stream.close()
-            except BrokenPipeError:
-                pass
+        for stream in (self._stdin, self._stdout, self._errors):
+            with suppress(BrokenPipeError):
+                stream.close()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._stdout:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
@@ -213,15 +213,15 @@ class Heirs:
 
 
 class Cast:
-    """All actors of a test; none outlives it."""
+    """All actors of a test, from one module; none outlives it."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self, program: str) -> None:
+        self._program = program
         self._actors: list[Actor] = []
 
     def start(self, name: str, *arguments: object) -> Actor:
         """Start the actor of this name."""
-        actor = Actor([sys.executable, self._file, name, *map(str, arguments)])
+        actor = Actor(self._program, [name, *map(str, arguments)])
         self._actors.append(actor)
         return actor
 

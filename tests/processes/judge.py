@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 import interlock
@@ -61,14 +63,29 @@ def one_holder(books: dict[str, list[Note]]) -> Counter[str]:
     return shares
 
 
+def in_turn(books: dict[str, list[Note]]) -> None:
+    """Nobody lets more than two rounds of the others pass before its turn comes, as a rule.
+
+    Turns are counted and not time, and a process that stands still for a moment bends no median.
+    """
+    waits = {
+        name: [(float(note.rest[1]), float(note.rest[2])) for note in book if note.word == "got"]
+        for name, book in books.items()
+    }
+    begins = sorted(begin for some in waits.values() for _, begin in some)
+    for name, some in waits.items():
+        passed = [bisect_left(begins, begin) - bisect_right(begins, asked) for asked, begin in some]
+        assert median(passed) <= 2 * len(books), (name, passed)
+
+
 def never_above(books: dict[str, list[Note]], capacity: int) -> dict[str, Counter[int]]:
     """Nobody believed in slots that were not there; how often each process had which weight."""
     moments: list[tuple[float, int, int]] = []
     shares: dict[str, Counter[int]] = {}
     for name, book in books.items():
-        for note in book:
+        for note in (note for note in book if note.word == "had"):
             begin, end, word, weight = note.rest
-            if note.word == "had" and word == "kept":
+            if word == "kept":
                 moments += [(float(begin), 1, int(weight)), (float(end), 0, -int(weight))]
                 shares.setdefault(name, Counter())[int(weight)] += 1
     taken = 0

@@ -1,4 +1,4 @@
-"""What processes do with the record in these tests: ``python sealers.py NAME ARGUMENT...``."""
+"""What processes do with the record in these tests; words name one and give its arguments."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import signal
 import sys
 from typing import Any
 
+from tests.services.sealed import SMALL, touch
+
 from interlock.driving import Op, drive
 from interlock.services.runner import Runner, Who
 from interlock.services.seal import Sealing
 from interlock.store import Store
 from interlock.stores import open_store
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-from tests.services.sealed import SMALL, touch
 
 WHO = Who("sealer")
 
@@ -76,5 +75,5 @@ def dies(url: str, steps: str) -> None:
     store.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     globals()[sys.argv[1]](*sys.argv[2:])

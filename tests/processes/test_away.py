@@ -38,7 +38,10 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
     server: Engine, proxy: Proxy, cast: Cast, name: str
 ) -> None:
     url = server.url("away")
-    ttl = terms(url).at_least(2.0)  # who stops a tenth before the end must get the processor then
+    ttl, late = (
+        terms(url).at_least(3.0),
+        terms(url).late,
+    )  # who stops a tenth before the end must get the processor then
     begin, end = trouble(name, server, proxy)
     holders = {
         way: cast.start("through_trouble", "hold", proxy.through(url), way, ttl, way)
@@ -57,7 +60,7 @@ def test_a_holder_that_cannot_reach_the_engine_stops_before_anybody_else_begins(
     for way, (later, moment) in heirs.came().items():
         word, stop = stops[way]
         assert word == "stopped"
-        assert began < float(stop) < gone + ttl + 0.5, "by its own clock, and not when it is told"
+        assert began < float(stop) < gone + ttl + late, "by its own clock: it heard of nothing"
         assert float(stop) < moment, "before anybody else began"
         assert tokens[way] < later
     for holder in holders.values():
@@ -85,14 +88,13 @@ def test_holders_and_waiters_survive_a_restart_of_the_engine(server: Engine, cas
             server.kill()
             server.restart()
             held.check()
-            token, released = held.token, time.monotonic()
+            token = held.token
         for waiter in waiters:
             waiter.thaw()
         for waiter in waiters:  # in the order in which they came
-            later, moment = waiter.hear().split()
-            assert int(later) > token
-            assert float(moment) - released < 7, "what called it while nobody listened was heard"
-            token, released = int(later), time.monotonic()
+            later = int(waiter.hear().split()[0])  # it sleeps until what called it is heard
+            assert later > token
+            token = later
             waiter.tell()
             waiter.finish()
     judge.sound(url, heads=3)
@@ -171,18 +173,18 @@ def test_the_trouble_ends_even_if_the_session_lapsed_meanwhile(server: Engine) -
         until(lambda: fleet.trouble)
         until(lambda: lease.lost)
         server.restart()
-        until(lambda: not fleet.trouble, within=5)
+        until(lambda: not fleet.trouble)
 
 
 def test_the_trouble_is_told_while_it_lasts_and_no_longer(server: Engine, proxy: Proxy) -> None:
     url = proxy.through(server.url("trouble"))
-    with interlock.connect(url, agent="ada", ttl=2) as fleet:
-        assert fleet.trouble == ""
-        for begin, end in (
-            (server.kill, server.restart),
-            (proxy.cut, proxy.heal),
-            (server.freeze, server.thaw),
-        ):
+    for begin, end in (
+        (server.kill, server.restart),
+        (proxy.cut, proxy.heal),
+        (server.freeze, server.thaw),
+    ):
+        with interlock.connect(url, agent="ada", ttl=4) as fleet:  # whose beats find out
+            assert fleet.trouble == ""
             begin()
             told = until(lambda: fleet.trouble)
             assert "does not answer" in told

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 from tests.processes.helpers import Cast, until
@@ -18,7 +17,7 @@ from interlock.stores import open_store
 
 @pytest.fixture
 def sealers() -> Iterator[Cast]:
-    with Cast(str(Path(__file__).parent / "sealers.py")) as everybody:
+    with Cast("tests.processes.sealers") as everybody:
         yield everybody
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,16 @@ def test_eight_processes_share_slots_and_the_big_ones_are_served(
         cast.start("share", builds, tmp_path / f"notes{n}", size, "5,5,0.005")
         for n, size in enumerate(sizes)
     ]
-    begin(fighters, 3)
+    begin(fighters, 2)
     for fighter in fighters:
         assert fighter.rest() == ["over"]
-    shares = judge.never_above(judge.notes(str(tmp_path / "notes*")), CAPACITY)
-    turns = [share.total() for share in shares.values()]
-    assert len(turns) == 8
-    assert min(turns) >= sum(turns) / 8 / 2, turns
+    books = judge.notes(str(tmp_path / "notes*"))
+    assert len(judge.never_above(books, CAPACITY)) == 8
+    judge.in_turn(books)
     judge.sound(builds)
 
 
-def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) -> int:
+def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) -> Counter[int]:
     """Processes want slots while some are killed, and some stopped for longer than their ttl."""
     dice = random.Random(seed)
     ttl = terms(url).ttl
@@ -74,18 +74,15 @@ def chaos(cast: Cast, url: str, tmp_path: Path, *, seconds: float, seed: int) ->
     for actor in alive:
         assert actor.rest() == ["over"]
     shares = judge.never_above(judge.notes(str(tmp_path / "notes*")), CAPACITY)
-    sizes = sum(shares.values(), start=type(next(iter(shares.values())))())
-    assert set(sizes) == {1, 2, 3, 5}, "every size is served"
-    assert len(shares) >= 8
     judge.sound(url)
-    return sizes.total()
+    return sum(shares.values(), start=Counter[int]())
 
 
 def test_kills_and_stops_never_lead_to_more_than_there_is(
     builds: str, tmp_path: Path, cast: Cast
 ) -> None:
-    seconds = 2.5 + 2.5 * terms(builds).ttl
-    assert chaos(cast, builds, tmp_path, seconds=seconds, seed=3) > 20
+    seconds = 2 + 2 * terms(builds).ttl
+    assert chaos(cast, builds, tmp_path, seconds=seconds, seed=3).total() > 10
 
 
 @pytest.mark.proof
@@ -93,19 +90,20 @@ def test_kills_and_stops_never_lead_to_more_than_there_is(
 def test_long_chaos_never_leads_to_more_than_there_is(
     builds: str, tmp_path: Path, cast: Cast
 ) -> None:
-    assert chaos(cast, builds, tmp_path, seconds=60, seed=4) > 300
+    sizes = chaos(cast, builds, tmp_path, seconds=60, seed=4)
+    assert set(sizes) == {1, 2, 3, 5}, "every size is served"
+    assert sizes.total() > 300
 
 
 def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(
     builds: str, cast: Cast
 ) -> None:
-    ttl, late = terms(builds).at_least(2), terms(builds).late
+    ttl, late = terms(builds).at_least(3), terms(builds).late
     holders = [cast.start("wait_together", builds, ttl, "sem/builds") for _ in range(CAPACITY)]
     for holder in holders:
         assert holder.hear() == "ready"
         holder.hear()
-    session = terms(builds).at_least(5)
-    waiters = [cast.start("wait_together", builds, session, "sem/builds=2") for _ in range(2)]
+    waiters = [cast.start("wait_together", builds, 60, "sem/builds=2") for _ in range(2)]
     with interlock.connect(builds) as fleet:
         until(lambda: len(slots(fleet).waiters) == 2)
         for holder in holders:
@@ -134,7 +132,7 @@ def slots(fleet: interlock.Fleet, name: str = "builds") -> Shown:
 def test_whoever_is_killed_after_any_step_leaves_all_or_nothing_and_then_nothing(
     url: str, cast: Cast, things: str
 ) -> None:
-    ttl = terms(url).at_least(2)
+    ttl = terms(url).at_least(3)
     steps = range(1, STEPS + 1)
     with interlock.connect(url, agent="holder") as holder:
         held = [holder.slots(f"s{step}", weight=1, capacity=3).__enter__() for step in steps]

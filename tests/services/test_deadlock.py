@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.knots import Asked, State, knots
+from tests.searches import budget
 
 from interlock.core import answers, keys, semaphore
 from interlock.core.pool import Pool, caller_of, seen
@@ -171,7 +172,7 @@ def play(seed: int) -> int:
     return told
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=budget(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_every_deadlock_is_refused_at_once_and_nothing_else_is(seed: int) -> None:
     play(seed)

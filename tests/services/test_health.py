@@ -110,6 +110,56 @@ def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Stage
     assert problems(onlooker(stage), held=9000.0, waiting=9000.0) == ()
 
 
+def test_the_dead_are_told_with_what_they_were_doing(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=10.0)
+    ada.run(ada.agents.status("busy", doing="task/t1"))
+    stage.clock.advance(400.0)
+    found = one(onlooker(stage))
+    assert found.kind == "dead", "its report is over, so it is not silent as well"
+    assert "lapsed while busy with task/t1, and nobody cleared it away" in found.says
+
+
+def test_who_lives_and_missed_three_paces_is_silent(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=3600.0)
+    ada.run(ada.agents.status("busy", doing="task/t1"))
+    stage.clock.advance(90.0)
+    assert problems(onlooker(stage)) == ()
+    stage.clock.advance(60.0)
+    found = one(onlooker(stage))
+    assert (found.kind, found.thing, found.agent) == ("silent", "agent/ada", "ada")
+    assert "said it is busy with task/t1, but was not heard of for 2 min" in found.says
+    assert found.since == stage.clock.wall() - 150.0
+    ada.run(ada.desk.keeper.turn())
+    assert problems(onlooker(stage)) == ()
+
+
+def test_a_wall_clock_that_is_wrong_silences_nobody(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=3600.0)
+    ada.run(ada.agents.status("busy"))
+    stage.clock.jump_wall(1000.0)
+    assert problems(onlooker(stage)) == ()
+
+
+def test_who_leaves_while_we_look_is_not_silent(stage: Stage) -> None:
+    steps = 1
+    while True:
+        ada = stage.client("ada", ttl=3600.0)
+        ada.run(ada.agents.status("busy"))  # long ago, but it was heard of since
+        for _ in range(4):
+            stage.clock.advance(30.0)
+            ada.run(ada.desk.keeper.turn())
+        hand = Hand(onlooker(stage).fleet.health(), stage.store, stage.clock)
+        for _ in range(steps):
+            hand.go()
+        done = hand.done
+        ada.run(ada.agents.leave())
+        assert hand.run().result().problems == ()
+        if done:
+            break
+        steps += 1
+    assert steps > 3
+
+
 def test_a_dead_waiter_is_no_waiter(stage: Stage) -> None:
     ada, bob = stage.client("ada", ttl=9000.0), stage.client("bob", ttl=10.0)
     ada.run(ada.locks.acquire("merge"))

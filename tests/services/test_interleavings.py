@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.searches import budget
 
 from interlock.core.lock import ReleaseOutcome
 from interlock.driving import Op
@@ -159,7 +160,7 @@ TERMS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, print_blob=True, database=None)
+@settings(max_examples=budget(80), deadline=None, print_blob=True)
 @given(
     seed=st.integers(0, 2**32),
     terms=st.lists(TERMS, min_size=3, max_size=3),

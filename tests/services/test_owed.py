@@ -86,7 +86,7 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
         interlock.connect(str(path), agent="bob") as bob,
     ):
         bob.locks.acquire("merge")
-        waiting = ada.calls.desk.locks.acquire(ada.calls.desk.seat, "merge", wait=0.2)
+        waiting = ada.calls.desk.locks.acquire(ada.calls.desk.seat, "merge", wait=2)
         step = next(waiting)
         while not bob.locks.show("merge").waiters:
             step = waiting.send(step.perform(ada.store))

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.core.histories import History, words
 from tests.core.test_verify import TAMPERING, random_history, tamper, under_way
+from tests.searches import budget
 from tests.services.records import (
     agree,
     busy,
@@ -615,7 +616,9 @@ def stored(history: History) -> MemoryStore:
 
 
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=budget(80),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     acts=st.lists(
@@ -644,7 +647,9 @@ def test_the_checker_agrees_with_verify_whatever_was_done(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=budget(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     acts=st.lists(

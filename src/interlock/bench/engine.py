@@ -145,9 +145,9 @@ class NetworkEngine(Engine, Protocol):
 class Namespaces:
     """Fresh namespaces on one server, all of them under one random name."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, purpose: str = "bench") -> None:
         self.address = parse(url)
-        self.root = f"bench-{os.urandom(4).hex()}"
+        self.root = f"{purpose}-{os.urandom(4).hex()}"
         self.used: list[str] = []
         self._url = url
 

@@ -14,12 +14,12 @@ def local(url: str | None) -> Engine:
     return SQLiteEngine(None if url is None else file_of(url))
 
 
-def network(url: str) -> NetworkEngine:
-    """The engine across a network that a URL names."""
+def network(url: str, purpose: str = "bench") -> NetworkEngine:
+    """The engine across a network that a URL names; what it makes there says for what."""
     if parse(url).engine == "redis":
         from interlock.bench.redis import RedisEngine
 
-        return RedisEngine(url)
+        return RedisEngine(url, purpose)
     from interlock.bench.etcd import EtcdEngine
 
-    return EtcdEngine(url)
+    return EtcdEngine(url, purpose)

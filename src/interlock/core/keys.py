@@ -17,7 +17,11 @@
     claims/{session}/{id} who works on what
     ended/{id}            tasks that failed, or are dead letters
     sessions/{session}    who this incarnation of an agent is
+    reports/{session}     what it says of itself
+    logbooks/{agent}      which chunks of its log stand
+    logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
+    live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
@@ -44,7 +48,11 @@ HANGS = "hangs/"
 TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
+WORK = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED)
 SESSIONS = "sessions/"
+REPORTS = "reports/"
+LOGBOOKS = "logbooks/"
+LOGS = "logs/"
 LIVE = "live/"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
@@ -120,6 +128,26 @@ def wait_of(key: str) -> str:
 def session(session: str) -> str:
     """The item that says who a session is."""
     return SESSIONS + session
+
+
+def report(session: str) -> str:
+    """What a session says of itself."""
+    return REPORTS + session
+
+
+def heard(session: str) -> str:
+    """The liveness that tells when a session was last heard of."""
+    return f"{LIVE}{session}.heard"
+
+
+def logbook(agent: str) -> str:
+    """What stands of the log of an agent."""
+    return LOGBOOKS + part(agent)
+
+
+def log_chunk(agent: str, number: int) -> str:
+    """Some lines of the log of an agent; the keys sort as they were uploaded."""
+    return f"{LOGS}{part(agent)}/{number:012d}"
 
 
 def live(id_: str) -> str:
@@ -204,6 +232,11 @@ def order(key: str) -> tuple[str, str]:
     return order, task
 
 
+def ready_at(key: str) -> float:
+    """When the task was published whose place among those that are ready this is."""
+    return int(key.split("/")[2].partition(".")[2]) / 1_000_000
+
+
 def set_in(key: str) -> str:
     """The requirements in the key of a task that is ready."""
     return key.split("/", 2)[1]
@@ -227,6 +260,12 @@ def todo(need: str) -> str:
 def claims(session: str, task: str = "") -> str:
     """A task under the session that works on it; without a task, all of them."""
     return f"{CLAIMS}{session}/{part(task)}"
+
+
+def claim_of(key: str) -> tuple[str, str]:
+    """The session and the task of a key that says who works on what."""
+    session, _, task = key[len(CLAIMS) :].partition("/")
+    return session, name(task)
 
 
 def ended(task: str) -> str:

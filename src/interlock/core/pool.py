@@ -34,7 +34,6 @@ no commit gives an agent two grants of one pool: a token under its holder's name
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from msgspec import Struct
@@ -177,14 +176,3 @@ def loose(caller: str) -> bool:
 def caller_of(party: Grant | Waiter) -> str:
     """The same for a holder or a waiter."""
     return caller(party.agent, party.session, party.caller)
-
-
-def alive(grant: Grant, live: AbstractSet[str]) -> bool:
-    """Whether all that keeps the grant alive still is."""
-    return all(key in live for key in grant.live)
-
-
-def proves(pool: Pool | None, proof: Proof, live: AbstractSet[str]) -> bool:
-    """Whether the grant that a proof speaks of is still there, and lives."""
-    grant = None if pool is None else pool.grant(proof.grant)
-    return grant is not None and alive(grant, live)

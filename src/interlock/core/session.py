@@ -1,10 +1,12 @@
 """Sessions: one incarnation of an agent.
 
 The identity of a worker is its session, not its name: two sessions under one name are two
-holders, and that is legal.  A session has two items:
+holders, and that is legal.  A session has two items,
 
     sessions/{id}   who it is; stays until it leaves or maintenance clears it away
     live/{id}       that it lives; lapses unless it is renewed, and is never revived
+
+and, if it says something of itself, a report (``core.report``), which ends with it.
 
     ──join──> alive ──leave──> gone
                 │
@@ -90,15 +92,20 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in: float | None = None
     holds: tuple[str, ...] = ()
     metadata: Any = None
+    status: str = ""
+    can: tuple[str, ...] = ()
+    doing: str = ""
+    note: str = ""
+    heard: float | None = None
 
 
-def join(session: Session) -> Decision[Joined]:
-    """Begin: who it is and that it lives, in one commit."""
+def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
+    """Begin: who it is and that it lives, in one commit with what it says of itself."""
     return Decision(
         outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
         verb="agent.join",
         thing=f"agent/{session.agent}",
-        puts=(Write(keys.session(session.id), session), alive(session)),
+        puts=(Write(keys.session(session.id), session), alive(session), *more),
         events=(Event("agent:joined", session.agent),),
     )
 
@@ -117,9 +124,13 @@ def beat(session: Session | None, id_: str, live: AbstractSet[str]) -> Decision[
 
 
 def leave(
-    session: Session, wanted: Sequence[str], known: Facts, now: float
+    session: Session,
+    wanted: Sequence[str],
+    known: Facts,
+    now: float,
+    more: tuple[str, ...] = (),
 ) -> Decision[Left | Leaving]:
-    """Pass on all that lives by the session in these pools, then end it.
+    """Pass on all that lives by the session in these pools, then end it and ``more`` of its keys.
 
     What does not fit into one commit is left for the next, the session last: each pool is passed
     on whole, so being interrupted between two of them harms nobody.
@@ -138,7 +149,7 @@ def leave(
             released.append(keys.thing(key).removeprefix("lock/"))
     thing = f"agent/{session.agent}"
     part = turn.decision(None, "agent.leave", thing)
-    own = (keys.session(session.id), keys.live(session.id)) if all_ else ()
+    own = (keys.session(session.id), keys.live(session.id), *more) if all_ else ()
     said = (Event("agent:left", session.agent),) if all_ else ()
     names = tuple(released)
     return Decision(
@@ -169,12 +180,12 @@ def _leave_pool(turn: Turn, key: str, session: str) -> bool:
     return bool(own)
 
 
-def clear(session: Session) -> Decision[str]:
-    """Clear a lapsed session away: maintenance."""
+def clear(session: Session, more: tuple[str, ...] = ()) -> Decision[str]:
+    """Clear a lapsed session away, and ``more`` of its keys: maintenance."""
     return Decision(
         outcome="cleared",
         verb="agent.clear",
         thing=f"agent/{session.agent}",
-        deletes=(keys.session(session.id), keys.live(session.id)),
+        deletes=(keys.session(session.id), keys.live(session.id), *more),
         events=(Event("agent:lapsed", session.agent),),
     )

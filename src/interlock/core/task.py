@@ -42,9 +42,9 @@ from tasks that are published together, and is refused there (``core/plan.py``).
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock.core import answers, keys
@@ -68,6 +68,7 @@ MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
 """From where each act leads to where."""
 
 PRIORITY = 5
+PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)
 RETRIES = 3
 BACKOFF = 1.0
 BACKOFF_MOST = 300.0
@@ -76,8 +77,13 @@ JITTER = 0.25
 DATA_LIMIT = 1024 * 1024
 REASON_LIMIT = 16 * 1024
 NEEDS_LIMIT = 10_000
+MOST_RETRIES = 1000
+LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
+BATCH = "+"
+"""What the id of a batch begins with, on which the tasks of an import hang (``core/batch.py``).
+That is no legal name, so nobody can mean one."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -150,9 +156,13 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What stands beside a task that is ready: when it is too late to begin."""
+    """What stands beside a task that is ready: when it is too late to begin.
+
+    ``since`` is when it became ready, if that was not when it was published.
+    """
 
     deadline: float | None = None
+    since: float = 0.0
 
 
 class Due(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -174,8 +184,8 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str
     at: float
     token: int
-    result: Raw | None = None
-    error: Raw | None = None
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
 
 
 class Published(Outcome, frozen=True, kw_only=True, tag="published"):
@@ -318,6 +328,27 @@ ReleaseOutcome: TypeAlias = Released | Fenced | NotOwner
 BeatOutcome: TypeAlias = Extended | Fenced | NotOwner
 CancelOutcome: TypeAlias = Cancelled | Unchanged
 RetryOutcome: TypeAlias = Retried | Unchanged
+
+
+Word: TypeAlias = Literal[
+    "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
+    "cancelled", "retried",
+]  # fmt: skip
+WORDS: tuple[Word, ...] = get_args(Word)
+"""What can happen to a task, as events name it."""
+
+
+class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to a task; what it is stands beside what there may be to do."""
+
+    event: Word | Literal["missed"]
+    task: str = ""
+    agent: str = ""
+    at: float = 0.0
+    revision: int = 0
+    priority: int | None = None
+    requires: tuple[str, ...] = ()
+    data: Any = None
 
 
 class Ask(Struct, frozen=True, kw_only=True, gc=False):

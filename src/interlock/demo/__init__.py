@@ -1,4 +1,4 @@
-"""See it work: agents share a lock and slots, one is killed while it has both, and both move on.
+"""See it work: agents do a graph of tasks, one is killed in the middle of one, and all gets done.
 
 Everything here goes through the public API, with real processes, on any store.
 """
@@ -12,32 +12,28 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from interlock.errors import BadInput, InterlockError
+from interlock.errors import BadInput
 
 if TYPE_CHECKING:
-    import interlock
-    from interlock.demo.crew import Crew
     from interlock.demo.facts import Facts
 
-LOCK = "merge"
-SEMAPHORE = "builds"
-CAPACITY = 3
 INTERRUPTED = 130
+PACE = 0.1
+"""Seconds that a task takes when people watch."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_demo(
     store: str | None = None, *, json: bool = False, ttl: float = 2.0, workers: int = 8
 ) -> int:
-    """Show agents that share a lock and slots, a crash, and who takes over; returns the status.
+    """Show agents that do a graph of tasks, a crash, and who takes over; returns the status.
 
-    Without a store it makes one in a temporary folder and removes it.  On a given store it uses a
-    lock and a semaphore of its own, so that nobody is disturbed, and leaves nothing there but its
-    record.
+    It makes a store of its own and removes it: in a temporary folder, or, if a store is named, on
+    the disk or the server where that is.  So nobody's work is touched, and nothing is left.
     """
     try:
         with _polite_signals():
@@ -56,69 +52,50 @@ def run_demo(
 
 def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
     import interlock
-    from interlock.demo import display, facts, report
-    from interlock.demo.crew import Crew
+    from interlock.demo import crew, display, facts, report
     from interlock.demo.ledger import Ledger
-    from interlock.demo.play import PACE, Play
+    from interlock.demo.place import place
+    from interlock.demo.plan import CAPACITY, abilities, plan
+    from interlock.demo.play import Play
     from interlock.demo.protocol import Job
 
     if workers < 2:  # noqa: PLR2004 - one dies, one takes over
         raise BadInput("the demo needs two workers or more")
-    if store is not None and store.startswith("memory:"):
-        raise BadInput("a store in memory is not shared between processes; name another, or none")
+    steps = plan()
     with ExitStack() as stack:
+        url = stack.enter_context(place(store))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interlock-demo-"))
-        url = store or os.path.join(folder, "store.db")
-        place = "" if store is None else f"demo/{os.urandom(4).hex()}/"
-        lock, semaphore = place + LOCK, place + SEMAPHORE
-        fleet = stack.enter_context(interlock.connect(url))
-        before = facts.latest(fleet)
+        fleet = stack.enter_context(interlock.connect(url, "demo", join=False))
+        screen: display.Silent = display.Silent() if json else display.choose(steps, workers)
+        stack.callback(screen.close)
         job = Job(
             agent="",
-            lock=lock,
-            semaphore=semaphore,
-            capacity=CAPACITY,
-            weight=1,
-            ledger=os.path.join(folder, "count"),
+            can=(),
+            ledger=os.path.join(folder, "merged"),
             ttl=max(ttl, fleet.store.capabilities.min_ttl),
-            pace=PACE,
+            pace=PACE * screen.leisure,
         )
         began = time.monotonic()
-        screen: display.Silent = display.Silent() if json else display.choose(fleet, lock, workers)
-        stack.callback(screen.close)
-        crew = Crew(folder, url)
-        stack.callback(_bury, fleet, crew, semaphore)
-        stack.callback(crew.end)
+        agents = crew.Crew(folder, url)
+        stack.callback(agents.end)
         screen.title(
-            f"{workers} agents share a lock and {CAPACITY} slots;"
-            " one is killed with both. See what happens."
+            f"{workers} agents do {len(steps)} tasks and share {CAPACITY} slots and a lock;"
+            " one is killed."
         )
-        seen = Play(fleet, crew, screen, job, workers).perform()
+        seen = Play(fleet, agents, screen, job, steps).perform(workers)
         result = facts.gather(
             seen,
             Ledger(job.ledger).lines(),
-            facts.record(fleet, before, (f"lock/{lock}", f"sem/{semaphore}"), crew.sessions()),
-            workers=workers,
+            fleet.record.log(limit=100_000, last=False),
+            steps,
+            can={name: abilities(number) for number, name in enumerate(crew.names(workers))},
             ttl=job.ttl,
-            capacity=CAPACITY,
             verdicts=report.verdicts(fleet),
             grain=fleet.store.capabilities.grain,
             seconds=time.monotonic() - began,
         )
         screen.report(result)
         return result
-
-
-def _bury(fleet: interlock.Fleet, crew: Crew, semaphore: str) -> None:
-    """End the sessions of whoever could not leave, with all that they hold, and our semaphore."""
-    from interlock.driving import drive
-    from interlock.services.runner import Who
-
-    desk = fleet.calls.desk
-    with suppress(InterlockError):  # a store that is away: it all lapses by itself
-        for session in crew.sessions(left=False):
-            drive(desk.sessions.leave(Who("demo", session)), fleet.store)
-        drive(desk.semaphores.remove(Who("demo"), semaphore), fleet.store)
 
 
 @contextmanager

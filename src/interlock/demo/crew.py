@@ -30,10 +30,6 @@ class Member:
     process: subprocess.Popen[bytes]
     errors: str
     state: str = "starting"
-    token: int = 0
-    turns: int = 0
-    weight: int = 0
-    sessions: list[str] = field(default_factory=list)
     rest: bytes = field(default=b"", repr=False)
 
     @property
@@ -89,13 +85,9 @@ class Crew:
             *lines, member.rest = (member.rest + heard).split(b"\n")
             for line in lines:
                 said = decode_said(line)
-                self._note(member, said)
+                if member.state != "killed":
+                    member.state = said.state
                 yield member, said
-
-    def sessions(self, *, left: bool = True) -> list[str]:
-        """The sessions of all, or only (``left=False``) of those who did not leave."""
-        members = [m for m in self.members.values() if left or m.state != "done"]
-        return [session for member in members for session in member.sessions]
 
     def kill(self, name: str) -> None:
         """SIGKILL, and wait until the process is gone."""
@@ -119,16 +111,6 @@ class Crew:
             if member.process.stdout is not None:
                 member.process.stdout.close()
         self._selector.close()
-
-    def _note(self, member: Member, said: Said) -> None:
-        member.turns += said.state == "wrote"
-        member.token = said.token or member.token
-        if said.state in ("building", "built", "lost"):
-            member.weight = said.weight
-        if said.session:
-            member.sessions.append(said.session)
-        if member.state != "killed":
-            member.state = "waiting" if said.state == "wrote" else said.state
 
     def _ended(self, member: Member) -> None:
         self._selector.unregister(member.out)

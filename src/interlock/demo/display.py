@@ -6,28 +6,23 @@ import os
 import shutil
 import sys
 import time
+from itertools import zip_longest
 from typing import TextIO
 
-import interlock
 from interlock.demo.crew import Crew, Member
 from interlock.demo.facts import Facts
+from interlock.demo.plan import STAGES, Step
 from interlock.demo.report import Pieces, results, try_next
-from interlock.services.lock import Shown
+from interlock.demo.tally import Tally
 
 WIDTH = 79
 NARROW = 80
-BAR = 30
-TOKEN = 6
+LEFT = 44
+"""How wide the table of agents is; the graph stands beside it."""
 STYLES = {"bold": "1", "dim": "2", "red": "31;1", "green": "32;1"}
-LOOKS = {
-    "holding": ("HOLDING", "green"),
-    "staying": ("HOLDING", "green"),
-    "building": ("building", "bold"),
-    "built": ("waiting", "dim"),
-    "killed": ("KILLED", "red"),
-    "waiting": ("waiting", "dim"),
-    "done": ("left", "dim"),
-}
+IDLE = {"starting": "starts", "ready": "is ready", "done": "has left", "lost": "joins again"}
+MARKS = {"complete": ("█", "#"), "running": ("▒", "+"), "waiting": ("·", "."), "lost": ("X", "X")}
+LOOKS = {"complete": "green", "running": "bold", "waiting": "dim", "lost": "red"}
 
 
 class Silent:
@@ -41,7 +36,7 @@ class Silent:
     def note(self, text: str) -> None:
         """Something happened that is worth a line."""
 
-    def draw(self, crew: Crew) -> None:
+    def draw(self, crew: Crew, tally: Tally) -> None:
         """How things stand; called many times a second."""
 
     def report(self, facts: Facts) -> None:
@@ -93,27 +88,26 @@ class Plain(Silent):
 
 
 class Live(Plain):
-    """For terminals: a line for each worker, redrawn in place, and below what happened so far."""
+    """For terminals: agents and the graph, redrawn in place, and below what happened so far."""
 
     leisure = 1.0
 
-    def __init__(self, out: TextIO, fleet: interlock.Fleet, lock: str, *, colour: bool) -> None:
+    def __init__(self, out: TextIO, steps: tuple[Step, ...], *, colour: bool) -> None:
         super().__init__(out, colour=colour)
-        self._fleet = fleet
-        self._lock = lock
+        self._steps = steps
         self._notes: list[Pieces] = []
         self._drawn = 0
-        self._full = "█" if "utf" in (out.encoding or "").lower() else "#"
+        self._ascii = "utf" not in (out.encoding or "").lower()
         self._hide(hidden=True)
 
     def note(self, text: str) -> None:
         """A line more below the table."""
         self._notes.append(self._noted(text))
 
-    def draw(self, crew: Crew) -> None:
+    def draw(self, crew: Crew, tally: Tally) -> None:
         """The whole table again, over the last one."""
         width = min(WIDTH, shutil.get_terminal_size().columns - 1)
-        rows = [*self._table(crew), [], *self._notes]
+        rows = [*self._table(crew, tally), [], *self._notes]
         lines = [self._line(_clipped(row, width)) for row in rows]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._write(up + "\n".join(f"\r\x1b[2K{line}" for line in lines))
@@ -127,56 +121,61 @@ class Live(Plain):
         self._out.write("\x1b[?25l" if hidden else "\x1b[?25h")
         self._out.flush()
 
-    def _table(self, crew: Crew) -> list[Pieces]:
-        lock = self._fleet.locks.show(self._lock)
-        members = crew.members.values()
-        most = max(BAR, *(member.turns for member in members))
-        wide = max(TOKEN, *(len(str(member.token)) for member in members))
-        head = f"  {'agent':6}{'pid':>8}  {'state':10}  {'token':>{wide}}  {'turns':>5}"
+    def _table(self, crew: Crew, tally: Tally) -> list[Pieces]:
+        """Who does what, and beside it how far the graph is: a line for each stage."""
+        done = tally.done_by()
+        dead = {tally.work.get(m.name) for m in crew.members.values() if m.state == "killed"}
+        agents = [_agent(m, tally.work.get(m.name), done[m.name]) for m in crew.members.values()]
+        stages = [self._stage(stage, tally, dead) for stage in STAGES]
+        head = f"  {'agent':6}{'pid':>8}  {'works on':16}{'done':>5}"
+        counts = f"{tally.count('complete')} of {len(self._steps)} tasks complete"
+        running = f", {tally.count('running')} claimed"
         return [
-            _status(lock, crew),
+            [(f"  {counts}", "bold"), (running, "")],
             [],
-            [(head, "dim")],
-            *(self._row(member, lock.waiters, most, wide) for member in members),
+            [(f"{head:{LEFT}}", "dim"), (self._legend(), "dim")],
+            *([*a, *s] for a, s in zip_longest(agents, stages, fillvalue=_EMPTY)),
         ]
 
-    def _row(self, member: Member, waiters: tuple[str, ...], most: int, wide: int) -> Pieces:
-        word, style = LOOKS.get(member.state, (member.state, "dim"))
-        if member.state == "waiting" and member.name in waiters:
-            place = waiters.index(member.name)
-            word = f"waiting {place + 1}" if place else "next"
-        return [
-            (f"  {member.name:6}{member.pid:>8}  ", ""),
-            (f"{word:10}", style),
-            (f"  {member.token or '':>{wide}}  {member.turns:>5}  ", ""),
-            (self._full * round(member.turns * (BAR + TOKEN - wide) / most), style),
-        ]
+    def _stage(self, stage: str, tally: Tally, dead: set[str | None]) -> Pieces:
+        tasks = [step.task for step in self._steps if step.work.stage == stage]
+        states = ["lost" if task in dead else tally.states.get(task, "waiting") for task in tasks]
+        marks = [(self._mark(state), LOOKS[state]) for state in states]
+        return [(f"{stage:7}", ""), *marks]
+
+    def _legend(self) -> str:
+        named = ("complete", "done"), ("running", "claimed"), ("lost", "lost")
+        return "stage  " + "  ".join(f"{self._mark(state)} {word}" for state, word in named)
+
+    def _mark(self, state: str) -> str:
+        return MARKS[state][self._ascii]
 
 
-def choose(fleet: interlock.Fleet, lock: str, workers: int, out: TextIO | None = None) -> Plain:
+_EMPTY: Pieces = [(" " * LEFT, "")]
+
+
+def choose(steps: tuple[Step, ...], workers: int, out: TextIO | None = None) -> Plain:
     """What this output can show."""
     out = out or sys.stdout
     if not out.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return Plain(out)
     colour = not os.environ.get("NO_COLOR")
     size = shutil.get_terminal_size()
-    if size.columns < NARROW or size.lines < workers + 12:
+    if size.columns < NARROW or size.lines < max(workers, len(STAGES)) + 13:
         return Plain(out, colour=colour)
-    return Live(out, fleet, lock, colour=colour)
+    return Live(out, steps, colour=colour)
 
 
-def _status(lock: Shown, crew: Crew) -> Pieces:
-    count = sum(member.turns for member in crew.members.values())
-    work = sum(member.weight for member in crew.members.values() if member.state != "killed")
-    head: Pieces = [(f"  count {count:<4}", "bold"), (f"  {work} slots at work", "")]
-    head.append(("  the lock is ", ""))
-    member = crew.members.get(lock.holder)
-    if member is None:
-        return [*head, ("free", "dim")]
-    if member.state != "killed":
-        return [*head, (f"held by {member.name}", "green")]
-    left = "has lapsed" if lock.expires_in is None else f"lapses in {lock.expires_in:.1f} s"
-    return [*head, (f"held by {member.name}, which is dead; its grant {left}", "red")]
+def _agent(member: Member, task: str | None, done: int) -> Pieces:
+    """Who it is, what it works on by the record, and how many tasks it completed."""
+    name = (f"  {member.name:6}{member.pid:>8}  ", "")
+    if member.state == "killed":
+        doing = ("KILLED", "red")
+    elif task is not None:
+        doing = (task, "bold")
+    else:
+        doing = (IDLE.get(member.state, "waits"), "dim")
+    return [name, (f"{doing[0]:16}", doing[1]), (f"{done:>5}{'':{LEFT - 39}}", "")]
 
 
 def _clipped(pieces: Pieces, width: int) -> Pieces:

@@ -2,54 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from itertools import pairwise
-from statistics import median
 
 from msgspec import Struct
 
-import interlock
 from interlock.core.log import Line
 from interlock.demo.ledger import Written
-from interlock.demo.play import Seen, Turn
-from interlock.demo.worker import STAYS
+from interlock.demo.plan import CAPACITY, TRAP, Step
+from interlock.demo.play import Seen
+from interlock.demo.tally import Tally
 
-GRACE = 2.0
-"""Seconds after the end of a TTL in which somebody should have noticed."""
+GRACE = 10.0
+"""Seconds after the end of a TTL in which somebody notices, on a machine with much else to do."""
 
 
 class Killed(Struct, frozen=True, kw_only=True):
-    """Who died, and what it held."""
+    """Who died, in the middle of what."""
 
     agent: str
     pid: int
+    task: str
     token: int
     slots: int
 
 
+class MovedOn(Struct, frozen=True, kw_only=True):
+    """Who got its task and its slots, and how long after the kill."""
+
+    agent: str
+    attempt: int
+    token: int
+    seconds: float
+    slots_seconds: float
+    meanwhile: int
+
+
 class Slots(Struct, frozen=True, kw_only=True):
-    """What was built, and how many slots were at work at most; who built in the dead one's."""
+    """How many builds there were, and how many slots were at work at most."""
 
     capacity: int
     builds: int
     most_at_once: int
-    moved_to: str
-    seconds: float
-
-
-class MovedOn(Struct, frozen=True, kw_only=True):
-    """Who got its grant, and how long after the kill."""
-
-    agent: str
-    token: int
-    seconds: float
-
-
-class LateWrite(Struct, frozen=True, kw_only=True):
-    """What the dead worker's token got afterwards: from the file, and from Interlock."""
-
-    file: str
-    store: str
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -70,15 +63,14 @@ class Facts(Struct, frozen=True, kw_only=True):
     workers: int
     ttl: float
     seconds: float
-    turns: int
-    cut_short: int
-    count: int
-    handoffs: int
-    handoff_ms: float
+    tasks: int
+    completed: int
+    done_by: dict[str, int]
     killed: Killed
     moved_on: MovedOn
+    late_done: str
     slots: Slots
-    late_write: LateWrite
+    merges: int
     verdicts: dict[str, str]
     promises: dict[str, bool]
     entries: int
@@ -89,84 +81,88 @@ def gather(
     seen: Seen,
     writes: list[Written],
     lines: tuple[Line, ...],
+    steps: tuple[Step, ...],
     *,
-    workers: int,
+    can: dict[str, tuple[str, ...]],
     ttl: float,
     seconds: float,
-    capacity: int,
     verdicts: dict[str, str],
     grain: float = 0.0,
 ) -> Facts:
     """Everything that a run showed; ``grain`` is how exactly the store measures a TTL."""
-    assert seen.heir is not None  # noqa: S101 - the play ends only with one
-    handoffs = _handoffs(seen.turns)
-    finished = sum(turn.wrote is not None for turn in seen.turns)
-    after = seen.heir.took - seen.killed
-    slots = _slots(seen, capacity)
+    tally = Tally().read(lines)
+    slots = _slots(seen)
+    most = ttl + grain + GRACE
     promises = {
-        "one_holder_at_a_time": all(gap >= 0 for gap in handoffs) and after > 0,
-        "no_update_lost": [w.count for w in writes] == list(range(1, len(writes) + 1))
-        and len(writes) == finished,
-        "tokens_increase": all(a.token < b.token for a, b in pairwise(writes)),
-        "moved_on_in_time": seen.heir.reclaimed_from == seen.victim
-        and after <= ttl + grain + GRACE,
-        "never_above_the_capacity": 0 < slots.most_at_once <= capacity,
-        "slots_moved_on_in_time": 0 < slots.seconds <= ttl + grain + GRACE,
+        "all_done_and_none_twice": tally.done_once(steps),
+        "needs_came_first": tally.in_order(steps),
+        "only_by_those_who_can": _able(tally, steps, can),
+        "moved_on_in_time": 0 < seen.task_moved <= most and 0 < seen.slots_moved <= most,
+        "attempt_counted": _counted(tally, seen),
+        "late_done_refused": seen.late == "fenced",
+        "never_above_the_capacity": 0 < slots.most_at_once <= CAPACITY,
+        "one_merge_at_a_time": _merged(writes, steps),
         "record_not_refuted": "bad" not in verdicts.values(),
-        "late_write_refused": (seen.late_file, seen.late_store) == ("refused", "fenced"),
     }
+    done_by = tally.done_by()
     return Facts(
         outcome="done" if all(promises.values()) else "failed",
-        workers=workers,
+        workers=len(can),
         ttl=ttl,
         seconds=round(seconds, 2),
-        turns=finished,
-        cut_short=len(seen.turns) - finished,
-        count=len(writes),
-        handoffs=len(handoffs),
-        handoff_ms=round(median(handoffs or [0.0]) * 1000, 2),
-        killed=Killed(agent=seen.victim, pid=seen.pid, token=seen.token, slots=STAYS),
-        moved_on=MovedOn(agent=seen.heir.agent, token=seen.heir.token, seconds=round(after, 3)),
+        tasks=len(steps),
+        completed=len(tally.completed),
+        done_by={agent: done_by[agent] for agent in can},
+        killed=Killed(
+            agent=seen.victim, pid=seen.pid, task=TRAP, token=seen.token, slots=seen.slots
+        ),
+        moved_on=MovedOn(
+            agent=seen.heir,
+            attempt=seen.attempt,
+            token=seen.heir_token,
+            seconds=round(seen.task_moved, 3),
+            slots_seconds=round(seen.slots_moved, 3),
+            meanwhile=seen.meanwhile,
+        ),
+        late_done=seen.late,
         slots=slots,
+        merges=len(writes),
         verdicts=verdicts,
-        late_write=LateWrite(file=seen.late_file, store=seen.late_store),
         promises=promises,
         entries=len(lines),
-        story=_story(lines, seen),
+        story=tuple(_told(line) for line in lines if line.thing == f"task/{TRAP}"),
     )
 
 
-def _handoffs(turns: list[Turn]) -> list[float]:
-    """From the end of one's work to the beginning of the next one's."""
-    in_order = sorted(turns, key=lambda turn: turn.token)
-    return [b.took - a.wrote for a, b in pairwise(in_order) if a.wrote is not None]
-
-
-def _slots(seen: Seen, capacity: int) -> Slots:
+def _slots(seen: Seen) -> Slots:
     """Slots at work, counted at each moment when somebody began."""
-    heir = seen.built_instead(capacity)
     return Slots(
-        capacity=capacity,
+        capacity=CAPACITY,
         builds=sum(build.done is not None for build in seen.builds),
         most_at_once=max((seen.at_work(build.took) for build in seen.builds), default=0),
-        moved_to="" if heir is None else heir.agent,
-        seconds=0.0 if heir is None else round(heir.took - seen.killed, 3),
     )
 
 
-def _story(lines: tuple[Line, ...], seen: Seen) -> tuple[Told, ...]:
-    """The entries around the kill: how the dead one got the lock, who took it, who was refused."""
-    lost = ("lock:reclaimed", seen.victim)
-    reclaim = next((i for i, line in enumerate(lines) if lost in _events(line)), None)
-    if reclaim is None:
-        return ()
-    got = ("lock:acquired", seen.victim)
-    grants = [line for line in lines[:reclaim] if got in _events(line)]
-    after = lines[reclaim + 1 :]
-    passed = [line for line in after if line.verb == "lock.release" and line.events]
-    refused = [line for line in after if line.outcome == "fenced"]
-    chosen = [*grants[-1:], lines[reclaim], *passed[:1], *refused[:1]]
-    return tuple(_told(line) for line in sorted(chosen, key=lambda line: line.revision))
+def _able(tally: Tally, steps: tuple[Step, ...], can: dict[str, tuple[str, ...]]) -> bool:
+    requires = {step.task: set(step.requires) for step in steps}
+    return all(requires[deed.task] <= set(can[deed.agent]) for deed in tally.claimed)
+
+
+def _counted(tally: Tally, seen: Seen) -> bool:
+    """Whether the record has the lost attempt, and the next one knew of it."""
+    lost = [deed for deed in tally.reclaimed if deed.task == TRAP]
+    by_victim = any(deed.agent == seen.victim for deed in lost)
+    return by_victim and 1 < seen.attempt <= len(lost) + 1
+
+
+def _merged(writes: list[Written], steps: tuple[Step, ...]) -> bool:
+    """Whether every merge is in the file once, numbered without a gap, under rising tokens."""
+    merges = {step.task for step in steps if step.work.stage == "merge"}
+    return (
+        [w.count for w in writes] == list(range(1, len(merges) + 1))
+        and {w.task for w in writes} == merges
+        and all(a.token < b.token for a, b in pairwise(writes))
+    )
 
 
 def _told(line: Line) -> Told:
@@ -181,30 +177,9 @@ def _told(line: Line) -> Told:
 
 
 def _text(line: Line) -> str:
-    events = dict(_events(line))
-    heir = events.get("lock:acquired", "")
-    if "lock:reclaimed" in events:
-        return f"found {events['lock:reclaimed']} gone; {heir} has it"
-    if "lock:released" in events:
-        return f"released; {heir} has it" if heir else "released"
+    events = {event.name: event.agent for event in line.events if not event.thing}
+    if "task:reclaimed" in events:
+        return f"found {events['task:reclaimed']} gone; back in the queue"
     if line.outcome == "fenced":
-        return "refused: its token is too old"
+        return "refused: its claim is over"
     return line.outcome
-
-
-def record(
-    fleet: interlock.Fleet, after: int, things: Container[str], sessions: Container[str]
-) -> tuple[Line, ...]:
-    """What the record has of us since a revision; others may use the same store."""
-    lines = fleet.record.log(after=after, limit=100_000, last=False)
-    ours = (line for line in lines if line.thing in things or line.session in sessions)
-    return tuple(ours)
-
-
-def latest(fleet: interlock.Fleet) -> int:
-    """The revision of the last entry; 0 in a new store."""
-    return max((line.revision for line in fleet.record.log(limit=1)), default=0)
-
-
-def _events(line: Line) -> list[tuple[str, str]]:
-    return [(event.name, event.agent) for event in line.events]

@@ -1,7 +1,7 @@
-"""What the lock of the demo protects: a counter in a plain file.
+"""What the lock of the demo protects: the list of what was merged, numbered, in a plain file.
 
-An agent reads the count, works for a moment, and writes the count plus one.  Nothing here keeps
-two agents apart in between: without the lock they would write the same count twice.
+An agent reads how long the list is, works for a moment, and writes the next line.  Nothing here
+keeps two agents apart in between: without the lock they would write the same number twice.
 
 The file does one thing that every system behind a lock should do: it refuses a write whose
 fencing token is older than one it has seen.  That comparison and the write are one step, which is
@@ -17,11 +17,11 @@ from msgspec import Struct
 
 
 class Written(Struct, frozen=True):
-    """A write that the file accepted: the count, under which token, by whom."""
+    """A write that the file accepted: its number, under which token, and what was merged."""
 
     count: int
     token: int
-    agent: str
+    task: str
 
 
 class Ledger:
@@ -30,19 +30,14 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def count(self) -> int:
-        """How far the agents have counted."""
-        lines = self.lines()
-        return lines[-1].count if lines else 0
-
-    def write(self, count: int, *, token: int, agent: str) -> bool:
-        """Store the count, unless a later token was here already."""
+    def write(self, count: int, *, token: int, task: str) -> bool:
+        """Store a line, unless a later token was here already."""
         with open(self._path, "a+", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             if any(line.token > token for line in _parse(file.read())):
                 return False
-            os.write(file.fileno(), f"{count} {token} {agent}\n".encode())
+            os.write(file.fileno(), f"{count} {token} {task}\n".encode())
             return True
 
     def lines(self) -> list[Written]:
@@ -56,4 +51,4 @@ class Ledger:
 
 def _parse(text: str) -> list[Written]:
     fields = (line.split() for line in text.splitlines())
-    return [Written(int(count), int(token), agent) for count, token, agent in fields]
+    return [Written(int(count), int(token), task) for count, token, task in fields]

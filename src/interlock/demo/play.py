@@ -10,16 +10,15 @@ from typing import Protocol
 from msgspec.structs import replace
 
 import interlock
+from interlock.core.task import Fenced
 from interlock.demo.crew import Crew, Member, names
-from interlock.demo.ledger import Ledger
+from interlock.demo.plan import CAPACITY, MODULES, SEMAPHORE, TRAP, Step, abilities, publish
 from interlock.demo.protocol import Failed, Job, Said
-from interlock.demo.worker import STAYS
+from interlock.demo.tally import Tally
 from interlock.services.semaphore import Shown
 
 FRAME = 0.1
-NOTE = 68
-PACE = 0.05
-PATIENCE = 20.0
+PATIENCE = 60.0
 TRIES = 3
 
 
@@ -31,19 +30,8 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """Something happened that is worth a line."""
 
-    def draw(self, crew: Crew) -> None:
+    def draw(self, crew: Crew, tally: Tally) -> None:
         """Show how things stand; called many times a second."""
-
-
-@dataclass(slots=True)
-class Turn:
-    """One time in the critical section, by the monotonic clock."""
-
-    agent: str
-    token: int
-    took: float
-    reclaimed_from: str = ""
-    wrote: float | None = None
 
 
 @dataclass(slots=True)
@@ -51,7 +39,7 @@ class Build:
     """One time at work in slots, by the monotonic clock."""
 
     agent: str
-    weight: int
+    slots: int
     took: float
     done: float | None = None
 
@@ -60,33 +48,23 @@ class Build:
 class Seen:
     """What the demo saw with its own eyes."""
 
-    turns: list[Turn] = field(default_factory=list)
     builds: list[Build] = field(default_factory=list)
     victim: str = ""
     pid: int = 0
     token: int = 0
-    count: int = 0
+    slots: int = 0
     killed: float = 0.0
-    heir: Turn | None = None
-    late_file: str = ""
-    late_store: str = ""
+    heir: str = ""
+    attempt: int = 0
+    heir_token: int = 0
+    task_moved: float = 0.0
+    slots_moved: float = 0.0
+    meanwhile: int = 0
+    late: str = ""
 
-    def at_work(self, moment: float, *, without: str = "") -> int:
+    def at_work(self, moment: float) -> int:
         """How many slots were at work at a moment; those of the dead until it died."""
-        return sum(
-            build.weight
-            for build in self.builds
-            if build.agent != without and build.took <= moment < self._until(build)
-        )
-
-    def built_instead(self, capacity: int) -> Build | None:
-        """The first build that had no room while the dead one's slots were taken."""
-        lost = sum(b.weight for b in self.builds if b.agent == self.victim and b.done is None)
-        for build in self.builds:
-            beside = self.at_work(build.took, without=self.victim)
-            if build.took > self.killed > 0 and beside + lost > capacity:
-                return build
-        return None
+        return sum(b.slots for b in self.builds if b.took <= moment < self._until(b))
 
     def _until(self, build: Build) -> float:
         """When a build was over: what was cut short counts as never begun."""
@@ -100,133 +78,105 @@ class Play:
     """The script."""
 
     def __init__(
-        self, fleet: interlock.Fleet, crew: Crew, screen: Screen, job: Job, workers: int
+        self,
+        fleet: interlock.Fleet,
+        crew: Crew,
+        screen: Screen,
+        job: Job,
+        steps: tuple[Step, ...],
     ) -> None:
         self.seen = Seen()
         self._fleet = fleet
         self._crew = crew
         self._screen = screen
         self._job = job
-        self._names = names(workers)
-        self._staying: list[Said] = []
+        self._steps = steps
+        self._tally = Tally()
+        self._read = 0
+        self._trapped: Said | None = None
 
-    def perform(self) -> Seen:
+    def perform(self, workers: int) -> Seen:
         """From the first process to the last."""
-        self._everybody_joins()
-        self._all_take_turns()
-        self._one_dies_holding()
+        self._everybody_joins(workers)
+        self._one_dies_in_the_middle()
         self._another_takes_over()
-        self._the_dead_writes()
-        self._life_goes_on()
+        self._the_dead_reports()
+        self._all_is_done()
         return self.seen
 
-    def _everybody_joins(self) -> None:
-        for number, name in enumerate(self._names):
-            self._crew.start(replace(self._job, agent=name, weight=2 - number % 2))
-        self._until(lambda: self._all("ready"), "all workers have joined")
-
-    def _all_take_turns(self) -> None:
-        self._screen.note("all take turns: build in 1 or 2 slots, then count on under the lock")
+    def _everybody_joins(self, workers: int) -> None:
+        for number, name in enumerate(names(workers)):
+            self._crew.start(replace(self._job, agent=name, can=abilities(number)))
+        publish(self._fleet, self._steps)
+        self._screen.note(
+            f"{len(self._steps)} tasks published: fetch;"
+            f" lint, build, test, merge {len(MODULES)} modules; ship"
+        )
+        self._until(lambda: self._all("ready"), "all agents have joined")
+        self._screen.note(f"{workers} agents claim what is ready and what they can do")
         self._crew.tell("go")
-        self._watch(2.5)
-        self._until(lambda: self._had(2), "everybody had two turns")
 
-    def _one_dies_holding(self) -> None:
-        """Kill one that certainly holds: it says so, and the store agrees."""
-        victim = self._crew.members[self._names[1]]
-        self._crew.tell("stay", [victim.name])
+    def _one_dies_in_the_middle(self) -> None:
+        """Kill one that certainly works on the task: it says so, and the store agrees."""
         for _ in range(TRIES):
-            self._until(lambda: victim.state == "staying", f"{victim.name} holds the lock")
-            said = self._staying[-1]
+            self._until(lambda: self._trapped is not None, f"somebody is at {TRAP}")
+            said, self._trapped = self._trapped, None
+            assert said is not None  # noqa: S101 - just awaited
+            victim = next(m for m in self._crew.members.values() if m.state == "staying")
             self._screen.note(
-                f"{victim.name} has {STAYS} slots and the lock, and is in the middle ..."
+                f"{victim.name} is in the middle of {TRAP}, in {said.slots} of {CAPACITY} slots"
             )
             self._watch(1.0)
             if self._holds(victim, said):
-                break
-        else:
-            raise Failed(f"{victim.name} could not keep the lock; is this machine overloaded?")
-        self._kill(victim, said)
+                return self._kill(victim, said)
+        raise Failed(f"nobody could keep {TRAP}; is this machine overloaded?")
 
     def _holds(self, victim: Member, said: Said) -> bool:
-        """Whether the store agrees that it has both."""
-        lock = self._fleet.locks.show(self._job.lock)
-        slots = self._fleet.semaphores.show(self._job.semaphore)
+        """Whether the store agrees that it lives, and has the task and the slots."""
+        slots = self._fleet.semaphores.show(SEMAPHORE)
         assert isinstance(slots, Shown)  # noqa: S101 - the first build made it
         owns = [each.holder for each in slots.holders if each.state == "held"]
-        expected = ("held", victim.name, said.token)
-        return (lock.state, lock.holder, lock.token) == expected and victim.name in owns
+        mine = self._tally.work.get(victim.name) == said.task
+        return victim.state == "staying" and mine and victim.name in owns
 
     def _kill(self, victim: Member, said: Said) -> None:
         seen = self.seen
-        seen.victim, seen.pid, seen.token = victim.name, victim.pid, said.token
-        seen.count = said.count
+        seen.victim, seen.pid = victim.name, victim.pid
+        seen.token, seen.slots = said.token, said.slots
         seen.killed = time.monotonic()
         self._crew.kill(victim.name)
+        self._crew.tell("free")
         self._screen.note(
             f"kill -9 {victim.pid}: {victim.name} is dead and gave nothing back;"
             f" its TTL is {self._job.ttl:g} s"
         )
 
-    def _slots_move_on(self) -> None:
-        seen, capacity = self.seen, self._job.capacity
-        self._until(lambda: seen.built_instead(capacity) is not None, "its slots moved on")
-        build = seen.built_instead(capacity)
-        assert build is not None  # noqa: S101 - just awaited
-        after = f"{build.took - seen.killed:.2f} s after the kill"
-        self._screen.note(f"{build.agent} builds in slots that were {seen.victim}'s, {after}")
-
     def _another_takes_over(self) -> None:
+        seen, before = self.seen, len(self._tally.completed)
+        self._until(lambda: bool(seen.task_moved), f"somebody took over {TRAP}", self._job.ttl)
+        seen.meanwhile = len(self._tally.completed) - before
+        after = f"{seen.task_moved:.2f} s after the kill"
+        self._screen.note(f"{seen.heir} has {TRAP}, {after}, as attempt {seen.attempt}")
+        self._until(lambda: bool(seen.slots_moved), "its slots moved on", self._job.ttl)
+
+    def _the_dead_reports(self) -> None:
+        """What the dead agent would say if it had only been asleep."""
         seen = self.seen
-        self._until(lambda: self._later() is not None, "somebody took over", self._job.ttl)
-        seen.heir = heir = self._later()
-        assert heir is not None  # noqa: S101 - just awaited
-        after = f"{heir.took - seen.killed:.2f} s after the kill"
-        self._screen.note(
-            _fitting(
-                f"{heir.agent} has the lock, {after}, with the higher token {heir.token}",
-                f"{heir.agent} has the lock, {after}, with token {heir.token}",
-            )
-        )
-        self._until(self._written_since, f"{heir.agent} has written")
-        self._slots_move_on()
-
-    def _the_dead_writes(self) -> None:
-        """What the dead worker would do if it had only been asleep."""
-        seen, job = self.seen, self._job
-        ledger = Ledger(job.ledger)
-        accepted = ledger.write(seen.count + 1, token=seen.token, agent=seen.victim)
-        seen.late_file = "accepted" if accepted else "refused"
         with interlock.connect(self._crew.store, seen.victim, join=False) as zombie:
-            outcome = zombie.locks.heartbeat(job.lock, token=seen.token)
-        seen.late_store = _refusal(outcome)
-        met = f"file {seen.late_file}, Interlock {seen.late_store}"
-        self._screen.note(
-            _fitting(
-                f"a late write of {seen.victim}, token {seen.token}: {met}",
-                f"a late write of {seen.victim}: {met}",
-            )
-        )
+            outcome = zombie.tasks.complete(TRAP, token=seen.token)
+        seen.late = "fenced" if isinstance(outcome, Fenced) else type(outcome).__name__.lower()
+        self._screen.note(f"a late 'it is done' with the token of {seen.victim}: {seen.late}")
 
-    def _life_goes_on(self) -> None:
-        self._watch(2.0)
+    def _all_is_done(self) -> None:
+        everything = len(self._steps)
+        self._until(lambda: self._tally.count("complete") == everything, "all tasks are complete")
+        self._screen.note(f"all {everything} tasks are complete")
         alive = [m for m in self._crew.members.values() if m.state != "killed"]
-        most = {member.name: member.turns + 1 for member in alive}
-        self._until(lambda: all(m.turns >= most[m.name] for m in alive), "everybody goes on")
         self._crew.tell("stop", [member.name for member in alive])
         self._until(lambda: all(m.state == "done" for m in alive), "everybody has left")
 
     def _all(self, state: str) -> bool:
         return all(member.state == state for member in self._crew.members.values())
-
-    def _had(self, turns: int) -> bool:
-        return all(member.turns >= turns for member in self._crew.members.values())
-
-    def _later(self) -> Turn | None:
-        return next((turn for turn in self.seen.turns if turn.took > self.seen.killed), None)
-
-    def _written_since(self) -> bool:
-        return any(turn.took > self.seen.killed and turn.wrote for turn in self.seen.turns)
 
     def _watch(self, seconds: float) -> None:
         """Let people watch for a while."""
@@ -245,40 +195,27 @@ class Play:
     def _step(self, left: float) -> None:
         for member, said in self._crew.hear(min(left, FRAME)):
             self._heard(member, said)
-        self._screen.draw(self._crew)
+        lines = self._fleet.record.log(after=self._read, limit=1000, last=False)
+        self._read = max([self._read, *(line.revision for line in lines)])
+        self._tally.read(lines)
+        self._screen.draw(self._crew, self._tally)
 
     def _heard(self, member: Member, said: Said) -> None:
+        seen = self.seen
+        after_kill = said.at - seen.killed if seen.killed else 0.0
+        instead = said.task == TRAP and after_kill > 0 and member.name != seen.victim
         match said.state:
-            case "holding":
-                turn = Turn(member.name, said.token, said.at, said.reclaimed_from)
-                self.seen.turns.append(turn)
+            case "working" if instead and not seen.heir:
+                seen.heir, seen.attempt = member.name, said.attempt
+                seen.heir_token, seen.task_moved = said.token, after_kill
             case "building":
-                self.seen.builds.append(Build(member.name, said.weight, said.at))
+                seen.builds.append(Build(member.name, said.slots, said.at))
+                if instead and not seen.slots_moved:
+                    seen.slots_moved = after_kill
             case "built":
-                build = next(b for b in reversed(self.seen.builds) if b.agent == member.name)
+                build = next(b for b in reversed(seen.builds) if b.agent == member.name)
                 build.done = said.at
-            case "wrote":
-                turn = next(t for t in reversed(self.seen.turns) if t.token == said.token)
-                turn.wrote = said.at
             case "staying":
-                self._staying.append(said)
+                self._trapped = said
             case _:
                 pass
-
-
-def _fitting(*texts: str) -> str:
-    """The first that fits on a line; tokens can be long."""
-    return next((text for text in texts if len(text) <= NOTE), texts[-1])
-
-
-def _refusal(outcome: object) -> str:
-    match outcome:
-        case interlock.Fenced():
-            return "fenced"
-        case interlock.NotOwner():
-            return "not_owner"
-        case _:
-            return "accepted"
-
-
-__all__ = ["PACE", "Build", "Play", "Screen", "Seen", "Turn"]

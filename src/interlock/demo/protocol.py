@@ -17,10 +17,7 @@ class Job(Struct, frozen=True, kw_only=True):
     """What a worker is to do; its only argument, as JSON."""
 
     agent: str
-    lock: str
-    semaphore: str
-    capacity: int
-    weight: int
+    can: tuple[str, ...]
     ledger: str
     ttl: float
     pace: float
@@ -31,11 +28,10 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     state: str
     at: float
+    task: str = ""
+    attempt: int = 0
     token: int = 0
-    count: int = 0
-    weight: int = 0
-    reclaimed_from: str = ""
-    session: str = ""
+    slots: int = 0
 
 
 class Failed(InterlockError):

@@ -1,4 +1,4 @@
-"""The end of the demo in words: what was done, who was killed, and how its grants moved on."""
+"""The end of the demo in words: what was done, who was killed, and how its task moved on."""
 
 from __future__ import annotations
 
@@ -15,44 +15,40 @@ from interlock.demo.facts import Facts
 
 Pieces: TypeAlias = list[tuple[str, str]]
 
+ROOM = 64
 NEXT = (
     ("interlock init", "a store for this folder"),
+    ("interlock task add hello --data '\"world\"'", "work for anybody"),
+    ("interlock task next --agent ada", "claim what is best"),
     ("interlock lock run merge --agent ada -- sleep 9", "hold a lock for a command"),
-    ("interlock lock show merge", "elsewhere: who has it?"),
 )
 
 
 def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     """A name and its text, line by line."""
-    killed, moved, late = facts.killed, facts.moved_on, facts.late_write
-    turns = f"{facts.turns} turns by {facts.workers} agents in {facts.seconds:.1f} s"
-    yield "done", [(f"{turns}, {facts.cut_short} cut short", "")]
-    yield "file", [(f"counted to {facts.count}: ", ""), _verdict(facts)]
-    median = f"{facts.handoff_ms:.1f} ms from write to next holder (median)"
-    yield "handoffs", [(f"{facts.handoffs}, {median}", "")]
-    slots = facts.slots
-    most = (
-        f"{slots.most_at_once} of {slots.capacity} at work at once, at most; {slots.builds} builds"
-    )
-    yield "slots", [(most, "")]
-    held = f" (pid {killed.pid}) had {killed.slots} slots and the lock, token {killed.token}"
+    killed, moved, slots = facts.killed, facts.moved_on, facts.slots
+    done = f"{facts.completed} of {facts.tasks} tasks by {facts.workers} agents"
+    yield "done", [(f"{done} in {facts.seconds:.1f} s: ", ""), _verdict(facts)]
+    yield from _done_by(facts.done_by)
+    most = f"{slots.most_at_once} of {slots.capacity} at work at once, at most"
+    yield "slots", [(f"{most}; {slots.builds} builds", "")]
+    yield "merges", [(f"{facts.merges} under the lock: ", ""), _merges(facts)]
+    held = f" (pid {killed.pid}) in {killed.task}, with {killed.slots} slots"
     yield "killed", [(killed.agent, "red"), (held, "")]
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
-    yield "moved on", [after, (f" with token {moved.token}; the TTL is {facts.ttl:g} s", "")]
-    after = (f"to {slots.moved_to} after {slots.seconds:.2f} s", "green")
-    yield "its slots", [after]
-    refused = (f"file {late.file}, Interlock {late.store}", "green")
-    yield "late write", [(f"by {killed.agent}, token {killed.token}: ", ""), refused]
-    yield "record", [(f"{facts.entries} entries; around the kill:", "")]
+    yield "its task", [after, (f", as attempt {moved.attempt}; the TTL is {facts.ttl:g} s", "")]
+    yield "its slots", [(f"to {moved.agent} after {moved.slots_seconds:.2f} s", "green")]
+    yield "meanwhile", [(f"the others completed {moved.meanwhile} of the tasks", "")]
+    yield "late done", [(f"by {killed.agent}, token {killed.token}: ", ""), _late(facts)]
+    yield "record", [(f"{facts.entries} entries; those about {killed.task}:", "")]
     for told in facts.story:
         clock = time.strftime("%H:%M:%S", time.localtime(told.at))
         yield "", [(f"#{told.revision:<5} {clock}  {told.agent:5}  {told.text}", "dim")]
-    if facts.verdicts:
-        said = ", ".join(f"{name} {word}" for name, word in facts.verdicts.items())
-        yield "verified", [(said, "red" if "bad" in facts.verdicts.values() else "green")]
+    said = ", ".join(f"{name} {word}" for name, word in facts.verdicts.items())
+    yield "verified", [(said, "red" if "bad" in facts.verdicts.values() else "green")]
     broken = [name.replace("_", " ") for name, kept in facts.promises.items() if not kept]
-    if broken:
-        yield "BROKEN", [(", ".join(broken), "red")]
+    for number, promise in enumerate(broken):
+        yield "" if number else "BROKEN", [(promise, "red")]
 
 
 def verdicts(fleet: interlock.Fleet) -> dict[str, str]:
@@ -79,7 +75,31 @@ def _on_path() -> Iterator[tuple[str, str]]:
     yield f"export PATH={place}", "find the command"
 
 
+def _done_by(done_by: dict[str, int]) -> Iterator[tuple[str, Pieces]]:
+    """Who did how many, in as many lines as that takes."""
+    name, line = "by", ""
+    for agent, count in done_by.items():
+        said = f"{agent} {count}"
+        if len(line) + len(said) > ROOM:
+            yield name, [(line, "")]
+            name, line = "", ""
+        line = f"{line}, {said}" if line else said
+    yield name, [(line, "")]
+
+
 def _verdict(facts: Facts) -> tuple[str, str]:
-    if facts.promises["no_update_lost"] and facts.promises["tokens_increase"]:
-        return "every turn once, tokens rising", "green"
-    return "UPDATES WERE LOST", "red"
+    if facts.promises["all_done_and_none_twice"]:
+        return "all complete, none twice", "green"
+    return "NOT EACH OF THEM ONCE", "red"
+
+
+def _merges(facts: Facts) -> tuple[str, str]:
+    if facts.promises["one_merge_at_a_time"]:
+        return "one at a time, tokens rising", "green"
+    return "SOME WERE LOST, OR NOT ONE AT A TIME", "red"
+
+
+def _late(facts: Facts) -> tuple[str, str]:
+    if facts.late_done == "fenced":
+        return "refused (fenced)", "green"
+    return f"NOT REFUSED ({facts.late_done})", "red"

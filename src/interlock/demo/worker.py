@@ -1,10 +1,10 @@
-"""One agent of the demo, a process of its own: builds in its slots, then merges under the lock.
+"""One agent of the demo, a process of its own: claims the next task that it can do, and does it.
 
-To build is to be at work for a moment; to merge is to add one to the count.
+To do it is to be busy for a moment: a build in slots, a merge under the lock, the rest just so.
 
 It reports what it does on stdout, one JSON object a line, and takes orders from stdin, one word a
-line: ``go``, ``stay`` (in the next turn, keep slots and lock and never write) and ``stop``.  When
-stdin ends, the demo is gone or wants us gone: the worker gives back what it has, and ends.
+line: ``go``, ``free`` (whoever is in the trap goes on) and ``stop``.  When stdin ends, the demo is
+gone or wants us gone: the worker gives back what it has, and ends.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import threading
 import time
 from typing import NoReturn
 
+import msgspec
+
 import interlock
-from interlock.client import Block
+from interlock.core.task import Claimed
 from interlock.demo.ledger import Ledger
+from interlock.demo.plan import CAPACITY, LOCK, SEMAPHORE, Work
 from interlock.demo.protocol import STORE, Job, Said, decode_job, encode
 
-STAYS = 2
-"""Slots of the one that stays: too many for others to go on beside it."""
 LEAVING = 3.0
 """Seconds to give everything back; a store that is away must not keep us."""
+WAIT = 0.5
+"""Seconds to wait for a task before looking whether the demo is over."""
 
 
 class Orders:
@@ -32,7 +35,7 @@ class Orders:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.stay = threading.Event()
+        self.free = threading.Event()
         self.stop = threading.Event()
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
 
@@ -51,82 +54,71 @@ class Orders:
 
 
 class Worker:
-    """The turns of one agent."""
+    """The tasks of one agent."""
 
     def __init__(self, job: Job, orders: Orders) -> None:
         self._job = job
         self._orders = orders
         self._ledger = Ledger(job.ledger)
-        self._pause = threading.Event()
 
     def work(self) -> None:
-        """Turn after turn until told to stop, with a new session should ours lapse."""
+        """Task after task until told to stop, with a new session should ours lapse."""
         while not self._orders.stop.is_set():
             job = self._job
             with interlock.connect(os.environ[STORE], job.agent, ttl=job.ttl) as fleet:
-                say("ready", session=fleet.session)
+                say("ready")
                 self._orders.go.wait()
                 try:
                     while not self._orders.stop.is_set():
-                        self._turn(fleet)
+                        claim = fleet.tasks.next(can=job.can, wait=WAIT)
+                        if isinstance(claim, Claimed):
+                            self._do(fleet, claim)
                 except (interlock.Lapsed, interlock.Lost):
                     say("lost")
         say("done")
 
-    def _turn(self, fleet: interlock.Fleet) -> None:
-        if self._orders.stay.is_set():
-            with self._slots(fleet, STAYS):
-                say("building", weight=STAYS)
-                self._merge(fleet, staying=True)
-            return
-        say("queueing")
-        with self._slots(fleet, self._job.weight) as held:
-            say("building", weight=self._job.weight)
-            self._pause.wait(self._job.pace)
+    def _do(self, fleet: interlock.Fleet, claim: Claimed) -> None:
+        work = msgspec.convert(claim.data, Work)
+        say("working", claim)
+        if work.slots:
+            self._build(fleet, claim, work)
+        elif work.stage == "merge":
+            self._merge(fleet, claim)
+        else:
+            self._spend()
+        fleet.tasks.complete(claim.task, token=claim.token)
+
+    def _build(self, fleet: interlock.Fleet, claim: Claimed, work: Work) -> None:
+        with fleet.slots(SEMAPHORE, weight=work.slots, capacity=CAPACITY) as held:
+            say("building", claim, slots=work.slots)
+            self._spend()
+            if work.trap and not self._orders.free.is_set():
+                say("staying", claim, slots=work.slots)
+                while not (held.lost or self._orders.free.wait(self._job.ttl / 20)):
+                    pass
             if not held.lost:
-                say("built")
-        self._merge(fleet, staying=False)
+                say("built", claim)
 
-    def _slots(self, fleet: interlock.Fleet, weight: int) -> Block:
-        return fleet.slots(self._job.semaphore, weight=weight, capacity=self._job.capacity)
+    def _merge(self, fleet: interlock.Fleet, claim: Claimed) -> None:
+        """Add a line to the list, unless somebody did so who was lost right after that."""
+        with fleet.lock(LOCK) as held:
+            before = self._ledger.lines()
+            self._spend()
+            if claim.task not in (line.task for line in before):
+                self._ledger.write(len(before) + 1, token=held.token, task=claim.task)
 
-    def _merge(self, fleet: interlock.Fleet, *, staying: bool) -> None:
-        job = self._job
-        say("waiting")
-        with fleet.lock(job.lock) as held:
-            stale = (
-                held.outcome.reclaimed_from if isinstance(held.outcome, interlock.Reclaimed) else ""
-            )
-            say("holding", token=held.token, reclaimed_from=stale)
-            count = self._ledger.count()
-            self._pause.wait(job.pace)
-            if staying:
-                say("staying", token=held.token, count=count)
-                while not held.lost:
-                    self._pause.wait(job.ttl / 20)
-            elif self._ledger.write(count + 1, token=held.token, agent=job.agent):
-                say("wrote", token=held.token, count=count + 1)
+    def _spend(self) -> None:
+        """Be busy; what a real agent does takes minutes."""
+        time.sleep(self._job.pace)
 
 
-def say(
-    state: str,
-    *,
-    token: int = 0,
-    count: int = 0,
-    weight: int = 0,
-    reclaimed_from: str = "",
-    session: str = "",
-) -> None:
+def say(state: str, claim: Claimed | None = None, *, slots: int = 0) -> None:
     """Tell the demo, with the time, which all processes of a machine read off one clock."""
-    said = Said(
-        state=state,
-        at=time.monotonic(),
-        token=token,
-        count=count,
-        weight=weight,
-        reclaimed_from=reclaimed_from,
-        session=session,
-    )
+    said = Said(state=state, at=time.monotonic(), slots=slots)
+    if claim is not None:
+        said = msgspec.structs.replace(
+            said, task=claim.task, attempt=claim.attempt, token=claim.token or 0
+        )
     os.write(1, encode(said) + b"\n")
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 T = TypeVar("T")
 
 _SHOWN = 40
+_VALUES = ("metadata", "data", "result", "error")
 
 
 def plain(text: str) -> str:
@@ -35,7 +36,7 @@ def quoted(text: str) -> str:
 
 
 def all_plain(value: T) -> T:
-    """A copy in which every text is plain, however deep; all but metadata."""
+    """A copy in which every text is plain, however deep; all but values of our callers."""
     return _copy(value)  # type: ignore[return-value]  # each value becomes one of its own type
 
 
@@ -44,8 +45,8 @@ def _copy(value: object) -> object:
         case str():
             return plain(value)
         case Struct():
-            # Metadata is shown as JSON, where a line break has its own spelling: plain after that.
-            names = (name for name in value.__struct_fields__ if name != "metadata")
+            # Values are shown as JSON, where a line break has its own spelling: plain after that.
+            names = (name for name in value.__struct_fields__ if name not in _VALUES)
             return replace(value, **{name: _copy(getattr(value, name)) for name in names})
         case tuple() | list():
             return type(value)(_copy(part) for part in value)

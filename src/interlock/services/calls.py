@@ -10,8 +10,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec.structs import replace
-
 from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
     from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
     from interlock.services.proof import Proofs
+    from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
     from interlock.services.several import Several
     from interlock.services.task import Tasks
@@ -73,6 +72,8 @@ class Desk:
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
         self.tending = self.keeper.tending = Tending(self.runner, self.settings)
+        self.on_due: Callable[[], None] | None = None
+        """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
         self._agent = None if agent is None else words.name(agent, "agent name")
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
@@ -98,6 +99,22 @@ class Desk:
         from interlock.services.task import Tasks
 
         return Tasks(self.runner, self.queues)
+
+    @cached_property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on, likewise."""
+        from interlock.services.report import Pulse, Reports, paces
+
+        who = self.joined().who
+        reports, clock = Reports(self.runner), self.runner.clock
+        pulse = Pulse(reports, who, paces(self.settings), clock, self.wake)
+        self.keeper.take_on(pulse)
+        return pulse
+
+    def wake(self) -> None:
+        """The keeper has something to do."""
+        if self.on_due is not None:
+            self.on_due()
 
     def begin(self, session: str | None, ttl: float | None) -> Op[None]:
         """Resume the session that was named, or join if we have a name and are to live by a ttl."""
@@ -176,6 +193,19 @@ class Desk:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
         return self.seat
 
+    def joined(self) -> Seat:
+        """Who we are, in a session that lives; an error that says how to get one otherwise."""
+        if not self.me().joined:
+            raise BadInput(
+                "this needs a session: connect with join=True; in a shell"
+                ' eval "$(interlock agent join --agent NAME)"'
+            )
+        return self.seat
+
+    def who(self, agent: str) -> Who:
+        """In whose name something is done for an agent: ours if we have one, else its own."""
+        return self.seat.who if self._agent is not None else Who(agent, "", self.trace)
+
     def _seat(self, session: str) -> Seat:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
 
@@ -185,57 +215,6 @@ class Calls:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-
-
-class AgentCalls(Calls):
-    """Agents, which are their sessions."""
-
-    def join(
-        self,
-        *,
-        ttl: float | str = sessions.SHELL_TTL,
-        metadata: object = None,
-        pid: int | None = None,
-    ) -> Op[sessions.Joined]:
-        """Begin a session that outlives this process; every command that carries it renews it.
-
-        ``pid`` is the process that others see as its own: this one, unless another is named.
-        """
-        who = self.desk.me().who
-        return self.desk.sessions.join(
-            who.agent,
-            ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
-            metadata=words.metadata(metadata),
-            trace=who.trace,
-            pid=pid,
-        )
-
-    def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
-        """End this session; what it held goes to whoever waits, with the same commit.
-
-        What it worked on goes back to the queue first.
-        """
-        who = self.desk.me().who
-        tasks = yield from self.desk.sessions.works_on(who)
-        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
-        left = yield from self.desk.sessions.leave(who)
-        if released and isinstance(left, sessions.Left):
-            return replace(left, released=(*released, *left.released))
-        return left
-
-    def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
-        """Renew this session."""
-        return self.desk.sessions.beat(self.desk.me().who.session)
-
-    def list(self) -> Op[tuple[sessions.Agent, ...]]:
-        """All sessions with what they hold."""
-        return self.desk.sessions.list()
-
-    def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
-        """The sessions under one name."""
-        words.name(name, "agent name")
-        found = yield from self.desk.sessions.list()
-        return tuple(agent for agent in found if name in (agent.agent, agent.session))
 
 
 class RecordCalls(Calls):
@@ -258,8 +237,9 @@ class RecordCalls(Calls):
 
         The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
         happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``agent/ada``; a plain name is a lock's); ``since`` and
-        ``until`` a moment: a duration back from now (``2h``), or a time; a ``trace``.
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``; a plain name is a lock's);
+        ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
+        ``trace``.
         """
         if after < 0 or limit < 1:
             raise BadInput("'after' must not be negative and 'limit' at least 1")
@@ -290,7 +270,7 @@ class RecordCalls(Calls):
         )
 
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, an agent or a session, told in order."""
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order."""
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
@@ -345,9 +325,11 @@ class FleetCalls(Calls):
 
     def maintain(self) -> Op[Maintained]:
         """One bounded pass that reclaims what nobody came for."""
+        from interlock.services.logs import Logs
         from interlock.services.maintain import Maintenance
 
         done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
+        yield from Logs(self.desk.runner, self.desk.settings).forget(self.desk.seat.who)
         yield Upkeep("sweep")
         return done
 
@@ -357,12 +339,16 @@ class FleetCalls(Calls):
         dead_after: float | str = 300.0,
         waiting: float | str = 3600.0,
         held: float | str = 3600.0,
+        stuck: float | str = 3600.0,
     ) -> Op[Health]:
         """What somebody should look at; reads only, and never changes anything.
 
-        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, grants that
-        are stale, or that somebody has ``held`` for longer, who is ``waiting`` for longer, waits
-        that can never end, and a record that cannot be sealed.
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, agents of
+        which nobody heard for three times the pace that they promised, grants that are stale, or
+        that somebody has ``held`` for longer, who is ``waiting`` for longer, waits that can never
+        end, and a record that cannot be sealed.  Of tasks: those that run for longer than ``stuck``
+        or past their deadline, whose worker is lost, that wait for a worker for longer than
+        ``waiting`` or that nobody here can do, that died or failed, and what was left half done.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone
@@ -371,16 +357,28 @@ class FleetCalls(Calls):
             dead_after=words.duration(dead_after, "dead-after"),
             waiting=words.duration(waiting, "waiting"),
             held=words.duration(held, "held"),
+            stuck=words.duration(stuck, "stuck"),
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
 
     def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
+        """What blocks a thing, who can clear it, since when.
+
+        ``task/ID``, ``lock/NAME`` or ``sem/NAME``; a plain name is that of a task, if there is
+        one, else of a lock.
+        """
         from interlock.services.why import Explain
 
         desk = self.desk
         explain = Explain(desk.runner, desk.sessions)
         kind, _, name = thing.partition("/")
-        if kind == "sem" and name:
+        if name and kind == "sem":
             return explain.semaphore(words.name(name, "semaphore name"))
-        return explain.lock(words.name(thing.removeprefix("lock/"), "thing"))
+        if name and kind == "lock":
+            return explain.lock(words.name(name, "lock name"))
+        from interlock.services.task.why import Reasons
+
+        reasons = Reasons(desk.runner, desk.sessions)
+        if name and kind == "task":
+            return reasons.task(words.name(name, "task id"))
+        return reasons.either(words.name(thing, "thing"), explain)

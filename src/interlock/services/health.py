@@ -22,14 +22,17 @@ from interlock.core import keys
 from interlock.core.deadlock import Knot
 from interlock.core.health import Health, Patience, Problem
 from interlock.core.pool import Grant, Pool, Waiter
+from interlock.core.report import Report, at_work, silent
 from interlock.core.session import Session
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services import states
 from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
+from interlock.services.report import all_reports, unheard
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
+from interlock.services.task.checkup import Checkup as Tasks
 from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
@@ -64,8 +67,12 @@ class Checkup:
             items, cut = yield from self._read(prefix)
             pools |= {item.key: pool for item in items if (pool := states.pool(item, base))}
             more |= cut
-        found = yield from self._found(pools, sessions)
+        reports = yield from all_reports()
+        found = yield from self._found(pools, sessions, reports)
         found += yield from self._deadlocks(pools, base)
+        tasks = Tasks(self._runner, self._patience)
+        found += yield from tasks.run()
+        more |= tasks.partial
         found += yield from self._record()
         return Health(healthy=not found, problems=tuple(found), partial=more)
 
@@ -74,7 +81,9 @@ class Checkup:
         items = yield from every(prefix, most=BOUND + 1)
         return items[:BOUND], len(items) > BOUND
 
-    def _found(self, pools: Mapping[str, Pool], items: Iterable[Item]) -> Op[list[Problem]]:
+    def _found(
+        self, pools: Mapping[str, Pool], items: Iterable[Item], reports: Mapping[str, Report]
+    ) -> Op[list[Problem]]:
         """What shows when one knows who lives."""
         now = self._runner.clock.wall()
         sessions = [each for each in map(states.session, items) if each is not None]
@@ -87,20 +96,25 @@ class Checkup:
         lapsed = [each for each in sessions if keys.live(each.id) not in live]
         stale = [each for each in grants if not live.issuperset(each[0].live)]
         return [
-            *self._dead((yield from _still_there(lapsed)), now),
+            *self._dead((yield from _still_there(lapsed)), reports, now),
+            *(yield from _silent([reports[i] for i in reports if keys.live(i) in live], now)),
             *_stale((yield from _still_held(stale))),
             *self._stuck([each for each in grants if live.issuperset(each[0].live)], now),
             *_waiting([each for each in waiters if each.live in live], pools, now),
         ]
 
-    def _dead(self, lapsed: Iterable[Session], now: float) -> Iterator[Problem]:
+    def _dead(
+        self, lapsed: Iterable[Session], reports: Mapping[str, Report], now: float
+    ) -> Iterator[Problem]:
         for each in lapsed:
             since = each.since + each.ttl
+            said = reports.get(each.id)
             if now - since > self._patience.dead_after:
                 yield Problem(
                     kind="dead",
                     says=f"agent/{each.agent}: session {each.id} (process {each.pid} on"
-                    f" {each.host}) lapsed, and nobody cleared it away",
+                    f" {each.host}) lapsed{f' while {at_work(said)}' if said else ''},"
+                    " and nobody cleared it away",
                     remedy="see why it ended, then run 'interlock maintain'",
                     thing=f"agent/{each.agent}",
                     agent=each.agent,
@@ -185,6 +199,26 @@ def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
 
 def _has(pool: Pool | None, grant: Grant) -> bool:
     return pool is not None and pool.grant(grant.id) is not None
+
+
+def _silent(alive: Sequence[Report], now: float) -> Op[list[Problem]]:
+    """Sessions that live, and whose agents were not heard of as they should have been."""
+    ago = yield from unheard(alive, now)
+    suspects = [each for each in alive if silent(each, ago[each.session])]
+    live = yield from looked_up(keys.live(each.session) for each in suspects)
+    return [
+        Problem(
+            kind="silent",
+            says=f"agent/{each.agent}: session {each.session} lives and said it is"
+            f" {at_work(each)}, but was not heard of for {span(ago[each.session])}",
+            remedy="see whether it hangs; until its session ends it keeps what it holds",
+            thing=f"agent/{each.agent}",
+            agent=each.agent,
+            since=now - ago[each.session],
+        )
+        for each in suspects
+        if live[keys.live(each.session)] is not None  # else it just left, and its sign of life too
+    ]
 
 
 def _stale(found: Iterable[Held]) -> Iterator[Problem]:

@@ -28,34 +28,34 @@ WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
 
 
-class Holding:
-    """A grant in our hands."""
+class Grip:
+    """Something granted that we rely on, whatever it is."""
 
     def __init__(
         self,
         desk: Desk,
-        aim: Aim,
+        things: tuple[str, ...],
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
     ) -> None:
         self.desk = desk
-        self.aim = aim
+        self.things = things
         self.grant = grant
         self.leases = leases
         self.released = False
+        self.on_lost = on_lost
+        """Called when we may no longer rely on it."""
         self._gone = False
-        self._on_lost = on_lost
-        self._stake = Stake(tuple(map(keys.of, aim.things)), grant.grant, self._lose)
+        self._stake = Stake(tuple(map(keys.of, things)), grant.grant, self._lose)
         desk.keeper.rely(self._stake)
         for lease in leases:
-            if on_lost is not None:
-                lease.listeners.append(on_lost)
+            lease.listeners.append(self._tell)
 
     @property
     def proof(self) -> Proof:
         """Ownership as a value that another commit can carry."""
-        grant, thing = self.grant, "+".join(self.aim.things)
+        grant, thing = self.grant, "+".join(self.things)
         return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
@@ -73,9 +73,58 @@ class Holding:
             raise self.over()
         return self.proof
 
+    def let_go(self) -> None:
+        """Rely on it no more."""
+        for lease in self.leases:
+            if self._tell in lease.listeners:
+                lease.listeners.remove(self._tell)
+            if lease is not self.desk.session_lease:
+                self.desk.keeper.drop(lease)
+        self.desk.keeper.leave(self._stake)
+        self.released = True
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        what = " and ".join(self.things)
+        return Lost(
+            f"{what} (token {self.grant.token}) is no longer ours;"
+            " stop what relied on it and acquire again"
+        )
+
+    def _later(self, trouble: str) -> None:
+        import logging
+
+        logging.getLogger("interlock").warning(
+            "%s will be given back later: %s", " and ".join(self.things), trouble
+        )
+
+    def _lose(self) -> None:
+        """The store no longer has it."""
+        self._gone = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+class Holding(Grip):
+    """A lock, slots, or several things in our hands."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        aim: Aim,
+        grant: Granted,
+        leases: Sequence[Lease],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(desk, aim.things, grant, leases, on_lost)
+        self.aim = aim
+
     def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
-        self._let_go()
+        self.let_go()
         owed = (self.desk.seat, self.aim.ask(self.grant.grant))
         try:
             return (yield from self.aim.release(self.desk, self.grant.grant, self.grant.token))
@@ -92,7 +141,7 @@ class Holding:
             return False
         lost = self.lost()
         if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
-            self._let_go()
+            self.let_go()
             self.desk.queues.owe(self.desk.seat, self.aim.ask(self.grant.grant))
             self._later(trouble)
             return lost
@@ -102,37 +151,6 @@ class Holding:
             self._later(str(error))
             return lost
         return lost or not isinstance(outcome, answers.Released)
-
-    def _later(self, trouble: str) -> None:
-        import logging
-
-        logging.getLogger("interlock").warning(
-            "%s will be given back later: %s", " and ".join(self.aim.things), trouble
-        )
-
-    def _let_go(self) -> None:
-        """Rely on it no more."""
-        for lease in self.leases:
-            if self._on_lost in lease.listeners:
-                lease.listeners.remove(self._on_lost)
-            if lease is not self.desk.session_lease:
-                self.desk.keeper.drop(lease)
-        self.desk.keeper.leave(self._stake)
-        self.released = True
-
-    def _lose(self) -> None:
-        """The store no longer has it."""
-        self._gone = True
-        if self._on_lost is not None:
-            self._on_lost()
-
-    def over(self) -> Lost:
-        """The error that says so."""
-        what = " and ".join(self.aim.things)
-        return Lost(
-            f"{what} (token {self.grant.token}) is no longer ours;"
-            " stop what relied on it and acquire again"
-        )
 
 
 class InHand:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -88,6 +89,19 @@ class Stake(Struct, frozen=True, eq=False):
     lose: Callable[[], None]
 
 
+class Chore(Protocol):
+    """Something to be done now and then where nobody waits for it."""
+
+    def wait(self) -> float:
+        """Seconds until it is due."""
+
+    def run(self) -> Op[None]:
+        """Do a bounded part of it; whatever fails is not due again at once."""
+
+    def finish(self, trouble: str) -> Op[None]:
+        """The client closes: do what must not be lost, unless the store is in trouble."""
+
+
 class Keeper:
     """All leases of one client, and the grants that it holds."""
 
@@ -101,6 +115,8 @@ class Keeper:
         self._tried = float("-inf")
         self.tending: Tending | None = None
         """What we do for the record now and then, where nobody waits for it."""
+        self.chores: tuple[Chore, ...] = ()
+        """What else there is to do, likewise."""
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._stakes: tuple[Stake, ...] = ()
@@ -127,7 +143,30 @@ class Keeper:
         with self._guard:
             self._stakes = tuple(kept for kept in self._stakes if kept is not stake)
 
+    def take_on(self, chore: Chore) -> None:
+        """Do this, too, whenever it is due."""
+        with self._guard:
+            self.chores = (*self.chores, chore)
+
     def wait(self) -> float:
+        """Seconds until there is something to do."""
+        chores = () if self._trouble() else self.chores
+        return min([self._wait(), *(chore.wait() for chore in chores)])
+
+    def turn(self) -> Op[None]:
+        """Whatever is due: a beat, and chores."""
+        if self._wait() <= 0:
+            yield from self.beat()
+        for chore in self.chores:
+            if chore.wait() <= 0:
+                yield from chore.run()
+
+    def finish(self) -> Op[None]:
+        """The end of all chores."""
+        for chore in self.chores:
+            yield from chore.finish(self._trouble())
+
+    def _wait(self) -> float:
         """Seconds until the next renewal is due, or something owed is tried again."""
         if self.tending is not None and self.tending.due and not self._trouble():
             return 0.0

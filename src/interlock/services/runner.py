@@ -158,16 +158,19 @@ class Runner:
         guess: Mapping[str, Item | None] | None = None,
         *,
         urgent: bool = False,
+        hopeful: bool = True,
     ) -> Op[Done[T]]:
         """Carry a decision through; returns when it stands, durably.
 
         What is ``urgent`` (others wait for it) hardly ever steps back.
+        What is ``hopeful`` may take somebody for alive who is not, unless it relies on that.
         """
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
             who = Who(who.agent, who.session, trace)
         if self.capabilities.local:
             return (yield from self._inside(deciding, who))
-        return (yield from self._optimistic(deciding, who, dict(guess or {}), urgent=urgent))
+        known = dict(guess or {})
+        return (yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful))
 
     def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
         """Keep an item as we know it for a later guess; the oldest are forgotten."""
@@ -228,23 +231,24 @@ class Runner:
         known: dict[str, Item | None],
         *,
         urgent: bool,
+        hopeful: bool,
     ) -> Op[Done[T]]:
         """Read, decide, commit what was checked; start over with the fresh items on conflict."""
         ends = self.clock.monotonic() + PATIENCE
-        guessed, hopeful = bool(known), True
+        guessed, hope = bool(known), hopeful
         for number in range(ATTEMPTS):
             try:
-                attempt = yield from _decide(deciding(), known, hopeful=hopeful)
+                attempt = yield from _decide(deciding(), known, hopeful=hope)
             except InterlockError:
-                if not guessed and not hopeful:
+                if not guessed and not hope:
                     raise
                 # A guess or a hope may be wrong: look before you complain.
-                known, guessed, hopeful = {} if guessed else known, False, False
+                known, guessed, hope = {} if guessed else known, False, False
                 continue
             if not attempt.decision.changes:
                 if not guessed and not attempt.hoped:
                     return Done(attempt.decision.outcome, None)
-                known, guessed, hopeful = {} if guessed else known, False, False
+                known, guessed, hope = {} if guessed else known, False, False
                 continue
             draft = self.draft(attempt, who, checked=True)
             answer = yield from self._commit(draft)
@@ -252,7 +256,7 @@ class Runner:
                 self._learn(draft.txn, answer.revision)
                 return Done(attempt.decision.outcome, answer.revision, answer.items)
             known, guessed = {} if answer is None else dict(answer.items), False
-            hopeful = all(known.get(key, ALIVE) is not None for key in attempt.hoped)
+            hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:
                 break
             if number >= EAGER_ATTEMPTS:

@@ -35,8 +35,12 @@ class Sessions:
         metadata: object = None,
         trace: str = "",
         pid: int | None = None,
+        more: tuple[Write, ...] = (),
     ) -> Op[core.Joined]:
-        """Begin a session under this name, for the process ``pid``, or for this one."""
+        """Begin a session under this name, for the process ``pid``, or for this one.
+
+        ``more`` is what it says of itself, with the same commit.
+        """
         record = core.Session(
             id=session or self._runner.new_id("ses"),
             agent=agent,
@@ -49,7 +53,7 @@ class Sessions:
 
         def deciding() -> Deciding[core.Joined]:
             yield (keys.session(record.id),)
-            return core.join(record)
+            return core.join(record, more)
 
         who = Who(agent, record.id, trace)
         fresh = {keys.session(record.id): None}
@@ -74,14 +78,16 @@ class Sessions:
                 return replace(done.outcome, released=released)
 
     def _leaving(self, who: Who, base: int) -> Deciding[core.Left | core.Lapsed | core.Leaving]:
-        own = (keys.session(who.session), keys.live(who.session))
-        session = states.session((yield own)[own[0]])
+        own = (keys.session(who.session), keys.live(who.session), keys.report(who.session))
+        snapshot = yield own
+        session = states.session(snapshot[own[0]])
         if session is None:
             return Decision(outcome=core.Lapsed(session=who.session))
+        said = reported(snapshot, who.session)
         wanted = yield from _pools_of(who.session)
         gathering = Gathering(self._runner, base)
         now = self._runner.clock.wall()
-        return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now)))
+        return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
 
     def beat(self, session: str) -> Op[core.Renewed | core.Lapsed]:
         """Renew a session that another process began."""
@@ -123,7 +129,7 @@ class Sessions:
         return bool((yield Read(page)).ranges[page])
 
     def list(self) -> Op[tuple[core.Agent, ...]]:
-        """All sessions, by name, with what they hold."""
+        """All sessions, by name, with what they hold and what they work on."""
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
         for item in (yield from every(*keys.POOLS)):
@@ -131,11 +137,15 @@ class Sessions:
             name = keys.thing(item.key).removeprefix("lock/")
             for grant in () if pool is None else pool.grants:
                 holds.setdefault(grant.session, []).append(name)
+        for item in (yield from every(keys.CLAIMS)):
+            worker, task = keys.claim_of(item.key)
+            holds.setdefault(worker, []).append(f"task/{task}")
         items = yield from every(keys.SESSIONS)
         found = [session for item in items if (session := _readable(item)) is not None]
         live = yield from looked_up((keys.live(each.id) for each in found), times=True)
         agents = [_agent(each, live[keys.live(each.id)], holds.get(each.id, ())) for each in found]
-        return tuple(sorted(agents, key=lambda agent: (agent.agent, agent.since)))
+        told = yield from _with_reports(agents, self._runner.clock.wall())
+        return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
 
 
 def _pools_of(session: str) -> Reading[list[str]]:
@@ -152,6 +162,13 @@ def _pools_of(session: str) -> Reading[list[str]]:
                 break
             after = items[-1].key
     return found
+
+
+def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:
+    """The keys that end with a session because it said something of itself."""
+    if snapshot[keys.report(session)] is None:
+        return ()
+    return keys.report(session), keys.heard(session)
 
 
 def is_in(pool: Pool, session: str) -> bool:
@@ -181,3 +198,24 @@ def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> co
         holds=tuple(holds),
         metadata=session.metadata,
     )
+
+
+def _with_reports(agents: list[core.Agent], now: float) -> Op[list[core.Agent]]:
+    """What each says of itself, and when it was last heard of."""
+    from interlock.services.report import all_reports, unheard  # not for those who only lock
+
+    reports = yield from all_reports()
+    ago = yield from unheard(reports.values(), now)
+    return [
+        each
+        if (said := reports.get(each.session)) is None
+        else replace(
+            each,
+            status=said.state,
+            can=said.can,
+            doing=said.doing,
+            note=said.note,
+            heard=round(now - ago[each.session], 3),
+        )
+        for each in agents
+    ]

@@ -15,15 +15,16 @@ from interlock.store import Item
 T = TypeVar("T")
 
 
-class Identified(msgspec.Struct):
-    """Anything that has an id."""
+class Living(msgspec.Struct):
+    """Anything that was granted: its id, and what keeps it alive."""
 
     id: str
+    live: tuple[str, ...]
 
 
 _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
-_ID = msgspec.json.Decoder(Identified)
+_LIVING = msgspec.json.Decoder(Living)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -45,9 +46,20 @@ def readable_pool(item: Item, base: int) -> Pool | None:
 def granted(item: Item) -> tuple[str, ...]:
     """The ids of the grants that an item has: those of a pool, or the claim of a task."""
     if item.key.startswith(keys.TASKS):
-        return (decoded(_ID, item).id,)
+        return (decoded(_LIVING, item).id,)
     found = readable_pool(item, 0)
     return () if found is None else tuple(grant.id for grant in found.grants)
+
+
+def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
+    """What keeps a grant of this item alive, as ``granted`` finds them; None if it is not there."""
+    if item is None:
+        return None
+    if item.key.startswith(keys.TASKS):
+        claim = decoded(_LIVING, item)
+        return claim.live if claim.id == grant else None
+    found = decoded(_POOL, item).grant(grant)
+    return None if found is None else found.live
 
 
 def session(item: Item | None) -> Session | None:

@@ -31,7 +31,20 @@ Judged: TypeAlias = tuple[str, int, str, str, str]
 Take: TypeAlias = Callable[[str, int, str, str, str], None]
 
 TRIES = 5
-_FOLDERS = frozenset((*keys.POOLS, keys.SESSIONS, keys.WAITS, "meta/"))
+_FOLDERS = frozenset(
+    (
+        *keys.POOLS,
+        *keys.WORK,
+        keys.SESSIONS,
+        keys.REPORTS,
+        keys.LOGBOOKS,
+        keys.LOGS,
+        keys.WAITS,
+        "meta/",
+    )
+)
+_BULKY = {keys.LOGS: 16, keys.TASKS: 64}
+"""Where items are so large that only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 
 
@@ -157,12 +170,13 @@ def _judged(item: Item) -> Judged:
 def items(folders: frozenset[str], take: Take) -> Op[None]:
     """Everything that stands in these folders, and in those that every store has."""
     for each in sorted((_FOLDERS | folders).difference(_ELSEWHERE)):
-        page = Range(each)
+        most = _BULKY.get(each, 1000)
+        page = Range(each, limit=most)
         while found := (yield Read(page)).ranges[page]:
             for item in found:
                 if folder(item.key) == each:
                     take(*_judged(item))
-            page = Range(each, found[-1].key)
+            page = Range(each, found[-1].key, most)
 
 
 def touched(after: int) -> Op[frozenset[str]]:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from interlock.core import answers, keys, lock, queue
 from interlock.core.ask import Ask, Standing
 from interlock.core.decision import Decision, Outcome
-from interlock.core.pool import Pool, Proof, proves
+from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import callers, states
 from interlock.services.deadlock import Deadlocks
@@ -95,7 +95,7 @@ class Waiting:
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if nap is None or left <= 0:
-                    final = found or (yield from self.decide(queue.withdraw, seat, ask, base))
+                    final = found or (yield from self._withdraw(seat, ask, base))
                     return (yield from self._confirm(seat, ask, final, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
@@ -148,8 +148,19 @@ class Waiting:
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
+    def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+        """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
+        last: Outcome = yield from self.decide(queue.withdraw, seat, ask, base, hopeful=False)
+        return last
+
     def decide(
-        self, decide: Callable[..., Decision[T]], seat: Seat, ask: Ask[Any], base: int
+        self,
+        decide: Callable[..., Decision[T]],
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        *,
+        hopeful: bool = True,
     ) -> Op[T]:
         """Carry out a decision about this ask."""
 
@@ -159,7 +170,7 @@ class Waiting:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(ask, known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, seat.who)
+        done: Done[T] = yield from self._runner.change(deciding, seat.who, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
@@ -236,15 +247,13 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
 
 
 def holds(proof: Proof) -> Reading[bool]:
-    """Whether a grant is still there, in all of its pools, and lives."""
+    """Whether a grant is still there, in all that it is of, and lives."""
     wanted = tuple([keys.of(thing) for thing in proof.thing.split("+")])
     items = (yield wanted).items
-    pools = [states.pool(items[key], 0) for key in wanted]
-    grants = [None if pool is None else pool.grant(proof.grant) for pool in pools]
-    if None in grants or grants[0] is None:
+    lives = [states.lives_by(items[key], proof.grant) for key in wanted]
+    if None in lives or not lives[0]:
         return False
-    live = (yield grants[0].live).items
-    return proves(pools[0], proof, {key for key, item in live.items() if item is not None})
+    return None not in (yield lives[0]).items.values()
 
 
 def session_ttl_of(session: str, otherwise: float) -> Reading[float]:

@@ -16,8 +16,9 @@ from random import Random
 from typing import TypeVar
 
 from interlock.driving import Op
+from interlock.services.agents import AgentCalls
 from interlock.services.callers import Someone
-from interlock.services.calls import AgentCalls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.runner import Runner
 from interlock.services.task.calls import TaskCalls

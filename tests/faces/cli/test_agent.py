@@ -67,7 +67,7 @@ def test_a_session_is_not_somebody_elses(ada: Shell) -> None:
 
 
 def test_what_needs_a_session_says_how_to_get_one(ada: Shell) -> None:
-    for verb in ("leave", "beat"):
+    for verb in ("leave", "beat", "status"):
         done = ada.run("agent", verb)
         assert done.status == 2
         assert "INTERLOCK_SESSION" in done.err
@@ -75,3 +75,52 @@ def test_what_needs_a_session_says_how_to_get_one(ada: Shell) -> None:
 
 def test_an_unknown_agent_is_an_ordinary_no(ada: Shell) -> None:
     assert ada.json("agent", "show", "bob") == (1, {"outcome": "nothing", "agent": "bob"})
+
+
+def test_a_shell_says_how_it_stands(ada: Shell) -> None:
+    _, joined = ada.json("agent", "join", "--can", "rust,gpu", "--can", "docs")
+    ada.exported["INTERLOCK_SESSION"] = joined["session"]
+    able = ["rust", "gpu", "docs"]
+    status, first = ada.json("agent", "status")
+    assert (status, first["outcome"], first["status"], first["can"]) == (
+        0,
+        "reported",
+        "idle",
+        able,
+    )
+    words = ("agent", "status", "busy", "--doing", "task/t1", "--note", "half way")
+    assert ada.run(*words).out == "busy with task/t1 (half way); can rust, gpu, docs\n"
+    _, listed = ada.json("agent", "show", "ada")
+    (found,) = listed["agents"]
+    assert (found["state"], found["status"], found["doing"]) == ("alive", "busy", "task/t1")
+    assert (found["can"], found["note"]) == (able, "half way")
+    assert found["heard"] >= found["since"] - 1
+    assert "busy with task/t1 (half way)" in ada.run("agent", "list").out
+    assert ada.run("agent", "status", "idle", "--can", "rust").out == "idle; can rust\n"
+
+
+def test_who_said_nothing_of_itself_is_told_how_to(ada: Shell) -> None:
+    _, joined = ada.json("agent", "join")
+    ada.exported["INTERLOCK_SESSION"] = joined["session"]
+    status, answer = ada.json("agent", "status")
+    assert (status, answer) == (1, {"outcome": "nothing", "session": joined["session"]})
+    assert "interlock agent status busy" in ada.run("agent", "status").out
+    assert "STATUS" not in ada.run("agent", "list").out, "nobody said anything"
+
+
+def test_words_of_a_status_out_of_bounds_are_refused(ada: Shell) -> None:
+    ada.exported["INTERLOCK_SESSION"] = ada.json("agent", "join")[1]["session"]
+    for words, hint in (
+        (("asleep",), "idle, waiting or busy"),
+        (("busy", "--can", "a,,b"), "ability is empty"),
+        (("busy", "--note", "a" * 2000), "1024"),
+    ):
+        done = ada.run("agent", "status", *words)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert hint in done.err
+
+
+def test_the_story_of_an_agent_says_when_it_reported(ada: Shell) -> None:
+    ada.exported["INTERLOCK_SESSION"] = ada.json("agent", "join")[1]["session"]
+    ada.run("agent", "status", "busy")
+    assert "reported, session ses_" in ada.run("record", "explain", "agent/ada").out

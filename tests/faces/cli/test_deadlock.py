@@ -6,7 +6,7 @@ import shlex
 import subprocess
 
 import pytest
-from tests.faces.shell import COMMAND, Shell, until
+from tests.faces.shell import COMMAND, PATIENCE, Shell, until
 
 A_MINUTE = ("--wait", "60s")
 
@@ -87,7 +87,7 @@ def meets(shell: Shell, other: str, then: str) -> str:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[subprocess.Popen[str], str]:
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE)
     return process, out
 
 

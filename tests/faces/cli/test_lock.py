@@ -108,7 +108,7 @@ def test_a_lapsed_grant_is_reclaimed(ada: Shell) -> None:
 
 def test_whoever_waits_gets_it_with_the_release(ada: Shell) -> None:
     _, grant = ada.json("lock", "acquire", "merge")
-    waiter = ada.start("lock", "acquire", "merge", "--agent", "bob", "--wait", "20s", "--json")
+    waiter = ada.start("lock", "acquire", "merge", "--agent", "bob", "--wait", "50s", "--json")
     until(lambda: ada.json("lock", "show", "merge")[1].get("waiters") == ["bob"])
     released = ada.json("lock", "release", "merge", "--token", str(grant["token"]))[1]
     assert released["next"] == "bob"

@@ -192,7 +192,7 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(
 
 def test_who_runs_a_program_hears_when_the_store_is_away(bare: Shell, tmp_path: Path) -> None:
     with RedisServer(tmp_path / "redis") as server:
-        words = ("lock", "run", "m", "--agent", "ada", "--ttl", "6s", "--store", server.url())
+        words = ("lock", "run", "m", "--agent", "ada", "--ttl", "10s", "--store", server.url())
         process = bare.start(*words, "--", "sh", "-c", "echo begun; exec sleep 60")
         assert process.stdout is not None
         assert process.stderr is not None

@@ -116,7 +116,7 @@ def test_whoever_waits_and_fits_is_served_in_order_with_the_release(ada: Shell) 
     _, grant = ada.json("sem", "acquire", "builds", *THREE, "--weight", "3")
     waiters = []
     for agent, weight in (("bob", "2"), ("cleo", "1"), ("dan", "1")):
-        words = ("sem", "acquire", "builds", "--agent", agent, "--weight", weight, "--wait", "20s")
+        words = ("sem", "acquire", "builds", "--agent", agent, "--weight", weight, "--wait", "50s")
         waiters.append(ada.start(*words, "--json"))
         until(lambda name=agent: name in queued(ada))  # type: ignore[misc]
     assert queued(ada) == ["bob", "cleo", "dan"]
@@ -147,7 +147,7 @@ def test_a_maximum_hold_ends_a_grant_that_is_renewed(ada: Shell) -> None:
 
 def test_a_new_capacity_serves_who_fits_and_takes_from_nobody(ada: Shell) -> None:
     ada.run("sem", "acquire", "builds", "--capacity", "1")
-    waiter = ada.start("sem", "acquire", "builds", "--agent", "bob", "--wait", "20s", "--json")
+    waiter = ada.start("sem", "acquire", "builds", "--agent", "bob", "--wait", "50s", "--json")
     until(lambda: queued(ada) == ["bob"])
     status, resized = ada.json("sem", "resize", "builds", "2")
     assert (status, resized) == (
@@ -266,7 +266,7 @@ def test_without_a_slot_nothing_runs(ada: Shell) -> None:
 
 
 def test_lost_slots_end_the_program(ada: Shell) -> None:
-    process = ada.start("sem", "run", "builds", *THREE, "--max-hold", "1s", *python(NAP))
+    process = ada.start("sem", "run", "builds", *THREE, "--max-hold", "2s", *NAP)
     (pid,) = first_line(process)
     _, err = process.communicate()
     assert process.returncode in (137, 143)

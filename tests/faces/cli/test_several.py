@@ -63,7 +63,7 @@ def test_if_one_thing_is_taken_none_is_had(builds: Shell) -> None:
 def test_nothing_is_had_before_everything_is(builds: Shell) -> None:
     _, lock = builds.json("lock", "acquire", "merge")
     _, slots = builds.json("sem", "acquire", "builds", "--weight", "3")
-    waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "20s", "--json")
+    waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "50s", "--json")
     until(lambda: builds.json("lock", "show", "merge")[1].get("waiters") == ["bob"])
     words = ("--token", str(slots["token"]))
     assert "next" not in builds.json("sem", "release", "builds", *words)[1]
@@ -75,7 +75,7 @@ def test_nothing_is_had_before_everything_is(builds: Shell) -> None:
 
 def test_whoever_waits_for_all_gets_all_with_the_last_release(builds: Shell) -> None:
     _, held = builds.json("lock", "acquire", "merge")
-    waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "20s", "--json")
+    waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "50s", "--json")
     until(lambda: builds.json("lock", "show", "merge")[1].get("waiters") == ["bob"])
     status, why = builds.json("why", "sem/builds")
     assert (status, why["blocked"]) == (0, True)
@@ -158,8 +158,8 @@ def test_a_program_runs_while_it_holds_all_of_it(builds: Shell) -> None:
 
 
 def test_what_is_lost_ends_the_program(builds: Shell) -> None:
-    words = ("run", "--hold", "lock/merge", "--hold", "sem/builds", "--max-hold", "1s")
-    process = builds.start(*words, *python(NAP))
+    words = ("run", "--hold", "lock/merge", "--hold", "sem/builds", "--max-hold", "2s")
+    process = builds.start(*words, *NAP)
     (pid,) = first_line(process)
     _, err = process.communicate()
     assert process.returncode in (137, 143)

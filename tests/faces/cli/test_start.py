@@ -11,6 +11,7 @@ HEAVY = {
     "argparse", "asyncio", "dataclasses", "difflib", "hashlib", "inspect", "json", "logging",
     "multiprocessing", "pathlib", "socket", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
+OTHERS = ("logs", "report", "several", "story", "uploader", "verify")
 
 SPY = """
 import sys
@@ -23,20 +24,39 @@ sys.exit(status)
 
 
 def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
+    imported = _imported_by(ada, "lock", "acquire", "merge")
+    assert "interlock.stores.sqlite.store" in imported
+    assert _about(imported, "task", *OTHERS) == set()
+
+
+def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
+    assert ada.run("task", "add", "t1").status == 0
+    imported = _imported_by(ada, "task", "claim", "t1")
+    assert "interlock.services.task.claiming" in imported
+    assert _about(imported, "seen", "plan", "semaphore", *OTHERS) == set()
+
+
+def _about(imported: set[str], *words: str) -> set[str]:
+    """Modules of ours that are about one of these."""
+    return {name for name in imported if {*name.split(".")} & {*words} and "interlock" in name}
+
+
+def _imported_by(shell: Shell, *words: str) -> set[str]:
+    """What a command imports, none of which is heavy."""
     done = subprocess.run(
-        [sys.executable, "-S", "-c", _without_site(SPY), "lock", "acquire", "merge"],
-        cwd=ada.folder,
-        env=ada.environment(),
+        [sys.executable, "-S", "-c", _without_site(SPY), *words],
+        cwd=shell.folder,
+        env=shell.environment(),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     imported = set(done.stderr.split())
-    assert "interlock.stores.sqlite.store" in imported
     # msgspec takes what typing_extensions, a tool of developers, brings along.
     brought = {"inspect"} if "typing_extensions" in imported else set()
     assert imported & HEAVY - brought == set()
+    return imported
 
 
 def _without_site(script: str) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from interlock.errors import (
 )
 from interlock.store import Change, Check, Put
 from interlock.stores.address import parse
-from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd import EtcdStore, probe
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.examine import _compaction
 from interlock.stores.etcd.shape import wrapped
@@ -105,6 +106,20 @@ def test_what_is_wrong_with_tls_is_told(
     plain = _refused(f"etcds://{server.place}/x?ca={tls.ca}", StoreRefused)
     assert "does not speak TLS" in plain
     assert "cannot be read" in _refused(f"{bare}?ca=/no/such/file", StoreRefused)
+
+
+@pytest.mark.parametrize("end", [ConnectionResetError, BrokenPipeError])
+def test_a_server_that_hangs_up_on_a_handshake_is_asked_without_tls(
+    server: EtcdServer, monkeypatch: pytest.MonkeyPatch, end: type[OSError]
+) -> None:
+    """Whether it hangs up or complains depends on who is quicker."""
+
+    def hangs_up(*_: object, **__: object) -> None:
+        raise end
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", hangs_up)
+    with pytest.raises(StoreRefused, match="does not speak TLS"):
+        probe.probe(parse(f"etcds://{server.place}/x"), 0)
 
 
 def test_what_is_no_etcd_is_told(tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ def own(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second of silence is too long."""
+    """A second and a half of silence is too long."""
     for module in (connection, link, seat, bells):
-        monkeypatch.setattr(module, "REPLY", 0.5)
+        monkeypatch.setattr(module, "REPLY", 1.5)
     for module in (seat, bells):
         monkeypatch.setattr(module, "PING", 0.1)
 
@@ -92,7 +92,7 @@ def test_a_server_without_a_file_forgets_all_but_repeats_no_revision(
         assert store.read("p/a")["p/a"] is None
         again = write(store, Put("p/b", b"1"))
         assert again > last
-        assert watch.take(5) == [Resync(again)]
+        assert watch.take(20) == [Resync(again)]
         watch.close()
 
 
@@ -156,12 +156,12 @@ def test_a_watch_notices_a_frozen_server_and_goes_on(
     assert take(0.01) == []
     own.freeze()
     started = time.monotonic()
-    assert take(1.5) == []
-    assert 1.4 < time.monotonic() - started < 2.5
-    assert "does not answer" in store.trouble
+    assert take(0.5) == []
+    assert time.monotonic() - started > 0.4
+    until(lambda: take(0.1) == [] and "does not answer" in store.trouble, "trouble")
     own.thaw()
     revision = write(store, Put("p/a", b""))
-    assert take(5) == [Change(revision, "p/a")]
+    assert take(20) == [Change(revision, "p/a")]
     watch.close()
 
 
@@ -217,13 +217,13 @@ def test_a_watch_goes_on_after_a_restart(
     store = opened(own.url())
     watch = store.watch("p/", 0)
     first = write(store, Put("p/1", b""))
-    assert watch.take(5) == [Change(first, "p/1")]
+    assert watch.take(20) == [Change(first, "p/1")]
     own.restart()
     second = write(store, Put("p/2", b""))
-    assert watch.take(5) == [Change(second, "p/2")]
+    assert watch.take(20) == [Change(second, "p/2")]
     own.restart()
     third = write(store, Put("p/3", b""))
-    assert watch.take(5) == [Change(third, "p/3")]
+    assert watch.take(20) == [Change(third, "p/3")]
     watch.close()
 
 
@@ -255,7 +255,7 @@ def test_an_async_watch_that_is_not_asked_for_long_misses_nothing(
             await store.commit_async(txn(Put(f"p/{number}", b"")))
         found: list[Change | Resync] = []
         while len(found) < 30:
-            found += await watch.take_async(5)
+            found += await watch.take_async(20)
         assert [getattr(change, "key", "") for change in found] == [f"p/{n}" for n in range(30)]
         watch.close()
 
@@ -271,7 +271,7 @@ def test_a_bell_that_nobody_rings_is_found_out(
     watch.channel = b"elsewhere"
     assert watch.take(0.01) == []
     revision = write(store, Put("p/a", b""))
-    assert watch.take(2) == [Change(revision, "p/a")]
+    assert watch.take(20) == [Change(revision, "p/a")]
     watch.close()
 
 
@@ -284,17 +284,17 @@ def test_a_failover_is_followed_and_told_to_watches(
         store = opened(f"redis://{replica.place},{own.place}")
         watch = store.watch("p/", 0)
         first = _committed(store, runner, "p/1")
-        assert watch.take(5) == [Change(first, "p/1")]
+        assert watch.take(20) == [Change(first, "p/1")]
         until(lambda: _revision(replica, store) == first, "replication")
         replica.command("REPLICAOF", "NO", "ONE")
         own.command("REPLICAOF", "127.0.0.1", replica.port)
         second = _committed(store, runner, "p/2")
         assert second > first
         assert _revision(replica, store) == second
-        assert watch.take(5) == [Change(second, "p/2")], "replicas ring too"
+        assert watch.take(20) == [Change(second, "p/2")], "replicas ring too"
         own.kill()
         third = write(store, Put("p/3", b""))
-        assert watch.take(5) == [Resync(third)], "something may have been forgotten"
+        assert watch.take(20) == [Resync(third)], "something may have been forgotten"
         watch.close()
 
 

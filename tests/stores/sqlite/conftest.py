@@ -11,7 +11,7 @@ from interlock.stores.sqlite import SQLiteStore
 
 @pytest.fixture
 def cast() -> Iterator[Cast]:
-    with Cast(str(Path(__file__).parent / "actors.py")) as everybody:
+    with Cast("tests.stores.sqlite.actors") as everybody:
         yield everybody
 
 

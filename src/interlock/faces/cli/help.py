@@ -11,6 +11,7 @@ from interlock.faces.operations.shape import Field, Operation, fields
 
 _METAVARS = {
     "name": "NAME",
+    "names": "NAME,...",
     "text": "TEXT",
     "int": "N",
     "duration": "DURATION",
@@ -18,7 +19,10 @@ _METAVARS = {
     "command": "CMD",
     "things": "THING",
 }
-_NAMED = {"store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME"}
+_NAMED = {
+    "store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME",
+    "not_before": "TIME", "deadline": "TIME",
+}  # fmt: skip
 _HABITS = {
     "get": "lock acquire",
     "heartbeat": "lock beat",
@@ -30,15 +34,23 @@ _HABITS = {
     "unlock": "lock release",
 }
 _SYNONYMS = {
+    "complete": "done",
+    "create": "add",
+    "finish": "done",
     "get": "acquire",
     "heartbeat": "beat",
     "ls": "list",
+    "new": "add",
+    "publish": "add",
     "renew": "beat",
     "status": "show",
     "take": "acquire",
     "unlock": "release",
 }
-_NOUNS = {"locks": "lock", "semaphore": "sem", "semaphores": "sem", "slot": "sem", "slots": "sem"}
+_NOUNS = {
+    "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem", "semaphores": "sem",
+    "slot": "sem", "slots": "sem", "tasks": "task",
+}  # fmt: skip
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
@@ -47,7 +59,7 @@ _RIGHT = 54
 def overview() -> str:
     """What ``interlock`` says by itself."""
     lines = [
-        "Sessions, locks, semaphores and a record of it all, for fleets of agents.",
+        "Tasks, locks, semaphores and a record of it all, for fleets of agents.",
         "",
         "usage: interlock COMMAND [options]",
         "",
@@ -141,7 +153,9 @@ def _line(left: str, right: str) -> str:
     from textwrap import wrap
 
     lines = wrap(right, _RIGHT)
-    first = f"  {left:<{_LEFT - 2}}{lines[0]}"
+    if len(left) + 3 > _LEFT:
+        lines.insert(0, "")
+    first = f"  {left:<{_LEFT - 2}}{lines[0]}".rstrip()
     return "\n".join([first, *(" " * _LEFT + line for line in lines[1:])])
 
 
@@ -151,8 +165,10 @@ def _option(field: Field) -> str:
 
 
 def _shown(field: Field) -> str:
-    places = {"command": "-- CMD...", "things": f"{field.name.upper()}..."}
-    return places.get(field.kind, field.name.upper())
+    if field.kind == "command":
+        return "-- CMD..."
+    name = f"{field.name.upper()}..." if field.repeats else field.name.upper()
+    return name if field.required else f"[{name}]"
 
 
 def _with_default(field: Field) -> str:

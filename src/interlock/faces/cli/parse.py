@@ -9,6 +9,7 @@ name of an option of every command (``record log --agent``), it means what the o
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import words as checked
-from interlock.errors import BadDuration, BadInput
+from interlock.errors import BadDuration, BadInput, TooLarge
 from interlock.faces import operations
 from interlock.faces.cli.common import Common
 from interlock.faces.operations.shape import GREATEST, Field, Operation, fields
@@ -25,6 +26,7 @@ from interlock.faces.plain import quoted
 _SHORT = {"-h": "help", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
 _CLOSE = 0.75
+_LARGEST = 64 * 1024 * 1024
 
 
 class Parsed(Struct, frozen=True):
@@ -136,7 +138,7 @@ class _Words:
         if not self._places:
             raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
         field = self._places[0]
-        if field.kind != "things":  # which take all that follow
+        if not field.repeats:  # those that do take all that follow
             self._places.pop(0)
         self._set(field, word)
 
@@ -161,10 +163,12 @@ class _Words:
         self._set(field, text)
 
     def _set(self, field: Field, text: str) -> None:
-        found = value(field, text)
-        if field.kind == "things":
-            found = (*self._found.get(field.name, ()), found)
-        self._found[field.name] = found
+        if not field.repeats:
+            self._found[field.name] = value(field, text)
+            return
+        parts = text.split(",") if field.kind == "names" else (text,)
+        before = self._found.get(field.name, ())
+        self._found[field.name] = (*before, *(value(field, part) for part in parts))
 
     def _meant(self, key: str) -> str:
         from difflib import get_close_matches
@@ -175,6 +179,7 @@ class _Words:
 
 EXAMPLES = {
     "name": "ada",
+    "names": "rust,gpu",
     "text": "TEXT",
     "int": "12",
     "duration": "30s",
@@ -199,15 +204,37 @@ def value(field: Field, text: str) -> object:
         except BadDuration as error:
             raise BadDuration(f"{error}, or forever") from None
         return text
-    if field.kind == "json":
-        try:
-            return msgspec.json.decode(text.encode())
-        except UnicodeEncodeError:
-            raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
-        except (msgspec.DecodeError, RecursionError) as error:
-            hint = "quote it for the shell, as in '{\"a\": 1}'"
-            raise BadInput(f"{what} is not JSON ({error}); {hint}") from None
-    return text
+    return _json(what, text) if field.kind == "json" else text
+
+
+def _json(what: str, text: str) -> object:
+    """JSON as it stands there, in a file (``@FILE``), or on stdin (``-``)."""
+    hint = "quote it for the shell, as in '{\"a\": 1}'"
+    try:
+        if text == "-" or text[:1] == "@":
+            hint = "look at what is there"
+            return msgspec.json.decode(_read(text))
+        return msgspec.json.decode(text.encode())
+    except UnicodeError:
+        raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise BadInput(f"{what}: {quoted(text)} cannot be read ({reason}); name a file") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"{what} is not JSON ({error}); {hint}") from None
+
+
+def _read(text: str) -> bytes:
+    if text == "-":
+        if sys.stdin is None:
+            raise OSError("stdin is closed")
+        data = sys.stdin.buffer.read(_LARGEST + 1)
+    else:
+        with open(text[1:], "rb") as file:
+            data = file.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise TooLarge(f"{quoted(text)} has more than {_LARGEST} bytes; keep it elsewhere")
+    return data
 
 
 def _placeholder(field: Field) -> str:

@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from interlock.core import session as core
 from interlock.core.decision import Outcome
+from interlock.core.logs import LogLine, Uploaded
+from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ class Join(Request, frozen=True, kw_only=True):
         Duration, option("duration", "it lives so long after the last command that carries it")
     ] = core.SHELL_TTL
     metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
+    can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
 
 
 class Leave(Request, frozen=True, kw_only=True):
@@ -27,6 +30,32 @@ class Leave(Request, frozen=True, kw_only=True):
 
 class Beat(Request, frozen=True, kw_only=True):
     """Renew this session."""
+
+
+class Status(Request, frozen=True, kw_only=True):
+    """Say how this session stands, or show what it said last."""
+
+    state: Annotated[
+        State | None,
+        option("name", "idle, waiting or busy; with nothing given: what it is", positional=True),
+    ] = None
+    can: Annotated[tuple[str, ...] | None, option("names", "what it can do, such as rust,gpu")] = (
+        None
+    )
+    doing: Annotated[str | None, option("name", "what it is busy with, such as task/t1")] = None
+    note: Annotated[str | None, option("text", "a line for people")] = None
+
+
+class Log(Request, frozen=True, kw_only=True):
+    """The log of an agent: what is in it, or more for it."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+    limit: Annotated[int, option("int", "how many lines, counted from the last", least=1)] = 100
+    follow: Annotated[bool, option("flag", "go on with the lines that come")] = False
+    upload: Annotated[
+        str | None,
+        option("text", "put the lines of this file (- for stdin) into it, while they are written"),
+    ] = None
 
 
 class List(Request, frozen=True, kw_only=True):
@@ -45,6 +74,20 @@ class AgentList(Struct, frozen=True, kw_only=True):
     agents: tuple[core.Agent, ...]
 
 
+class AgentLog(Struct, frozen=True, kw_only=True):
+    """The last lines that an agent uploaded."""
+
+    agent: str
+    lines: tuple[LogLine, ...]
+
+
+class NoLog(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """Nothing was uploaded under this name, or it is gone by now."""
+
+    exit_status = 1
+    agent: str
+
+
 class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
     """There is no session under this name."""
 
@@ -53,7 +96,7 @@ class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
 
 
 def _join(fleet: "Fleet", request: Join) -> core.Joined:
-    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata)
+    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
 def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
@@ -62,6 +105,17 @@ def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
 
 def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.Lapsed:
     return fleet.agents.beat()
+
+
+def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.Lapsed:
+    return fleet.agents.status(
+        request.state, can=request.can, doing=request.doing, note=request.note
+    )
+
+
+def _log(fleet: "Fleet", request: Log) -> AgentLog | NoLog:
+    found = fleet.agents.logged(request.name, limit=request.limit)
+    return AgentLog(agent=request.name, lines=found) if found else NoLog(agent=request.name)
 
 
 def _list(fleet: "Fleet", _request: List) -> AgentList:
@@ -81,7 +135,10 @@ OPERATIONS = (
         outcomes=(core.Joined,),
         needs="agent",
         act=_join,
-        examples=('eval "$(interlock agent join --agent ada)"',),
+        examples=(
+            'eval "$(interlock agent join --agent ada)"',
+            'eval "$(interlock agent join --agent ada --can rust,gpu)"',
+        ),
     ),
     Operation(
         name="agent leave",
@@ -100,8 +157,32 @@ OPERATIONS = (
         act=_beat,
     ),
     Operation(
+        name="agent status",
+        help="say what this session does and can do, or show what it said",
+        request=Status,
+        outcomes=(Reported, Unreported, core.Lapsed),
+        needs="session",
+        act=_status,
+        examples=(
+            "interlock agent status busy --doing task/t1",
+            "interlock agent status idle --can rust,gpu",
+        ),
+    ),
+    Operation(
+        name="agent log",
+        help="show the log of an agent, or upload lines to it",
+        request=Log,
+        outcomes=(AgentLog, NoLog, Uploaded),
+        needs="store",
+        act=_log,
+        examples=(
+            "interlock agent log ada --follow",
+            "python worker.py 2>&1 | interlock agent log ada --upload -",
+        ),
+    ),
+    Operation(
         name="agent list",
-        help="all sessions: alive or lapsed, and what they hold",
+        help="all sessions: alive or lapsed, what they do and what they hold",
         request=List,
         outcomes=(AgentList,),
         needs="store",

@@ -81,7 +81,7 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "a lock (lock/merge, or just merge) or sem/builds", positional=True)
+        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
     ]
 
 
@@ -91,8 +91,11 @@ class HealthRequest(Request, frozen=True, kw_only=True):
     dead_after: Annotated[
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
-    waiting: Annotated[Duration, option("duration", "say so if somebody waits for longer")] = 3600.0
+    waiting: Annotated[
+        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+    ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
+    stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
 
 
 class Doctor(Request, frozen=True, kw_only=True):
@@ -108,6 +111,19 @@ class Bench(Request, frozen=True, kw_only=True):
 
     only: Annotated[str | None, option("text", "one measurement, by its name in the table")] = None
     quick: Annotated[bool, option("flag", "fewer rounds: rough figures in seconds")] = False
+
+
+class Selftest(Request, frozen=True, kw_only=True):
+    """Put the promises to the test."""
+
+    race: Annotated[
+        bool, option("flag", "processes claim the same tasks; each must have one winner")
+    ] = False
+    processes: Annotated[int, option("int", "so many", least=2, most=64)] = 8
+    tasks: Annotated[int, option("int", "so many", least=1, most=100_000)] = 1000
+    seconds: Annotated[
+        Duration | None, option("duration", "end after so long, whatever is left")
+    ] = None
 
 
 class Created(Outcome, frozen=True, kw_only=True, tag="created"):
@@ -156,14 +172,19 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows locks and semaphores; see 'interlock agent show {name or kind}',"
+            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
             f" or write lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
 
 
 def _health(fleet: "Fleet", request: HealthRequest) -> Health:
-    return fleet.health(dead_after=request.dead_after, waiting=request.waiting, held=request.held)
+    return fleet.health(
+        dead_after=request.dead_after,
+        waiting=request.waiting,
+        held=request.held,
+        stuck=request.stuck,
+    )
 
 
 def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
@@ -227,7 +248,7 @@ OPERATIONS = (
         outcomes=(Why,),
         needs="store",
         act=_why,
-        examples=("interlock why lock/merge",),
+        examples=("interlock why lock/merge", "interlock why task/t1"),
     ),
     Operation(
         name="health",
@@ -236,7 +257,7 @@ OPERATIONS = (
         outcomes=(Health,),
         needs="store",
         act=_health,
-        examples=("interlock health", "interlock health --held 2h --json"),
+        examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
     ),
     Operation(
         name="doctor",
@@ -259,5 +280,16 @@ OPERATIONS = (
         request=Bench,
         outcomes=(),
         needs="nothing",
+    ),
+    Operation(
+        name="selftest",
+        help="put its promises to the test on your store, with real processes",
+        request=Selftest,
+        outcomes=(),
+        needs="nothing",
+        examples=(
+            "interlock selftest --race",
+            "interlock selftest --race --store redis://localhost --seconds 10s",
+        ),
     ),
 )

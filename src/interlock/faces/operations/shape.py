@@ -6,9 +6,9 @@ line, a JSON schema and a reference page all come from the same lines:
     class Show(Request):
         lock: Annotated[str, option("name", "the lock", positional=True)]
 
-Kinds: name, text, int, duration (``30s`` or seconds), json, flag, count, things (``lock/merge``,
-``sem/builds=2``; may be given several times), and command (the words of a program to run, to the
-end of the line).
+Kinds: name, names (``rust,gpu``; may be given several times), text, int, duration (``30s`` or
+seconds), json, flag, count, things (``lock/merge``, ``sem/builds=2``; may be given several times),
+and command (the words of a program to run, to the end of the line).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 Kind: TypeAlias = Literal[
-    "name", "text", "int", "duration", "json", "flag", "count", "things", "command"
+    "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command"
 ]
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What must be there: each one includes those before it, but for ``session`` an agent is known."""
@@ -55,6 +55,11 @@ class Field(Struct, frozen=True):
     def option(self) -> str:
         """Its name on a command line."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it may be given several times, and so has several values."""
+        return self.kind in ("names", "things")
 
     @property
     def takes_value(self) -> bool:

@@ -8,7 +8,9 @@ from interlock.faces.render import ago, lasting, state, table
 
 if TYPE_CHECKING:
     from interlock.core import session as core
-    from interlock.faces.operations.agent import AgentList, Nobody
+    from interlock.core.logs import Uploaded
+    from interlock.core.report import Reported, Unreported
+    from interlock.faces.operations.agent import AgentList, AgentLog, Nobody, NoLog
     from interlock.faces.render import Paint
 
 
@@ -34,6 +36,35 @@ def lapsed(outcome: core.Lapsed, paint: Paint) -> str:
     return f"{paint('red', 'lapsed')} {outcome.session} is over; join again"
 
 
+def reported(outcome: Reported, paint: Paint) -> str:
+    """What the session says of itself."""
+    can = f"; can {', '.join(outcome.can)}" if outcome.can else ""
+    return f"{paint('green', outcome.status)}{_says(outcome).removeprefix(outcome.status)}{can}"
+
+
+def unreported(outcome: Unreported, _paint: Paint) -> str:
+    """Nothing yet, and how to."""
+    return f"{outcome.session} said nothing of itself yet; 'interlock agent status busy' does"
+
+
+def agent_log(outcome: AgentLog, _paint: Paint) -> str:
+    """The lines as they were written."""
+    return "\n".join(line.text for line in outcome.lines)
+
+
+def no_log(outcome: NoLog, _paint: Paint) -> str:
+    """Nothing, and how it gets there."""
+    return (
+        f"{outcome.agent} has no log; 'interlock agent log {outcome.agent} --upload -' adds to it"
+    )
+
+
+def uploaded(outcome: Uploaded, paint: Paint) -> str:
+    """How much went there."""
+    word = paint("green", "uploaded")
+    return f"{word} {outcome.lines} line{'' if outcome.lines == 1 else 's'} to {outcome.agent}"
+
+
 def nobody(outcome: Nobody, _paint: Paint) -> str:
     """None of that name."""
     return f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
@@ -43,17 +74,27 @@ def agent_list(outcome: AgentList, paint: Paint) -> str:
     """Sessions, with what they hold."""
     if not outcome.agents:
         return "nobody is here"
-    titles = ("AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION")
-    return table(titles, [_row(agent, paint) for agent in outcome.agents], paint)
+    told = any(agent.status for agent in outcome.agents)
+    titles = ["AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION"]
+    titles[2:2] = ["STATUS", "HEARD", "CAN"] if told else []
+    return table(titles, [_row(agent, paint, told=told) for agent in outcome.agents], paint)
 
 
-def _row(agent: core.Agent, paint: Paint) -> tuple[str, ...]:
-    return (
+def _row(agent: core.Agent, paint: Paint, *, told: bool) -> list[str]:
+    says = (_says(agent), ago(agent.heard), ", ".join(agent.can)) if told else ()
+    return [
         agent.agent,
         state(agent.state, paint),
+        *says,
         ago(agent.since),
         "" if agent.expires_in is None else lasting(agent.expires_in),
         f"{agent.host}:{agent.pid}",
         ", ".join(agent.holds),
         agent.session,
-    )
+    ]
+
+
+def _says(says: core.Agent | Reported) -> str:
+    """What it does, in its own words: ``busy with task/t1 (a note)``."""
+    doing = f" with {says.doing}" if says.doing else ""
+    return f"{says.status}{doing}" + (f" ({says.note})" if says.note else "")

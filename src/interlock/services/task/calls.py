@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from interlock.core import keys, words
 from interlock.core import task as core
+from interlock.core import words
 from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
-from interlock.services.task.claiming import EVERYTHING
+from interlock.services.task.window import EVERYTHING
+
+if TYPE_CHECKING:
+    from interlock.core.batch import Checked, Exists, Imported
+    from interlock.core.plan import Given
+    from interlock.services.task.feed import Feed
+    from interlock.services.task.seen import Seen
+    from interlock.services.task.shown import Shown, TaskList
 
 CAN_LIMIT = 64
-_MOST_RETRIES = 1000
 
 
 class TaskCalls(Calls):
@@ -64,6 +71,27 @@ class TaskCalls(Calls):
         )
         return self._tasks.publish(self.desk.me().who, id_, spec)
 
+    def publish_all(
+        self,
+        specs: Iterable[Mapping[str, object] | Given],
+        *,
+        id: str | None = None,  # noqa: A002 - the word that people use
+        dry_run: bool = False,
+    ) -> Op[Imported | Checked | Exists]:
+        """Publish a whole plan: all of its tasks, or none.
+
+        Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
+        the plan.  All that is wrong is said at once, before anything is written.  Killed in
+        between, nobody sees any of it, and the same call goes on.  The plan is known by its digest
+        unless it gets an ``id``; a ``dry_run`` only checks it.
+        """
+        from interlock.core import plan as plans
+
+        plan = plans.check(plans.given(specs), id)
+        if dry_run:
+            return self._tasks.plans.check(plan)
+        return self._tasks.plans.publish(self.desk.me().who, plan)
+
     def spec(
         self,
         id_: str,
@@ -88,13 +116,13 @@ class TaskCalls(Calls):
             at=self._tasks.moment(),
             by=self.desk.me().who.agent,
             data=Raw(words.payload(data, "data", core.DATA_LIMIT)),
-            priority=_priority(priority),
+            priority=words.whole(priority, "priority", *core.PRIORITIES),
             requires=tuple(sorted(words.names(requires, "requires", core.REQUIRES_LIMIT))),
             needs=wanted,
             labels=words.names(labels, "labels", core.LABELS_LIMIT),
             not_before=None if not_before is None else words.later(not_before, now, "not-before"),
             deadline=None if deadline is None else words.later(deadline, now, "deadline"),
-            retries=_retries(retries),
+            retries=words.whole(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=words.duration(backoff, "backoff"),
             backoff_most=words.duration(backoff_most, "longest backoff"),
         )
@@ -175,6 +203,55 @@ class TaskCalls(Calls):
         """Send back a task that failed or is a dead letter, with all its attempts."""
         return self._tasks.retry(self.desk.me().who, named(task))
 
+    def show(self, task: str) -> Op[Shown | core.Nothing]:
+        """One task: how it stands, who works on it, its data, and what came of it."""
+        return self._seen().show(named(task))
+
+    def list(
+        self,
+        *,
+        state: Iterable[str] = (),
+        all: bool = False,  # noqa: A002 - as the command line calls it
+        label: Iterable[str] = (),
+        requires: Iterable[str] = (),
+        agent: str | None = None,
+        prefix: str | None = None,
+        after: str | None = None,
+        limit: int = core.LISTED,
+    ) -> Op[TaskList]:
+        """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
+
+        Only those that have each ``label``, that require each of ``requires``, that an ``agent``
+        works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
+        ``after`` to go on.
+        """
+        from interlock.services.task.seen import OPEN, Query
+        from interlock.services.task.shown import MOST
+
+        wanted = _states(state) or (frozenset(core.STATES) if all else OPEN)
+        query = Query(
+            states=wanted & {"running"} if agent else wanted,
+            labels=frozenset(words.names(label, "label", core.LABELS_LIMIT)),
+            requires=frozenset(words.names(requires, "requires", core.REQUIRES_LIMIT)),
+            agent="" if agent is None else words.name(agent, "agent name"),
+            prefix="" if prefix is None else _prefix(prefix),
+            after="" if after is None else named(after),
+            limit=words.count(limit, "limit", MOST),
+        )
+        return self._seen().list(query)
+
+    def _seen(self) -> Seen:
+        from interlock.services.task.seen import Seen  # workers never look
+
+        return Seen(self.desk.runner)
+
+    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
+        """The events of tasks that somebody asks for; to be opened, and closed."""
+        from interlock.services.task.feed import Feed, wanted
+
+        asked = wanted(events, prefix, None if can is None else able(can))
+        return Feed(asked, self.desk.runner.clock)
+
     def _worker(self, task: str, token: int | None) -> core.Worker:
         who = self.desk.me().who
         return core.Worker(
@@ -184,10 +261,7 @@ class TaskCalls(Calls):
 
 def named(task: str) -> str:
     """The name of a task, as those take it who know that it is one."""
-    words.name(task, "task id")
-    if task.startswith("task/"):
-        raise BadInput(f"a task goes by its id alone here; drop 'task/' from {task!r}")
-    return task
+    return words.task(task)
 
 
 def able(can: Iterable[str]) -> Collection[str]:
@@ -200,21 +274,18 @@ def able(can: Iterable[str]) -> Collection[str]:
     return words.names(wanted, "can", CAN_LIMIT)
 
 
-def _priority(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"the priority is a whole number, not {value!r:.40}")
-    if not keys.LEAST_PRIORITY <= value <= keys.GREATEST_PRIORITY:
-        raise BadInput(
-            f"the priority {value} is out of bounds;"
-            f" give {keys.LEAST_PRIORITY} to {keys.GREATEST_PRIORITY}"
-        )
-    return value
+def _states(given: Iterable[str]) -> frozenset[core.State]:
+    wanted = words.names(given, "state", len(core.STATES))
+    unknown = [each for each in wanted if each not in core.STATES]
+    if unknown:
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(core.STATES)}")
+    return frozenset(state for state in core.STATES if state in wanted)
 
 
-def _retries(value: int) -> int:
-    if isinstance(value, bool) or not 0 <= value <= _MOST_RETRIES:
-        raise BadInput(f"the number of retries is 0 to 1000, not {value!r:.40}")
-    return value
+def _prefix(text: str) -> str:
+    """The beginning of an id, which may end in the middle of a segment."""
+    words.name(text.removesuffix("/"), "prefix")
+    return text
 
 
 def _reason(text: str) -> str:

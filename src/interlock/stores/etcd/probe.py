@@ -43,12 +43,14 @@ def probe(address: Address, number: int) -> None:
         answer = get(address, number, "/version")
     except ssl.SSLError as error:
         raise _tls_trouble(address, number, error) from None
-    except ConnectionResetError:
+    except (ConnectionResetError, BrokenPipeError):  # it hung up on what it did not understand
         answer = b""
     except OSError:
         return  # nobody there, or nobody who answers
     if _is_etcd(answer):
         return
+    if address.tls and not answer and _speaks_plainly(address, number):
+        raise _without_tls(address)
     web = answer.startswith(b"HTTP/1.") and b"HTTPS" not in answer  # Go says what it wanted
     if not address.tls and not web and _speaks_tls(*address.hosts[number]):
         raise StoreRefused(f"{address.shown} speaks TLS only; write etcds:// instead of etcd://")
@@ -136,7 +138,7 @@ def _speaks_tls(host: str, port: int) -> bool:
 
 def _speaks_plainly(address: Address, number: int) -> bool:
     try:
-        return bool(get(replace(address, tls=False), number, "/version"))
+        return _is_etcd(get(replace(address, tls=False), number, "/version"))
     except OSError:
         return False
 
@@ -152,8 +154,13 @@ def _tls_trouble(address: Address, number: int, error: ssl.SSLError) -> StoreTro
     if "alert" in reason and "certificate" in reason:
         return StoreRefused(f"{where} wants a client certificate; name it with cert= and key=")
     if _speaks_plainly(address, number):
-        return StoreRefused(f"{where} does not speak TLS; write etcd:// instead of etcds://")
+        return _without_tls(address)
     return StoreRefused(f"{where} and we cannot agree on TLS ({reason}); check ca=, cert= and key=")
+
+
+def _without_tls(address: Address) -> StoreTrouble:
+    where = address.shown
+    return StoreRefused(f"{where} does not speak TLS; write etcd:// instead of etcds://")
 
 
 def _is_etcd(answer: bytes) -> bool:

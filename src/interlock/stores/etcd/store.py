@@ -59,6 +59,7 @@ class EtcdStore(NetworkStore):
         max_operations=126,
         max_value=5 * 256 * 1024,
         grain=1.0,
+        max_items=2_000_000,  # 536 bytes each, measured with tasks: half of the default quota
     )
 
     def __init__(self, address: Address, *, patience: float = PATIENCE) -> None:

@@ -11,6 +11,7 @@ forbid sockets; latency does not depend on it otherwise.
 
 from __future__ import annotations
 
+import math
 import select
 import threading
 import time
@@ -83,9 +84,9 @@ class Feed:
             return found
 
     def wait(self, watch: SQLiteWatch, timeout: float | None) -> None:
-        """Block until the watch has something, at most so long."""
+        """Block until the watch has something, at most so long; look once at least."""
         ends = None if timeout is None else time.monotonic() + timeout
-        me = object()
+        me, looked = object(), False
         try:
             while True:
                 with self._lock:
@@ -93,13 +94,14 @@ class Feed:
                         return
                     self.check()
                     left = BACKSTOP if ends is None else min(BACKSTOP, ends - time.monotonic())
-                    if left <= 0:
+                    if left <= 0 and looked:
                         return
+                    looked = True
                     if self._listener is not None:
-                        self._guard.wait(left)
+                        self._guard.wait(max(left, 0.0))
                         continue
                     self._listener = me
-                self._listen(left)
+                self._listen(max(left, 0.0))
         finally:  # wherever an exception struck: the next one listens
             if self._listener is me:
                 self._listener = None
@@ -143,7 +145,7 @@ class Feed:
         if bell is not None:
             with suppress(ValueError):  # closed this moment
                 poll.register(bell.socket, select.POLLIN)
-        rang = bool(poll.poll(max(1, int(timeout * 1000))))
+        rang = bool(poll.poll(math.ceil(timeout * 1000)))
         with self._lock:
             self._listener = None
             self._guard.notify_all()

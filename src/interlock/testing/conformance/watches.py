@@ -191,6 +191,17 @@ class Watches(Suite):
         assert watch.take(0.05) == []
         assert 0.04 <= time.monotonic() - started < PATIENCE
 
+    def test_looks_without_any_patience_see_what_another_committed(
+        self, place: Place, store: Store
+    ) -> None:
+        watch = store.watch("p/", store.read().revision)
+        revision = write(place.open(), Put("p/1", b""))
+        found: list[Change | Resync] = []
+        ends = time.monotonic() + PATIENCE
+        while not found and time.monotonic() < ends:
+            found = watch.take(0)
+        assert found == [Change(revision, "p/1")]
+
     def test_take_sleeps_until_a_commit_wakes_it(self, place: Place, store: Store) -> None:
         for writer in (store, place.open()):
             watch = store.watch("p/", store.read().revision)

@@ -1,0 +1,312 @@
+"""Working on tasks, for event loops.
+
+async for claim in fleet.tasks.work(can=["rust"]):
+    async with claim:
+        await build(claim.data)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from interlock.aio import Fleet
+from interlock.core import task as core
+from interlock.core import words
+from interlock.core.pool import Proof
+from interlock.driving import drive_async
+from interlock.errors import Lapsed, Lost, StoreClosed
+from interlock.services.task.held import ClaimInHand, Working, named
+from interlock.services.task.signals import Listening
+from interlock.services.task.worker import Shift
+
+
+class Claim(ClaimInHand):
+    """A task in our hands.
+
+    As an ``async with`` block it is completed at the end, failed if the block raises, and released
+    if the block is cancelled.  If it is no longer ours, the block is cancelled and raises Lost.
+    """
+
+    def __init__(self, working: Working) -> None:
+        super().__init__(working)
+        self._block: _Block | None = None
+
+    def check(self) -> Awaitable[Proof]:
+        """Ask the store whether it is still ours; raises Lost if not.
+
+        The proof can be carried by another commit: ``fleet.lock(..., given=[proof])``.
+        """
+        return drive_async(self._working.check(), self._working.desk.store)
+
+    def complete(self, result: object = None) -> Awaitable[core.Completed]:
+        """The task is done; raises Lost if it was no longer ours."""
+        return drive_async(self._working.complete(result), self._working.desk.store)
+
+    def fail(
+        self, reason: str, error: object = None, *, retry: bool = True
+    ) -> Awaitable[core.Failed]:
+        """The attempt failed; ``retry=False`` says that no other will ever succeed."""
+        op = self._working.fail(reason, error, retry=retry)
+        return drive_async(op, self._working.desk.store)
+
+    def release(self) -> Awaitable[core.Released]:
+        """Give the task back to the queue; no attempt is counted."""
+        return drive_async(self._working.release(), self._working.desk.store)
+
+    async def let_go(self) -> None:
+        """Give it back, unless somebody works on it or has settled it."""
+        if self.forgotten:
+            await drive_async(self._working.end(GeneratorExit()), self._working.desk.store)
+
+    async def __aenter__(self) -> Self:
+        self._entered = True
+        if self._working.lost():
+            self._working.give_up()
+            raise self.over()
+        self._block = _Block()
+        self._working.on_lost = self._block.cancel
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._working.on_lost = None
+        ours = self._block is not None and self._block.end()
+        if ours and kind is asyncio.CancelledError:
+            self._working.give_up()
+            raise self.over() from None
+        await drive_async(self._working.end(error), self._working.desk.store)
+
+
+class _Block:
+    """The task that works inside of a block, to be cancelled once."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """The claim is lost."""
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    def end(self) -> bool:
+        """Whether it was cancelled by us alone."""
+        return self._cancelled and self._task is not None and self._task.uncancel() == 0
+
+
+class Hold:
+    """``async with fleet.tasks.hold(...)``: claims it, works inside, completes it at the end."""
+
+    def __init__(
+        self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
+    ) -> None:
+        self._fleet = fleet
+        self._asked = (task, ttl, wait)
+        self._claim: Claim | None = None
+
+    async def __aenter__(self) -> Claim:
+        task, ttl, wait = self._asked
+        desk = self._fleet.calls.desk
+        working = await drive_async(named(desk, task, ttl=ttl, wait=wait), desk.store)
+        self._claim = Claim(working)
+        self._fleet.keep()
+        return await self._claim.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._claim is not None:
+            await self._claim.__aexit__(kind, error, trace)
+
+
+class Worker:
+    """Claims tasks for an ``async for`` loop, as long as fewer than ``concurrency`` are open.
+
+    One at a time, a claim that the loop neither entered (``async with claim:``) nor settled is
+    completed when the loop comes round, and released when the loop is left.  If several are open
+    at once, each of them is settled by whoever works on it.
+
+    It asks with as many calls at once as there is room for, while there is work.  When there is
+    none, one call waits for all.
+    """
+
+    def __init__(self, fleet: Fleet, shift: Shift, concurrency: int, *, signals: bool) -> None:
+        self._fleet = fleet
+        self._shift = shift
+        self._concurrency = concurrency
+        self._signals = signals
+        self._settles = concurrency == 1
+        """Whether the loop settles what its body left as it was."""
+        self._loop = asyncio.get_running_loop()
+        self._worker: asyncio.Task[Any] | None = None
+        self._open: dict[str, str] = {}
+        """The task of each claim that is not settled yet."""
+        self._came: deque[Claim] = deque()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._waiting = False
+        self._dry = False
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+
+    def stop(self, reason: str = "") -> None:
+        """Finish what is open, and claim no more."""
+        self._shift.stop(reason)
+        for task in self._asking:
+            task.cancel()
+        self._changed.set()
+
+    @property
+    def stopped(self) -> str:
+        """Why it is to stop; empty while it is not."""
+        return self._shift.reason
+
+    async def __aiter__(self) -> AsyncIterator[Claim]:
+        self._worker = asyncio.current_task()
+        claim: Claim | None = None
+        listeners = [] if self._shift.lease is None else self._shift.lease.listeners
+        listeners.append(self._lapsed)
+        with Listening(self._heard, wanted=self._signals):
+            try:
+                while (claim := await self._next()) is not None:
+                    yield claim
+                    if self._settles and claim.forgotten:
+                        await claim.complete()
+                    claim = None  # of several, nobody but who works on it may keep it
+            finally:
+                listeners.remove(self._lapsed)
+                if claim is not None and self._settles:
+                    await claim.let_go()
+                await self._give_back()
+
+    async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
+        """Have each claim handled; what that returns is the result, and what it raises why not."""
+        self._worker = asyncio.current_task()
+        self._settles = False
+        tasks: set[asyncio.Task[None]] = set()
+        with Listening(self._heard, wanted=self._signals):
+            try:
+                async for claim in self:
+                    task = self._loop.create_task(_handled(claim, handler))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _next(self) -> Claim | None:
+        """The next claim; None when it is to stop."""
+        self._fleet.keep()
+        while not self._shift.reason:
+            if self._came:
+                return self._came.popleft()
+            if self._error is not None:
+                raise self._error
+            self._ask()
+            self._changed.clear()
+            await self._changed.wait()
+        return None
+
+    def _ask(self, most: int = 1) -> None:
+        """Begin to ask for so many more, as far as there is room and hope."""
+        room = self._concurrency - len(self._open) - len(self._asking)
+        if self._shift.reason or self._error or (self._dry and self._asking):
+            return
+        for _ in range(min(room, most)):
+            task = self._loop.create_task(self._claim_one())
+            self._asking.add(task)
+            task.add_done_callback(self._asked)
+
+    async def _claim_one(self) -> None:
+        working = await drive_async(self._shift.ask(), self._fleet.store)
+        if working is None:
+            self._dry = True
+            if self._waiting:
+                return
+            self._waiting = True
+            self._shift.say(self._open.values())
+            try:
+                working = await drive_async(self._shift.ask(words.FOREVER), self._fleet.store)
+            finally:
+                self._waiting = False
+        if working is not None:
+            grant = working.claimed.grant
+            self._dry = False
+            self._open[grant] = working.claimed.task
+            self._shift.say(self._open.values())
+            working.on_settled = lambda: self._settled(grant)
+            self._came.append(Claim(working))
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Lapsed | StoreClosed) and self._fleet.closed:
+            self.stop("the client was closed")
+        elif error is not None:
+            self._error = error
+        elif not self._dry:
+            self._ask(2)
+        self._changed.set()
+
+    def _settled(self, grant: str) -> None:
+        self._open.pop(grant, None)
+        self._ask()
+
+    def _lapsed(self) -> None:
+        """Our session is over: what waits need not wait any more."""
+        try:
+            self._shift.insist()
+        except Lapsed as error:
+            self._error = error
+            for task in self._asking:
+                task.cancel()
+            self._changed.set()
+
+    async def _give_back(self) -> None:
+        """Release what came and was not handed out."""
+        self.stop("its loop was left")
+        while self._asking:
+            await asyncio.wait(self._asking)
+        while self._came:
+            await self._came.popleft().let_go()
+        self._shift.say(self._open.values())
+
+    def _heard(self, number: int) -> None:
+        """A signal came, at whatever moment: what has to be done with the loop is done later."""
+        name = signal.Signals(number).name
+        act = self._break_off if self._shift.reason else self.stop
+        self._shift.stop(name)
+        self._loop.call_soon_threadsafe(act, name)
+
+    def _break_off(self, name: str) -> None:
+        if self._worker is not None:
+            self._worker.cancel(f"{name} came while it was to stop")
+
+
+async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:
+    """Let one claim be handled; a failure is the task's, and told to the log of the program."""
+    import logging
+
+    try:
+        async with claim:
+            result = await handler(claim)
+            if not claim.settled:
+                await claim.complete(result)
+    except Lost as lost:
+        logging.getLogger("interlock").warning("%s", lost)
+    except Exception:
+        logging.getLogger("interlock").exception("task %s failed", claim.task)

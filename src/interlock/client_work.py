@@ -1,0 +1,185 @@
+"""Working on tasks, for programs that may block.
+
+for claim in fleet.tasks.work(can=["rust"]):
+    with claim:
+        build(claim.data)
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self, TypeVar
+
+from interlock.client import Fleet
+from interlock.core import task as core
+from interlock.core.pool import Proof
+from interlock.driving import Op, drive
+from interlock.errors import Lapsed, Lost, StoreClosed
+from interlock.services.task.held import ClaimInHand, Working, named
+from interlock.services.task.signals import Listening
+from interlock.services.task.worker import Shift
+
+T = TypeVar("T")
+
+
+class Claim(ClaimInHand):
+    """A task in our hands.
+
+    As a ``with`` block it is completed at the end, failed if the block raises, and released if the
+    block is interrupted.  ``claim.lost`` turns true if it is no longer ours.
+    """
+
+    def check(self) -> Proof:
+        """Ask the store whether it is still ours; raises Lost if not.
+
+        The proof can be carried by another commit: ``fleet.lock(..., given=[claim.check()])``.
+        """
+        return self._drive(self._working.check())
+
+    def complete(self, result: object = None) -> core.Completed:
+        """The task is done; raises Lost if it was no longer ours."""
+        return self._drive(self._working.complete(result))
+
+    def fail(self, reason: str, error: object = None, *, retry: bool = True) -> core.Failed:
+        """The attempt failed; ``retry=False`` says that no other will ever succeed."""
+        return self._drive(self._working.fail(reason, error, retry=retry))
+
+    def release(self) -> core.Released:
+        """Give the task back to the queue; no attempt is counted."""
+        return self._drive(self._working.release())
+
+    def let_go(self) -> None:
+        """Give it back, unless somebody works on it or has settled it."""
+        if self.forgotten:
+            self._drive(self._working.end(GeneratorExit()))
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        if self._working.lost():
+            self._working.give_up()
+            raise self.over()
+        return self
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._drive(self._working.end(error))
+
+    def _drive(self, op: Op[T]) -> T:
+        return drive(op, self._working.desk.store)
+
+
+class Hold:
+    """``with fleet.tasks.hold(...)``: claims it, works inside, and completes it at the end."""
+
+    def __init__(
+        self, fleet: Fleet, task: str, *, ttl: float | str | None, wait: float | str
+    ) -> None:
+        self._fleet = fleet
+        self._asked = (task, ttl, wait)
+        self._claim: Claim | None = None
+
+    def __enter__(self) -> Claim:
+        task, ttl, wait = self._asked
+        desk = self._fleet.calls.desk
+        self._claim = claim = Claim(drive(named(desk, task, ttl=ttl, wait=wait), desk.store))
+        self._fleet.keep()
+        return claim.__enter__()
+
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._claim is not None:
+            self._claim.__exit__(kind, error, trace)
+
+
+class Worker:
+    """Claims one task after the other, for a ``for`` loop.
+
+    A claim that the loop neither entered (``with claim:``) nor settled is completed when the loop
+    comes round, and released when the loop is left.
+    """
+
+    def __init__(self, fleet: Fleet, shift: Shift, *, signals: bool) -> None:
+        self._fleet = fleet
+        self._shift = shift
+        self._signals = signals
+        self._heard_before = False
+
+    def stop(self, reason: str = "") -> None:
+        """Finish the claim at hand, and claim no more; any thread may say so."""
+        self._shift.stop(reason)
+
+    @property
+    def stopped(self) -> str:
+        """Why it is to stop; empty while it is not."""
+        return self._shift.reason
+
+    def __iter__(self) -> Iterator[Claim]:
+        claim: Claim | None = None
+        with Listening(self._heard, wanted=self._signals):
+            try:
+                while (claim := self._next()) is not None:
+                    yield claim
+                    if claim.forgotten:
+                        claim.complete()
+            finally:
+                if claim is not None:
+                    claim.let_go()
+                self._shift.say()
+
+    def serve(self, handler: Callable[[Claim], object]) -> None:
+        """Have each claim handled; what that returns is the result, and what it raises why not."""
+        for claim in self:
+            handled(claim, handler)
+
+    def _next(self) -> Claim | None:
+        if self._shift.reason:
+            return None
+        fleet = self._fleet
+        fleet.keep()
+        try:
+            working = drive(self._shift.wait(), fleet.store)
+        except (Lapsed, StoreClosed):
+            if not fleet.closed:
+                raise
+            self.stop("the client was closed")
+            return None
+        return self._yours(working)
+
+    def _yours(self, working: Working | None) -> Claim | None:
+        """A claim, unless it came too late."""
+        if working is None:
+            return None
+        claim = Claim(working)
+        if self._shift.reason:
+            claim.let_go()
+            return None
+        self._shift.say((claim.task,))
+        return claim
+
+    def _heard(self, number: int) -> None:
+        if not self._heard_before:
+            self._heard_before = True
+            self.stop(signal.Signals(number).name)
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            raise SystemExit(128 + number)
+
+
+def handled(claim: Claim, handler: Callable[[Claim], object]) -> None:
+    """Let one claim be handled; a failure is the task's, and told to the log of the program."""
+    import logging
+
+    try:
+        with claim:
+            result = handler(claim)
+            if not claim.settled:
+                claim.complete(result)
+    except Lost as lost:
+        logging.getLogger("interlock").warning("%s", lost)
+    except Exception:
+        logging.getLogger("interlock").exception("task %s failed", claim.task)

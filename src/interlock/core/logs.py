@@ -1,0 +1,213 @@
+"""Logs: the lines that agents wrote, uploaded in batches, of which the oldest go.
+
+    logbooks/{agent}        how many lines there ever were, and which chunks still stand
+    logs/{agent}/{number}   a chunk: some batches, each with its time and its session
+
+A chunk is bulk: its entry in the record has its digest and nothing else of it.  Every upload writes
+the book, so two at once cannot both have the next chunk, and whoever reads the book knows the keys
+of all chunks without listing them.  A batch of a few lines goes into the last chunk while that is
+small (``SMALL``), so an agent that says a word every second leaves few items behind; a larger one
+would be written again and again for nothing.
+
+Lines are counted from 1 on and for ever, so whoever read up to one asks for those after it.
+
+Whoever uploads lets the oldest chunks go, in the same commit and a bounded number of them, while
+the log has more bytes than it may have or the chunk is older than it may be.  Nobody has to look
+at the old ones to know that there is something to do: ``until`` is a moment that none is older
+than.  The last chunk always stays.
+
+Nothing gets lost without a word: a line that is too long is cut with a mark, and whoever had to
+drop lines before they were uploaded says how many, in a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys
+from interlock.core.decision import Decision, Outcome, Write
+
+LINE = 16 * 1024
+CHUNK = 256 * 1024
+SMALL = 4 * 1024
+BYTES = 4 * 1024 * 1024
+AGE = 7 * 86400.0
+ROTATED = 8
+"""Chunks that one upload lets go at most: more than it adds, so it catches up."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What is kept of the log of one agent."""
+
+    bytes: float = BYTES
+    age: float = AGE
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Lines that were uploaded together."""
+
+    at: float
+    lines: tuple[str, ...]
+    session: str = ""
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """Batches in one item; ``first`` is the number of its first line."""
+
+    first: int
+    bytes: int
+    batches: tuple[Batch, ...]
+
+    @property
+    def until(self) -> float:
+        """When the last of it was uploaded."""
+        return self.batches[-1].at
+
+
+class Book(Struct, frozen=True, kw_only=True):
+    """What stands of a log: the chunks from ``oldest`` to before ``next``."""
+
+    lines: int = 0
+    oldest: int = 1
+    next: int = 1
+    bytes: int = 0
+    tail: int = 0
+    until: float = 0.0
+
+
+class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of an agent's log; ``at`` is when it was uploaded."""
+
+    number: int
+    at: float
+    text: str
+    session: str = ""
+
+
+class Uploaded(Outcome, frozen=True, kw_only=True, tag="uploaded"):
+    """The lines are in the log of the agent."""
+
+    agent: str
+    lines: int
+
+
+def upload(
+    agent: str,
+    book: Book | None,
+    batch: Batch,
+    *,
+    limits: Limits,
+    tail: Chunk | None = None,
+    old: Sequence[Chunk | None] = (),
+) -> Decision[Uploaded]:
+    """Add a batch behind the others, and let the oldest chunks go.
+
+    ``tail`` is the last chunk if the batch may go there, ``old`` are the oldest, if they may go.
+    """
+    before = book or Book(until=batch.at)
+    size = sum(map(measure, batch.lines))
+    start = Chunk(first=before.lines + 1, bytes=0, batches=())
+    chunk = tail or start
+    chunk = replace(chunk, bytes=chunk.bytes + size, batches=(*chunk.batches, batch))
+    number = before.next if tail is None else before.next - 1
+    after = replace(
+        before,
+        lines=before.lines + len(batch.lines),
+        next=number + 1,
+        bytes=before.bytes + size,
+        tail=chunk.bytes,
+    )
+    after = rotated(after, old, limits, batch.at)
+    gone = range(before.oldest, after.oldest)
+    return Decision(
+        outcome=Uploaded(agent=agent, lines=len(batch.lines)),
+        verb="agent.log",
+        thing=f"agent/{agent}",
+        puts=(Write(keys.logbook(agent), after), Write(keys.log_chunk(agent, number), chunk)),
+        deletes=tuple(keys.log_chunk(agent, each) for each in gone),
+    )
+
+
+def forget(
+    agent: str, book: Book | None, old: Sequence[Chunk | None], limits: Limits, now: float
+) -> Decision[int]:
+    """Let old chunks of somebody go who does not upload any more: maintenance."""
+    after = None if book is None else rotated(book, old, limits, now)
+    if book is None or after is None or after.oldest == book.oldest:
+        return Decision(outcome=0)
+    gone = range(book.oldest, after.oldest)
+    return Decision(
+        outcome=len(gone),
+        verb="agent.log",
+        thing=f"agent/{agent}",
+        puts=(Write(keys.logbook(agent), after),),
+        deletes=tuple(keys.log_chunk(agent, each) for each in gone),
+    )
+
+
+def rotated(book: Book, old: Sequence[Chunk | None], limits: Limits, now: float) -> Book:
+    """The book without the oldest chunks that may go; one that is missing is gone already."""
+    for chunk in old:
+        if chunk is not None:
+            book = replace(book, until=chunk.until)
+            if not due(book, limits, now):
+                break
+            book = replace(book, bytes=max(book.bytes - chunk.bytes, 0))
+        book = replace(book, oldest=book.oldest + 1)
+    return book
+
+
+def due(book: Book, limits: Limits, now: float, more: int = 0) -> bool:
+    """Whether the oldest chunks may have to go, once so many bytes were added."""
+    return book.bytes + more > limits.bytes or book.until < now - limits.age
+
+
+def oldest(book: Book, *, another: bool = False) -> range:
+    """The chunks to look at when some have to go: not the last one, unless another comes."""
+    end = book.next if another else book.next - 1
+    return range(book.oldest, min(book.oldest + ROTATED, end))
+
+
+def fits(book: Book | None, size: int) -> bool:
+    """Whether a batch goes into the last chunk."""
+    return book is not None and book.next > book.oldest and book.tail + size <= SMALL
+
+
+def lines(chunk: Chunk) -> Iterator[LogLine]:
+    """The lines of a chunk, with their numbers."""
+    number = chunk.first
+    for batch in chunk.batches:
+        for text in batch.lines:
+            yield LogLine(number=number, at=batch.at, text=text, session=batch.session)
+            number += 1
+
+
+def split(texts: Iterable[str], most: int = CHUNK) -> Iterator[tuple[str, ...]]:
+    """Lines in portions that each fit into one chunk."""
+    portion: list[str] = []
+    size = 0
+    for text in texts:
+        if portion and size + measure(text) > most:
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(text)
+        size += measure(text)
+    if portion:
+        yield tuple(portion)
+
+
+def clean(text: str) -> Iterator[str]:
+    """A text as lines that can be kept: without their ends, none too long, all of it UTF-8."""
+    for line in text.rstrip("\r\n").split("\n"):
+        data = line.rstrip("\r").encode("utf-8", "replace")
+        cut = len(data) - LINE
+        kept = data[:LINE].decode("utf-8", "ignore")
+        yield f"{kept} [{cut} bytes cut]" if cut > 0 else kept
+
+
+def measure(line: str) -> int:
+    """What a line takes up in a chunk."""
+    return len(codec.encode(line)) + 1

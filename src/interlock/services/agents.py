@@ -1,0 +1,173 @@
+"""What a client can ask of agents: sessions, what they say of themselves, and their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from interlock.core import session as sessions
+from interlock.core import words
+from interlock.core.decision import Write
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.services.calls import Calls
+
+if TYPE_CHECKING:
+    import logging
+
+    from interlock.core.logs import LogLine, Uploaded
+    from interlock.core.report import Reported, State, Unreported
+    from interlock.services.logs import Logs, Trail
+    from interlock.services.uploader import Uploader
+
+
+class AgentCalls(Calls):
+    """Agents, which are their sessions."""
+
+    def join(
+        self,
+        *,
+        ttl: float | str = sessions.SHELL_TTL,
+        metadata: object = None,
+        can: Iterable[str] = (),
+        pid: int | None = None,
+    ) -> Op[sessions.Joined]:
+        """Begin a session that outlives this process; every command that carries it renews it.
+
+        ``can`` is what it can do; others see it beside the session.
+        ``pid`` is the process that others see as its own: this one, unless another is named.
+        """
+        who = self.desk.me().who
+        session = self.desk.runner.new_id("ses")
+        return self.desk.sessions.join(
+            who.agent,
+            ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
+            session=session,
+            metadata=words.metadata(metadata),
+            trace=who.trace,
+            pid=pid,
+            more=self._able(who.agent, session, can) if can else (),
+        )
+
+    def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
+        """The report of a session that can do this, and does nothing yet."""
+        from interlock.core.report import Report, writes
+        from interlock.services.report import abilities
+
+        now, known = self.desk.runner.clock.wall(), abilities(can)
+        return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
+
+    def status(
+        self,
+        state: State | None = None,
+        *,
+        can: Iterable[str] | None = None,
+        doing: str | None = None,
+        note: str | None = None,
+    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+        """Say how this session stands: ``idle``, ``waiting`` (for work it may do) or ``busy``.
+
+        What is left out stays as it was, but a new state begins with nothing ``doing`` and no
+        ``note``.  With nothing at all it shows what was said last.  A session that is kept alive by
+        this client is heard of from now on at a pace that follows its state (``[agent]`` in the
+        settings), so that others see whether it still works.
+        """
+        from interlock.services import report
+
+        who, reports = self.desk.joined().who, report.Reports(self.desk.runner)
+        if state is None and can is None and doing is None and note is None:
+            return reports.show(who.session)
+        kept = self.desk.session_lease is not None
+        paces = report.paces(self.desk.settings) if kept else None
+        ask = report.asked(state, can=can, doing=doing, note=note, paces=paces)
+        return self._say(reports.say(who, ask))
+
+    def _say(
+        self, saying: Op[Reported | sessions.Lapsed]
+    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+        outcome = yield from saying
+        if self.desk.session_lease is not None and not isinstance(outcome, sessions.Lapsed):
+            self.desk.pulse.go_on(outcome)
+        return outcome
+
+    def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
+        """End this session; what it held goes to whoever waits, with the same commit.
+
+        What it worked on goes back to the queue first.
+        """
+        who = self.desk.me().who
+        tasks = yield from self.desk.sessions.works_on(who)
+        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
+        left = yield from self.desk.sessions.leave(who)
+        if released and isinstance(left, sessions.Left):
+            return replace(left, released=(*released, *left.released))
+        return left
+
+    def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
+        """Renew this session."""
+        return self.desk.sessions.beat(self.desk.me().who.session)
+
+    def log(self, lines: Iterable[str], *, name: str | None = None) -> Op[Uploaded]:
+        """Put lines into the log of this agent, or of another one, now.
+
+        Of a log 4 MB and a week are kept, unless ``[agent]`` of the settings says otherwise; a
+        line above 16 KiB is cut, with a mark.  To upload as a program goes on, use ``handler``.
+        """
+        agent = self._named(name)
+        return self._logs().upload(agent, lines, self.desk.who(agent))
+
+    def logged(
+        self, name: str | None = None, *, limit: int = 100, after: int = 0
+    ) -> Op[tuple[LogLine, ...]]:
+        """The last lines of an agent's log, this one's or that of another; ``after`` a number."""
+        if after < 0 or limit < 1:
+            raise BadInput("'after' must not be negative and 'limit' at least 1")
+        found = yield from self._logs().read(self._named(name), limit=limit, after=after)
+        return tuple(found)
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        from interlock.services.handler import Handler
+
+        return Handler(self.uploader(self._named(None)), level)
+
+    def uploader(self, name: str) -> Uploader:
+        """What uploads lines for as long as this client is open."""
+        from interlock.services.uploader import Uploader
+
+        desk, agent = self.desk, words.name(name, "agent name")
+        clock = desk.runner.clock
+        uploader = Uploader(self._logs(), agent, desk.who(agent), clock, desk.wake)
+        desk.keeper.take_on(uploader)
+        return uploader
+
+    def trail(self, name: str, after: int) -> Trail:
+        """The lines of a log after a number, and all that come; close it when you have enough."""
+        from interlock.services.logs import Trail
+
+        return Trail(self._logs(), words.name(name, "agent name"), after)
+
+    def _named(self, name: str | None) -> str:
+        return self.desk.me().who.agent if name is None else words.name(name, "agent name")
+
+    def _logs(self) -> Logs:
+        from interlock.services.logs import Logs
+
+        return Logs(self.desk.runner, self.desk.settings)
+
+    def list(self) -> Op[tuple[sessions.Agent, ...]]:
+        """All sessions with what they hold."""
+        return self.desk.sessions.list()
+
+    def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
+        """The sessions under one name."""
+        words.name(name, "agent name")
+        found = yield from self.desk.sessions.list()
+        return tuple(agent for agent in found if name in (agent.agent, agent.session))

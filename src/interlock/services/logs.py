@@ -1,0 +1,146 @@
+"""Logs of agents on a store: written, read, followed, and the oldest let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import msgspec
+
+from interlock.core import keys
+from interlock.core import logs as core
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.services import states
+from interlock.services.gather import every, looked_up
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.services.steps import Open, Read, Take
+from interlock.settings import Settings
+from interlock.store import Item, Snapshot, Watch
+
+MOST = 100_000
+"""Lines that are read at once, at most: more than a log has."""
+_AT_ONCE = 8
+
+_BOOK = msgspec.json.Decoder(core.Book)
+_CHUNK = msgspec.json.Decoder(core.Chunk)
+
+
+class Logs:
+    """Every operation on logs, as generators for a driver."""
+
+    def __init__(self, runner: Runner, settings: Settings) -> None:
+        self._runner = runner
+        self._settings = settings
+
+    def upload(self, agent: str, texts: Iterable[str], who: Who) -> Op[core.Uploaded]:
+        """Put lines behind those that are there: one commit for each chunk of them."""
+        if isinstance(texts, str):
+            raise BadInput("'lines' takes a list of lines; put brackets around it")
+        cleaned = [line for text in texts for line in core.clean(text)]
+        most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
+        limits = self._limits()
+        for portion in core.split(cleaned, most):
+            deciding = partial(self._adding, agent, portion, who, limits)
+            yield from self._runner.change(deciding, who)
+        return core.Uploaded(agent=agent, lines=len(cleaned))
+
+    def _adding(
+        self, agent: str, lines: tuple[str, ...], who: Who, limits: core.Limits
+    ) -> Deciding[core.Uploaded]:
+        book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
+        batch = core.Batch(at=round(self._runner.clock.wall(), 3), lines=lines, session=who.session)
+        size = sum(map(core.measure, lines))
+        tail: core.Chunk | None = None
+        old: list[core.Chunk | None] = []
+        if book is not None and core.fits(book, size):
+            last = keys.log_chunk(agent, book.next - 1)
+            tail = _chunk((yield (last,))[last])
+        if book is not None and core.due(book, limits, batch.at, size):
+            old = yield from _oldest(agent, book, another=tail is None)
+        return core.upload(agent, book, batch, limits=limits, tail=tail, old=old)
+
+    def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[core.LogLine]]:
+        """The last lines of an agent's log that stand behind a number."""
+        key = keys.logbook(agent)
+        snapshot: Snapshot = yield Read(key)
+        book = _book(snapshot[key]) or core.Book()
+        found: list[core.LogLine] = []
+        for end in range(book.next, book.oldest, -_AT_ONCE):
+            numbers = range(max(book.oldest, end - _AT_ONCE), end)
+            wanted = [keys.log_chunk(agent, number) for number in numbers]
+            items = yield from looked_up(wanted)
+            chunks = [chunk for each in wanted if (chunk := _chunk(items[each])) is not None]
+            found[:0] = [line for chunk in chunks for line in core.lines(chunk)]
+            if len(found) >= limit or (chunks and chunks[0].first <= after + 1):
+                break
+        return [line for line in found if line.number > after][-limit:]
+
+    def forget(self, who: Who) -> Op[int]:
+        """Let the oldest chunks go of those who upload no more; how many went."""
+        gone = 0
+        limits, now = self._limits(), self._runner.clock.wall()
+        for item in (yield from every(keys.LOGBOOKS)):
+            agent = keys.name(item.key.removeprefix(keys.LOGBOOKS))
+            book = _book(item)
+            if book is not None and core.due(book, limits, now):
+                deciding = partial(self._forgetting, agent, limits)
+                done: Done[int] = yield from self._runner.change(deciding, who)
+                gone += done.outcome
+        return gone
+
+    def _forgetting(self, agent: str, limits: core.Limits) -> Deciding[int]:
+        book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
+        old = [] if book is None else (yield from _oldest(agent, book))
+        return core.forget(agent, book, old, limits, self._runner.clock.wall())
+
+    def _limits(self) -> core.Limits:
+        found = self._settings.agent()
+        return core.Limits(
+            bytes=found.get("log_bytes", core.BYTES), age=found.get("log_age", core.AGE)
+        )
+
+
+class Trail:
+    """The lines of a log behind a number as they come; whoever began it closes it."""
+
+    def __init__(self, logs: Logs, agent: str, after: int) -> None:
+        self._logs = logs
+        self._agent = agent
+        self._after = after
+        self._watch: Watch | None = None
+
+    def take(self, timeout: float | None) -> Op[list[core.LogLine]]:
+        """What came since the last call; waits for the first line, at most so long."""
+        if self._watch is None:
+            now: Snapshot = yield Read()
+            self._watch = yield Open(keys.logbook(self._agent), now.revision)
+        elif not (yield Take(self._watch, timeout)):
+            return []
+        found = yield from self._logs.read(self._agent, limit=MOST, after=self._after)
+        self._after = found[-1].number if found else self._after
+        return found
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch.close()
+
+
+def _oldest(
+    agent: str, book: core.Book, *, another: bool = False
+) -> Reading[list[core.Chunk | None]]:
+    """The chunks that may go: only looked at, since the book is checked, and goes with them."""
+    wanted = [keys.log_chunk(agent, number) for number in core.oldest(book, another=another)]
+    if not wanted:
+        return []
+    items = (yield Glance(wanted)).items
+    return [_chunk(items[key]) for key in wanted]
+
+
+def _book(item: Item | None) -> core.Book | None:
+    return None if item is None else states.decoded(_BOOK, item)
+
+
+def _chunk(item: Item | None) -> core.Chunk | None:
+    return None if item is None else states.decoded(_CHUNK, item)

@@ -1,0 +1,219 @@
+"""Reports on a store: what sessions say of themselves, said now or by the keeper in its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from interlock.clock import Clock
+from interlock.core import keys, words
+from interlock.core import report as core
+from interlock.core.session import Lapsed
+from interlock.driving import Op
+from interlock.errors import BadInput, StoreDamaged, TooLarge
+from interlock.services import states
+from interlock.services.gather import every, looked_up
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Read
+from interlock.settings import Settings
+from interlock.store import Item, Snapshot
+
+CAN_LIMIT = 64
+NOTE_LIMIT = 1024
+NEVER = float("inf")
+EVERYTHING = "*"
+"""What somebody can do who can do everything; no name of an ability."""
+AGAIN = 1.0
+"""Seconds after which what could not be said is tried again."""
+CALM = 5.0
+"""Seconds between two reports of somebody whose state changes all the time."""
+
+_REPORT = msgspec.json.Decoder(core.Report)
+
+
+class Reports:
+    """Every operation on reports, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def say(self, who: Who, ask: core.Say) -> Op[core.Reported | Lapsed]:
+        """Say something of this session; only what is new in it is recorded."""
+
+        def deciding() -> Deciding[core.Reported | Lapsed]:
+            own, live = keys.report(who.session), keys.live(who.session)
+            snapshot = yield (own, live)
+            alive, now = snapshot[live] is not None, self._runner.clock.wall()
+            before = report(snapshot[own])
+            return core.say(before, who.agent, who.session, ask, alive=alive, now=now)
+
+        done: Done[core.Reported | Lapsed] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def show(self, session: str) -> Op[core.Reported | core.Unreported]:
+        """What a session said last of itself."""
+        snapshot: Snapshot = yield Read(keys.report(session))
+        found = report(snapshot[keys.report(session)])
+        return core.Unreported(session=session) if found is None else core.reported(found)
+
+
+class Pulse:
+    """What a worker says of itself as it goes on: written at once when it changes, then in pace.
+
+        fleet.pulse.be("busy", doing="task/t1")
+
+    Nothing here waits: the keeper writes it (``wait`` and ``run`` are for it alone).  Of what
+    changes faster than that, the last is written.
+    """
+
+    def __init__(
+        self,
+        reports: Reports,
+        who: Who,
+        paces: Mapping[core.State, float],
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._reports = reports
+        self._who = who
+        self._paces = paces
+        self._clock = clock
+        self._wake = wake
+        self._ask: core.Say | None = None
+        self._said = -NEVER
+        self._due = NEVER
+
+    def be(
+        self,
+        state: core.State,
+        doing: str = "",
+        note: str = "",
+        *,
+        can: Iterable[str] | None = None,
+        calmly: bool = False,
+    ) -> None:
+        """Say how we stand from now on; ``calmly`` if that may change many times in a second."""
+        self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
+        now = self._clock.monotonic()
+        due = max(now, self._said + CALM) if calmly else now
+        if due < self._due or not calmly:
+            self._due = due
+            self._wake()
+
+    def go_on(self, said: core.Reported) -> None:
+        """This was said already: be heard of in its pace."""
+        self._ask = core.Say(state=said.status, doing=said.doing, note=said.note, paces=self._paces)
+        self._due = self._clock.monotonic() + said.pace
+        self._wake()
+
+    def wait(self) -> float:
+        """Seconds until there is something to say."""
+        return max(0.0, self._due - self._clock.monotonic())
+
+    def run(self) -> Op[None]:
+        """Say it; a session that is over has nothing to say any more."""
+        ask = self._ask
+        if ask is None:
+            return
+        now = self._clock.monotonic()
+        self._said, self._due = now, now + AGAIN
+        outcome = yield from self._reports.say(self._who, ask)
+        if isinstance(outcome, Lapsed):
+            self._due = NEVER
+        elif self._ask is ask:  # else something new was said meanwhile
+            self._due = now + outcome.pace
+
+    def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as chores are told
+        """A report ends with its session; there is nothing more to say."""
+        self._due = NEVER
+        yield from ()
+
+
+def asked(
+    state: str | None = None,
+    *,
+    can: Iterable[str] | None = None,
+    doing: str | None = None,
+    note: str | None = None,
+    paces: Mapping[core.State, float] | None = None,
+) -> core.Say:
+    """Checked words as what there is to say; ``paces`` if somebody keeps them."""
+    known = next((each for each in core.STATES if each == state), None)
+    if state is not None and known is None:
+        raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
+    return core.Say(
+        state=known,
+        can=None if can is None else abilities(can),
+        doing=words.name(doing, "thing that is done") if doing else doing,
+        note=None if note is None else _note(note),
+        paces=paces,
+    )
+
+
+def abilities(can: Iterable[str]) -> tuple[str, ...]:
+    """What somebody can do: a few names, each once."""
+    if isinstance(can, str):
+        raise BadInput("'can' takes a list of names; put brackets around it")
+    found = tuple(dict.fromkeys(_ability(each) for each in can))
+    if len(found) > CAN_LIMIT:
+        raise TooLarge(f"{len(found)} abilities are too many; {CAN_LIMIT} are allowed")
+    return found
+
+
+def _ability(text: str) -> str:
+    return text if text == EVERYTHING else words.name(text, "ability")
+
+
+def paces(settings: Settings) -> dict[core.State, float]:
+    """How often a session is heard of, by its state."""
+    found = settings.agent()
+    return {state: found.get(state, core.PACES[state]) for state in core.STATES}
+
+
+def report(item: Item | None) -> core.Report | None:
+    """The report that an item is."""
+    return None if item is None else states.decoded(_REPORT, item)
+
+
+def all_reports() -> Op[dict[str, core.Report]]:
+    """What every session said last, by session; what cannot be read is left to doctor."""
+    found: dict[str, core.Report] = {}
+    for item in (yield from every(keys.REPORTS)):
+        try:
+            read = states.decoded(_REPORT, item)
+        except StoreDamaged:
+            continue
+        found[item.key.removeprefix(keys.REPORTS)] = read
+    return found
+
+
+def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
+    """Seconds since each of these was last heard of, by session."""
+    wanted = list(reports)
+    signs = yield from looked_up((keys.heard(each.session) for each in wanted), times=True)
+    left = {key: None if item is None else item.expires_in for key, item in signs.items()}
+    return {
+        each.session: core.unheard(each, left[keys.heard(each.session)], now) for each in wanted
+    }
+
+
+def able() -> Op[dict[str, frozenset[str]]]:
+    """What everybody who is here can do, by session; nothing for who did not say."""
+    sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
+    reports = yield from all_reports()
+    live = yield from looked_up(map(keys.live, sessions))
+    here = [each for each in sessions if live[keys.live(each)] is not None]
+    return {each: frozenset(reports[each].can if each in reports else ()) for each in here}
+
+
+def _note(note: str) -> str:
+    if not isinstance(note, str):
+        raise BadInput(f"the note must be text, not {type(note).__name__}")
+    try:
+        size = len(note.encode())
+    except UnicodeEncodeError:
+        raise BadInput("the note is not UTF-8; write it in UTF-8") from None
+    if size > NOTE_LIMIT:
+        raise TooLarge(f"the note has {size} bytes; {NOTE_LIMIT} are allowed")
+    return note

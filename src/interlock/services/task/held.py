@@ -1,0 +1,251 @@
+"""A claim in our hands: kept alive, lost in time, and settled once.
+
+Shared by the blocking and the async blocks, which differ only in how they wait.
+
+A claim is settled by completing, failing or releasing its task.  While the store is in trouble it
+cannot be, and whoever tries is told: nothing that was done is dropped without a word.  The claim
+stays in our hands then, so that it can be tried again; if the block ends instead, the task goes
+back to the queue as soon as the store answers, or when the lease ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from interlock.core import keys
+from interlock.core import task as core
+from interlock.core.decision import Outcome, Write
+from interlock.driving import Op
+from interlock.errors import InterlockError, Lost, Unavailable
+from interlock.services.calls import Desk
+from interlock.services.held import WAITED, Grip
+from interlock.services.keeper import Lease
+from interlock.services.queue import Debt
+from interlock.services.steps import Read
+from interlock.services.task.calls import TaskCalls
+
+T = TypeVar("T", bound=Outcome)
+
+_REASON = 1000
+_TRACEBACK = 16 * 1024
+
+
+class Working(Grip):
+    """A claim that we rely on, and every way to settle it."""
+
+    def __init__(self, desk: Desk, claimed: core.Claimed, leases: Sequence[Lease]) -> None:
+        super().__init__(desk, (f"task/{claimed.task}",), claimed, leases, None)
+        self.claimed = claimed
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called when it is no longer in our hands, however that came."""
+        self._calls = TaskCalls(desk)
+        self._settling = False
+
+    def complete(self, result: object = None) -> Op[core.Completed]:
+        """The task is done."""
+        task, token = self.claimed.task, self.claimed.token
+        call = self._calls.complete(task, token=token, result=result)
+        return (yield from self._settle(call, core.Completed))
+
+    def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
+        """The attempt failed."""
+        task, token = self.claimed.task, self.claimed.token
+        call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
+        return (yield from self._settle(call, core.Failed))
+
+    def release(self) -> Op[core.Released]:
+        """Give the task back; no attempt is counted."""
+        call = self._calls.release(self.claimed.task, token=self.claimed.token)
+        return (yield from self._settle(call, core.Released))
+
+    def end(self, error: BaseException | None) -> Op[None]:
+        """The end of a block: completed, failed if something went wrong, released if interrupted.
+
+        Only completing raises: otherwise there is an error on its way already.
+        """
+        if self.released:
+            return
+        if error is None:
+            yield from self._or_give_up(self.complete())
+            return
+        try:
+            if isinstance(error, Exception):
+                yield from self._or_give_up(self.fail(_reason(error), _traceback(error)))
+            elif self.desk.store.trouble:  # whoever is interrupted need not wait for it, too
+                self.give_up()
+            else:
+                yield from self._or_give_up(self.release())
+        except Lost:
+            return
+        except InterlockError as trouble:
+            self._later(str(trouble))
+
+    def give_up(self) -> None:
+        """Rely on it no more, and have the keeper release it as soon as it can."""
+        if self.released:
+            return
+        self.let_go()
+        task, claim = self.claimed.task, self.claimed.grant
+        claiming, seat = self.desk.tasks.claiming, self.desk.seat
+        debt = Debt(claim, f"task/{task}", lambda: claiming.take_back(seat, task, claim))
+        self.desk.queues.owe_this(debt)
+
+    def let_go(self) -> None:
+        """Rely on it no more."""
+        if not self.released:
+            super().let_go()
+            self.on_settled()
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return Lost(
+            f"task {self.claimed.task} (token {self.claimed.token}) is no longer ours;"
+            " stop working on it: it goes on without us"
+        )
+
+    def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
+        """Settle it; if that cannot be, it is nobody's from here on."""
+        try:
+            yield from op
+        except BaseException:
+            self.give_up()
+            raise
+
+    def _settle(self, call: Op[Outcome], good: type[T]) -> Op[T]:
+        """End the claim; what strikes meanwhile because it ended is no loss."""
+        if self.released:
+            raise self.over()
+        self._settling = True
+        try:
+            outcome = yield from call
+        finally:
+            self._settling = False
+        self.let_go()
+        if not isinstance(outcome, good):
+            raise self.over()
+        return outcome
+
+    def _tell(self) -> None:
+        if not self._settling:
+            super()._tell()
+
+
+class ClaimInHand:
+    """A claim, as far as it can be looked at without asking the store."""
+
+    def __init__(self, working: Working) -> None:
+        self._working = working
+        self._entered = False
+
+    @property
+    def task(self) -> str:
+        """The id of the task."""
+        return self._working.claimed.task
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - as it was published
+        """What was published with it."""
+        return self._working.claimed.data
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to whatever the task changes."""
+        return self._working.claimed.token or 0
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1 on."""
+        return self._working.claimed.attempt
+
+    @property
+    def outcome(self) -> core.Claimed:
+        """How we got it."""
+        return self._working.claimed
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is no longer ours, or settled; costs nothing, ask often."""
+        return self._working.lost()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is out of our hands: completed, failed, released, or given up."""
+        return self._working.released
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether nobody entered its block, or settled it."""
+        return not self._entered and not self._working.released
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return self._working.over()
+
+    def __del__(self) -> None:
+        if not self._working.released:  # nobody can settle it any more
+            self._working.give_up()
+
+    def __repr__(self) -> str:
+        return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
+
+
+def named(desk: Desk, task: str, *, ttl: float | str | None, wait: float | str) -> Op[Working]:
+    """Claim a task for a ``with`` block, which cannot return a no: it raises."""
+    lives, _ = desk.terms({}, ttl, None)
+    sent = desk.runner.clock.monotonic()
+    outcome = yield from TaskCalls(desk).claim(task, ttl=lives, wait=wait)
+    if not isinstance(outcome, core.Claimed):
+        raise _no(outcome)
+    return (yield from taken(desk, outcome, lives, sent))
+
+
+def taken(desk: Desk, claimed: core.Claimed, ttl: float | None, sent: float) -> Op[Working]:
+    """Take a claim into our hands that was made by a request begun at this moment."""
+    if ttl is None:
+        return Working(desk, claimed, _by_session(desk))
+    if desk.runner.clock.monotonic() - sent <= WAITED:
+        return Working(desk, claimed, (_lease(desk, claimed, ttl, sent),))
+    key, sent = keys.live(claimed.grant), desk.runner.clock.monotonic()  # it waited for long
+    try:
+        item = (yield Read(key, times=True))[key]
+    except BaseException:
+        Working(desk, claimed, ()).give_up()
+        raise
+    left = 0.0 if item is None else item.expires_in or 0.0
+    return Working(desk, claimed, (_lease(desk, claimed, ttl, sent + left - ttl),))
+
+
+def _by_session(desk: Desk) -> tuple[Lease, ...]:
+    """What a claim without a ttl of its own relies on."""
+    return () if desk.session_lease is None else (desk.session_lease,)
+
+
+def _no(outcome: core.Taken | core.Blocked | core.Nothing) -> Unavailable:
+    """Why there is nothing to hold."""
+    match outcome:
+        case core.Taken(task=task, holder=holder):
+            said = f"task {task} is taken by {holder}; wait longer, or take another"
+        case core.Blocked(task=task, reason=reason):
+            said = f"task {task} cannot begin: {reason}; wait longer, or take another"
+        case _:
+            said = f"there is nothing to claim: {outcome.reason}"
+    return Unavailable(said, outcome)
+
+
+def _lease(desk: Desk, claimed: core.Claimed, ttl: float, sent: float) -> Lease:
+    tag = {"agent": claimed.holder, "for": f"task/{claimed.task}"}
+    return desk.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
+
+
+def _reason(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    return text.encode("utf-8", "replace").decode()[:_REASON]
+
+
+def _traceback(error: Exception) -> str:
+    """Where it went wrong; of a long story the end, which says most."""
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    return text.encode("utf-8", "replace").decode()[-_TRACEBACK:]

@@ -1,0 +1,130 @@
+"""What a worker does: claim the next task, again and again, until it is to stop.
+
+``stop`` is the one place where that is said, by whomever: a signal, the program, a message.
+A worker that is to stop claims nothing more, and finishes what it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
+
+from interlock.core import words
+from interlock.core.report import State
+from interlock.core.task import Claimed
+from interlock.driving import Op, Pause
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
+from interlock.services.calls import Desk
+from interlock.services.keeper import Lease
+from interlock.services.steps import Take
+from interlock.services.task.calls import able
+from interlock.services.task.held import Working, taken
+
+T = TypeVar("T")
+
+MOST_AT_ONCE = 1000
+AGAIN = 0.5
+"""Seconds after which a store that is away is asked again."""
+SLICE = 0.25
+"""How long at most until whoever waits in a thread notices that it is to stop."""
+
+
+class Shift:
+    """What a worker wants to do, and whether it is to stop."""
+
+    def __init__(self, desk: Desk, can: Iterable[str], ttl: float | str | None) -> None:
+        desk.me()
+        self.can = able(can)
+        self.reason = ""
+        """Why it is to stop; empty while it is not."""
+        self._desk = desk
+        self._ttl, _ = desk.terms({}, ttl, None)
+
+    def stop(self, reason: str) -> None:
+        """Claim nothing more; the first reason is the one that counts."""
+        self.reason = self.reason or reason or "it was asked to"
+
+    def ask(self, wait: float = 0.0) -> Op[Working | None]:
+        """Claim the next task, if there is one in time.
+
+        A store that is away is waited for: either it comes back, or our session is over.
+        """
+        while True:
+            try:
+                return (yield from self._ask(wait))
+            except (StoreAway, StoreBusy, OutcomeUnknown):
+                yield Pause(AGAIN)
+
+    def wait(self) -> Op[Working | None]:
+        """The same for a thread: wait for ever, but not when it is to stop."""
+        working = yield from self.ask()
+        if working is None:
+            self.say()
+            working = yield from _stoppable(self.ask(words.FOREVER), self._stopped)
+        return working
+
+    def say(self, tasks: Collection[str] = ()) -> None:
+        """Tell others what we work on, if we have a session that can say it."""
+        if not self._desk.seat.joined:
+            return
+        first = f"task/{next(iter(tasks))}" if tasks else ""
+        doing = first if len(first) <= words.NAME_LIMIT else ""
+        note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
+        state: State = "busy" if tasks else "idle"
+        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True)
+
+    def insist(self) -> None:
+        """Raise if our session is over: then nobody can work under it any more."""
+        self._desk.asking(0.0)
+
+    @property
+    def lease(self) -> Lease | None:
+        """What keeps our session alive."""
+        return self._desk.session_lease
+
+    def _stopped(self) -> bool:
+        self.insist()
+        return bool(self.reason)
+
+    def _ask(self, wait: float) -> Op[Working | None]:
+        desk = self._desk
+        sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
+        outcome = yield from desk.tasks.next(desk.seat, self.can, ttl=self._ttl, wait=patience)
+        if not isinstance(outcome, Claimed):
+            return None
+        return (yield from taken(desk, outcome, self._ttl, sent))
+
+
+class _Stop(BaseException):
+    """Ends an operation where it sleeps."""
+
+
+def _stoppable(op: Op[T], stopped: Callable[[], bool]) -> Op[T | None]:
+    """An operation whose sleep ends soon after it is to stop: None then."""
+    try:
+        step = next(op)
+        while True:
+            try:
+                answer = yield from _sliced(step, stopped) if isinstance(step, Take) else _as(step)
+            except BaseException as error:  # noqa: BLE001 - the operation decides
+                step = op.throw(error)
+            else:
+                step = op.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+    except _Stop:
+        return None
+
+
+def _as(step: Any) -> Op[Any]:  # noqa: ANN401 - each step knows its own answer
+    return (yield step)
+
+
+def _sliced(step: Take, stopped: Callable[[], bool]) -> Op[Any]:
+    left = words.FOREVER if step.timeout is None else step.timeout
+    while not stopped():
+        answer = yield Take(step.watch, min(left, SLICE))
+        left -= SLICE
+        if answer or left <= 0:
+            return answer
+    raise _Stop

@@ -1,0 +1,236 @@
+"""Tasks at the command line: each outcome with its word, its exit status and its JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.faces.shell import Here, Shell, until
+
+
+def token(answer: dict[str, Any]) -> tuple[str, str]:
+    return "--token", str(answer["token"])
+
+
+def claim(shell: Shell, task: str, *words: str) -> dict[str, Any]:
+    """A claim on a task that is ready."""
+    status, answer = shell.json("task", "claim", task, *words)
+    assert (status, answer["outcome"]) == (0, "claimed"), answer
+    return answer
+
+
+def session(shell: Shell) -> Shell:
+    """The same shell after it joined."""
+    shell.exported["INTERLOCK_SESSION"] = shell.json("agent", "join")[1]["session"]
+    return shell
+
+
+def test_the_promised_words_are_answered_as_promised(ada: Shell) -> None:
+    """A session at the command line, field by field."""
+    assert ada.json("task", "add", "t0") == (0, {"outcome": "published", "task": "t0"})
+    done = claim(ada, "t0")
+    ada.run("task", "done", "t0", *token(done))
+    add = ("task", "add", "t1", "--data", '{"x":1}', "--priority", "2")
+    words = (*add, "--needs", "t0", "--requires", "rust")
+    assert ada.json(*words) == (0, {"outcome": "published", "task": "t1"})
+    status, claimed = ada.json("task", "next", "--can", "rust")
+    own = token(claimed)
+    assert (status, claimed["outcome"], claimed["task"]) == (0, "claimed", "t1")
+    assert (claimed["data"], claimed["holder"], claimed["expires_in"]) == ({"x": 1}, "ada", 900)
+    assert claimed["priority"] == 2
+    status, taken = ada.json("task", "claim", "t1", "--agent", "bob")
+    assert taken.pop("since") > 0
+    assert 0 < taken.pop("expires_in") <= 900
+    assert (status, taken) == (1, {"outcome": "taken", "task": "t1", "holder": "ada"})
+    status, completed = ada.json("task", "done", "t1", *own)
+    assert (status, completed) == (0, {"outcome": "completed", "task": "t1"})
+    assert ada.json("task", "done", "t1", *own) == (0, {**completed, "already": True})
+
+
+def test_whoever_comes_too_late_is_told_what_is_in_the_way(here: Here) -> None:
+    here.run("task", "add", "t0")
+    done = here.run("task", "add", "t1", "--needs", "t0")
+    assert done.out == "published t1; it begins when all it needs is complete\n"
+    done = here.run("task", "claim", "t1")
+    assert (done.status, done.out) == (
+        1,
+        "blocked t1: it needs t0, which is not complete; see 'interlock task show t0'\n",
+    )
+    assert here.json("task", "claim", "t1")[1]["on"] == "t0"
+    claim(here, "t0", "--ttl", "30s")
+    done = here.run("task", "claim", "t0", "--agent", "bob")
+    assert re.fullmatch(r"taken t0: ada has worked on it for .* s, expires in \d+ s\n", done.out)
+    done = here.run("task", "next", "--agent", "bob", "--wait", "50ms")
+    assert (done.status, done.out) == (
+        1,
+        "nothing: no task that is ready is one that you can do; see 'interlock task list'\n",
+    )
+    assert here.json("task", "next", "--agent", "bob")[1]["outcome"] == "nothing"
+
+
+def test_within_a_session_a_claim_needs_no_token_and_lives_by_it(here: Here) -> None:
+    session(here)
+    for task in ("a", "b", "c"):
+        here.run("task", "add", task)
+        claim(here, task)
+    assert here.json("task", "beat", "a")[1]["outcome"] == "extended"
+    status, done = here.json("task", "done", "a", "--result", '{"pull": 7}')
+    assert (status, done["outcome"]) == (0, "completed")
+    assert here.json("task", "show", "a")[1]["result"] == {"pull": 7}
+    assert here.json("task", "release", "b") == (0, {"outcome": "released", "task": "b"})
+    assert here.json("agent", "leave")[1]["released"] == ["task/c"]
+    del here.exported["INTERLOCK_SESSION"]
+    states = {each["task"]: each["state"] for each in here.json("task", "list")[1]["tasks"]}
+    assert states == {"b": "pending", "c": "pending"}
+
+
+def test_only_the_owner_of_this_very_claim_is_heard(here: Here) -> None:
+    here.run("task", "add", "t")
+    first = claim(here, "t")
+    late = ("done", "release", "beat", "fail")
+    for verb in late:
+        status, refused = here.json("task", verb, "t", "--agent", "bob")
+        assert (status, refused["outcome"], refused["holder"]) == (1, "not_owner", "ada")
+    assert here.run("task", "done", "t", "--agent", "bob").out == "not owner t: ada works on it\n"
+    here.run("task", "release", "t", *token(first))
+    second = claim(here, "t", "--agent", "bob")
+    for verb in late:
+        status, refused = here.json("task", verb, "t", *token(first))
+        assert (status, refused["outcome"], refused["token"]) == (1, "fenced", second["token"])
+    done = here.run("task", "done", "t", *token(first))
+    assert done.out == (
+        f"fenced t: that claim is over; bob works on it with token {second['token']}\n"
+    )
+    assert here.json("task", "done", "t", *token(second), "--agent", "bob")[0] == 0
+    assert here.run("task", "done", "t", *token(first)).out == (
+        "fenced t: that claim is over; it is complete\n"
+    )
+    log = here.json("record", "log", "--thing", "task/t", "--limit", "50")[1]["entries"]
+    outcomes = [each["outcome"] for each in log]
+    assert "not_owner" in outcomes, "a refusal is recorded, once in a while"
+
+
+def test_a_task_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back(here: Here) -> None:
+    here.run("task", "add", "t", "--retries", "1", "--backoff", "0")
+    first = claim(here, "t")
+    words = ("task", "fail", "t", "no luck", "--error", '{"line": 3}')
+    assert here.json(*words, *token(first)) == (
+        0,
+        {"outcome": "failed", "task": "t", "state": "pending", "attempts": 1},
+    )
+    second = claim(here, "t")
+    assert second["attempt"] == 2
+    done = here.run(*words, *token(second))
+    assert done.out == ("failed t after 2 attempts; to send it back: interlock task retry t\n")
+    assert here.json("task", "done", "t", *token(second))[1]["outcome"] == "fenced"
+    status, nothing = here.json("task", "claim", "t")
+    assert (status, nothing["outcome"], nothing["state"]) == (1, "nothing", "dead")
+    shown = here.json("task", "show", "t")[1]
+    assert (shown["state"], shown["reason"], shown["error"]) == ("dead", "no luck", {"line": 3})
+    assert here.run("task", "retry", "t").out == "retried t; it is pending\n"
+    assert here.json("task", "retry", "t")[1]["outcome"] == "unchanged"
+    third = claim(here, "t")
+    done = here.run("task", "fail", "t", "--final", *token(third))
+    assert done.out == "failed t for good; to send it back: interlock task retry t\n"
+
+
+def test_a_failed_attempt_rests_and_is_tried_again(here: Here) -> None:
+    here.run("task", "add", "t", "--backoff", "500ms")
+    first = claim(here, "t")
+    status, failed = here.json("task", "fail", "t", *token(first))
+    assert (status, failed["state"]) == (0, "pending")
+    assert 0 < failed["retry_in"] < 1
+    second = claim(here, "t", "--wait", "10s")
+    assert second["attempt"] == 2
+    assert second["token"] > first["token"]
+
+
+def test_a_cancelled_task_is_over_for_whoever_works_on_it(here: Here) -> None:
+    here.run("task", "add", "t")
+    held = claim(here, "t", "--agent", "bob")
+    assert here.run("task", "cancel", "t", "not needed").out == "cancelled t\n"
+    assert here.json("task", "cancel", "t")[1] == {
+        "outcome": "cancelled",
+        "task": "t",
+        "already": True,
+    }
+    status, fenced = here.json("task", "done", "t", *token(held), "--agent", "bob")
+    assert (status, fenced) == (1, {"outcome": "fenced", "task": "t", "state": "failed"})
+    assert here.json("task", "show", "t")[1]["reason"] == "cancelled by ada: not needed"
+    assert here.run("task", "cancel", "u").out == (
+        "unchanged u: there is no task u; see 'interlock task list'\n"
+    )
+
+
+def test_a_lost_worker_is_stale_and_its_task_goes_to_the_next(here: Here) -> None:
+    here.run("task", "add", "t", "--backoff", "0")
+    lost = claim(here, "t", "--ttl", "500ms")
+    until(lambda: here.json("task", "show", "t")[1].get("stale"))
+    assert here.json("task", "show", "t")[1]["holder"] == "ada"
+    assert len(here.json("task", "list", "--agent", "ada")[1]["tasks"]) == 1
+    assert here.json("task", "list", "--agent", "bob")[1] == {"tasks": []}
+    assert "ada is stale; whoever comes next takes it over" in here.run("task", "list").out
+    taken = claim(here, "t", "--agent", "bob")
+    assert taken["attempt"] == 2
+    assert here.json("task", "done", "t", *token(lost))[1]["outcome"] == "fenced"
+
+
+def test_who_waits_for_the_next_task_hears_of_it(ada: Shell) -> None:
+    waiter = ada.start("task", "next", "--can", "rust", "--wait", "20s", "--json")
+    until(lambda: ada.json("agent", "list")[1]["agents"])
+    ada.run("task", "add", "deaf", "--requires", "gpu")
+    ada.run("task", "add", "t", "--requires", "rust", "--data", "[1]")
+    out, err = waiter.communicate()
+    answer = json.loads(out)
+    assert (waiter.returncode, answer["task"], answer["data"], err) == (0, "t", [1], "")
+    assert ada.json("task", "done", "t", *token(answer))[0] == 0
+
+
+def test_the_best_priority_comes_first_then_the_oldest(here: Here) -> None:
+    for task, priority in (("late", "7"), ("old", "-3"), ("young", "-3"), ("soon", "-20")):
+        here.run("task", "add", task, "--priority", priority)
+    here.run("task", "add", "first", "--priority=-21")
+    order = [here.json("task", "next")[1]["task"] for _ in range(5)]
+    assert order == ["first", "soon", "old", "young", "late"]
+
+
+def test_tasks_are_listed_and_shown(here: Here) -> None:
+    assert here.json("task", "list") == (0, {"tasks": []})
+    here.run("task", "add", "a", "--label", "red,big", "--requires", "gpu")
+    here.run("task", "add", "b", "--needs", "a", "--label", "red", "--deadline", "1h")
+    here.run("task", "add", "c", "--not-before", "2h", "--data", '{"x": "\\n"}')
+    head, *rows = here.run("task", "list").out.splitlines()
+    assert head.split() == ["TASK", "STATE", "PRIORITY", "LABELS"]
+    assert [row.split() for row in rows] == [
+        ["a", "pending", "5", "red,big", "requires", "gpu"],
+        ["b", "blocked", "5", "red", "needs", "a"],
+        ["c", "pending", "5", "begins", "in", "2", "h"],
+    ]
+    listed = here.json("task", "list", "--limit", "2")[1]
+    assert [each["task"] for each in listed["tasks"]] == ["a", "b"]
+    assert "data" not in listed["tasks"][0]
+    later = here.json("task", "list", "--after", listed["more"])[1]
+    assert ([each["task"] for each in later["tasks"]], "more" in later) == (["c"], False)
+    assert here.run("task", "list", "--limit", "1").out.endswith("more: --after a\n")
+    shown = here.run("task", "show", "c").out
+    assert 'data        {"x":"\\n"}' in shown.splitlines()
+    assert "not before  in 2 h" in shown.splitlines()
+    status, nothing = here.json("task", "show", "nope")
+    assert (status, nothing["outcome"], nothing["state"]) == (1, "nothing", "unknown")
+
+
+def test_a_task_without_an_id_gets_one_that_works(here: Here) -> None:
+    _, made = here.json("task", "add", "--data", '"hi"')
+    assert made["task"].startswith("tsk_")
+    assert claim(here, made["task"])["data"] == "hi"
+
+
+def test_data_come_from_the_words_a_file_or_stdin(here: Here) -> None:
+    (here.folder / "spec.json").write_text('{"from": "file"}')
+    here.run("task", "add", "a", "--data", "@spec.json")
+    done = here.run("task", "add", "b", "--data", "-", input='{"from": "stdin"}')
+    assert done.out == "published b\n"
+    assert claim(here, "a")["data"] == {"from": "file"}
+    done = here.run("task", "claim", "b")
+    assert done.out.splitlines()[1] == '{"from":"stdin"}'

@@ -1,0 +1,110 @@
+"""Wrong words about tasks: one line that says what to do, and nothing is changed."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.faces.shell import Here
+
+import interlock
+
+ROOM = 1024 * 1024
+
+
+@pytest.fixture
+def shell(here: Here) -> Here:
+    """A store with a task that is complete, one that is there, and one that needs it."""
+    with interlock.connect(agent="ada") as fleet:
+        for task in ("over", "here"):
+            fleet.tasks.publish(task)
+        fleet.tasks.claim("over")
+        fleet.tasks.complete("over")
+        fleet.tasks.publish("later", needs=["here"])
+    return here
+
+
+def said(shell: Here, *words: str) -> tuple[int, str]:
+    """The status of a command, and the one line that it said."""
+    status, out, err = shell.run("task", *words)
+    assert (out + err).count("\n") == 1, (out, err)
+    return status, out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("add", "a b"), "task id"),
+        (("add", "task/a"), "drop 'task/'"),
+        (("add", "+a"), "task id"),
+        (("add", "a", "--needs", "a"), "task 'a' needs itself; drop that need"),
+        (("add", "a", "--needs", "here,nope"), "needs 'nope', which does not exist"),
+        (("add", "a", "--needs", "here,,over"), "needs is empty"),
+        (("add", "a", "--requires", "a b"), "requires"),
+        (("add", "a", "--requires", ",".join(map(str, range(33)))), "32 are allowed"),
+        (("add", "a", "--label", "ä"), "label"),
+        (("add", "a", "--data", "{"), "--data is not JSON"),
+        (("add", "a", "--data", "@nope.json"), "No such file"),
+        (("add", "a", "--data", "@/"), "name a file"),
+        (("add", "a", "--data", f'"{"x" * ROOM}"'), f"{ROOM} are allowed"),
+        (("add", "a", "--data", "[" * 40 + "]" * 40), "nested too deeply"),
+        (("add", "a", "--priority", "high"), "whole number"),
+        (("add", "a", "--priority", "-1000001"), "give -1000000 to 1000000"),
+        (("add", "a", "--retries", "-1"), "give 0 to 1000"),
+        (("add", "a", "--backoff", "soon"), "backoff"),
+        (("add", "a", "--not-before", "soon"), "not-before is no moment"),
+        (("add", "a", "--deadline", "yesterday"), "deadline is no moment"),
+        (("add", "a", "--deadlne", "1h"), "did you mean --deadline?"),
+        (("claim",), "TASK is missing"),
+        (("claim", "here", "--ttl", "1ms"), "too short"),
+        (("claim", "here", "there"), "one word too many"),
+        (("next", "--can", "a b"), "can"),
+        (("next", "--wait", "soon"), "wait"),
+        (("done", "here", "--token", "x"), "whole number"),
+        (("done", "here", "--result", "{"), "--result is not JSON"),
+        (("fail", "here", "x" * 20_000), "give the rest as the error"),
+        (("fail", "here", "two", "words"), "one word too many"),
+        (("list", "--state", "ready"), "there are blocked, pending"),
+        (("list", "--limit", "0"), "give 1 to"),
+        (("list", "--prefix", "//"), "prefix"),
+        (("publish", "a"), "did you mean 'task add'?"),
+        (("complete", "a"), "did you mean 'task done'?"),
+    ],
+)
+def test_wrong_words_are_refused_with_what_to_do(
+    shell: Here, words: tuple[str, ...], hint: str
+) -> None:
+    status, line = said(shell, *words)
+    assert (status, hint in line) == (2, True), line
+    with interlock.connect() as fleet:
+        assert [each.task for each in fleet.tasks.list(all=True).tasks] == ["here", "later", "over"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("add", "over"), "exists over: it is complete; choose another id"),
+        (("add", "here", "--data", "[2]"), "exists here: it is pending"),
+        (("claim", "over"), "nothing over: ada completed it"),
+        (("claim", "nope"), "nothing nope: there is no task nope; see 'interlock task list'"),
+        (("claim", "later"), "blocked later: it needs here"),
+        (("done", "nope"), "not owner nope: there is no such task"),
+        (("done", "here"), "not owner here: nobody works on it, it is pending; claim it first"),
+        (("fail", "over", "--token", "1"), "fenced over: that claim is over; it is complete"),
+        (("retry", "over"), "unchanged over: it is complete; only what failed"),
+        (("cancel", "over"), "unchanged over: it is complete already"),
+        (("show", "nope"), "nothing nope: there is no task nope"),
+    ],
+)
+def test_an_ordinary_no_is_one_line_and_status_1(
+    shell: Here, words: tuple[str, ...], line: str
+) -> None:
+    status, told = said(shell, *words)
+    assert (status, told[: len(line)]) == (1, line)
+
+
+def test_ten_megabytes_of_data_are_too_large_wherever_they_come_from(shell: Here) -> None:
+    (shell.folder / "big.json").write_bytes(msgspec.json.encode("x" * 10 * ROOM))
+    for words in (("add", "a", "--data"), ("done", "here", "--token", "1", "--result")):
+        status, answer = shell.json("task", *words, "@big.json")
+        assert (status, answer["error"]) == (2, "too_large")
+        assert f"{ROOM} are allowed" in answer["message"]

@@ -1,0 +1,173 @@
+"""Processes without the wait for Python: forked from one that has imported everything already.
+
+A command of Interlock spends nine tenths of its time on starting Python.  Here a template has done
+that: it imports what is named, and from then on forks for every request.  What it forks is a real
+process, with a folder, an environment, files and an end of its own.
+
+    we --- request ---> template --- fork ---> keeper --- fork ---> the process
+    we <----------- its pid, then its status ----'
+
+The keeper stands where a shell would: it waits for the process and tells how it ended.
+
+What is imported must start no threads: they would be missing in whoever is forked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+LARGEST = 1 << 17
+_FILES = 1 << 12
+
+
+class Request(NamedTuple):
+    """What a process is to be: ``main()`` of a module, with words on its command line."""
+
+    program: str
+    words: tuple[str, ...]
+    folder: str
+    environment: dict[str, str]
+
+
+class Fork:
+    """A process that was forked for us, spoken to like one of ``subprocess``."""
+
+    def __init__(self, status: int) -> None:
+        self._news = os.fdopen(status)
+        self.returncode: int | None = None
+        self.pid = int(self._news.readline())
+
+    def poll(self) -> int | None:
+        """How it ended, if it did."""
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """How it ends."""
+        found = self._look(timeout)
+        if found is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return found
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal to it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.send_signal(signal.SIGKILL)
+
+    def _look(self, timeout: float | None) -> int | None:
+        if self.returncode is None:
+            events = select.poll()
+            events.register(self._news, select.POLLIN)
+            if events.poll(None if timeout is None else timeout * 1000):
+                self.returncode = os.waitstatus_to_exitcode(int(self._news.readline()))
+                self._news.close()
+        return self.returncode
+
+
+class Template:
+    """A process that imported some modules, and forks."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), *modules],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        atexit.register(self._end)
+
+    def fork(
+        self,
+        program: str,
+        words: Sequence[str | bytes],
+        files: tuple[int, int, int],
+        *,
+        folder: Path | str = ".",
+        environment: Mapping[str, str] | None = None,
+    ) -> Fork:
+        """A process that runs a program, with these three standard files."""
+        request = Request(
+            program,
+            tuple(os.fsdecode(word) for word in words),
+            os.path.abspath(folder),
+            dict(os.environ if environment is None else environment),
+        )
+        status, told = os.pipe()
+        try:
+            socket.send_fds(self._ours, [pickle.dumps(request)], [*files, told])
+        finally:
+            os.close(told)
+        return Fork(status)
+
+    def _end(self) -> None:
+        self._ours.close()
+        self._process.wait()
+
+
+@cache
+def template(*modules: str) -> Template:
+    """The one of this test run that imported these modules."""
+    return Template(modules)
+
+
+def _serve(line: socket.socket) -> Request:
+    """Fork for every request; what returns is the process that was asked for."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    while True:
+        data, files, _, _ = socket.recv_fds(line, LARGEST, 4)
+        if not data:
+            os._exit(0)
+        if os.fork() == 0:
+            line.close()
+            return _kept(pickle.loads(data), files)  # noqa: S301 - from the test itself
+        for file in files:
+            os.close(file)
+
+
+def _kept(request: Request, files: Sequence[int]) -> Request:
+    """In the keeper: fork once more, and tell who that is and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *standard, told = files
+    pid = os.fork()
+    if pid:
+        for file in (0, 1, 2, *standard):
+            os.close(file)
+        os.write(told, f"{pid}\n".encode())
+        os.write(told, f"{os.waitpid(pid, 0)[1]}\n".encode())
+        os._exit(0)
+    for number, file in enumerate(standard):
+        os.dup2(file, number)
+    os.closerange(3, _FILES)
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv[1:] = request.words
+    return request
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parent.parent)
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    assert len(os.listdir("/proc/self/task")) == 1, "threads do not survive a fork"
+    gc.collect()
+    gc.freeze()
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    importlib.import_module(asked.program).main()

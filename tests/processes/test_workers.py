@@ -1,0 +1,153 @@
+"""Work is done once, whatever happens to the workers; and all who listen hear of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes.helpers import Actor, Cast, terms, until
+
+import interlock
+from interlock.core import keys
+from interlock.services.task import states
+
+
+@pytest.fixture
+def crew() -> Iterator[Cast]:
+    with Cast(str(Path(__file__).parent / "workers.py")) as everybody:
+        yield everybody
+
+
+def events(fleet: interlock.Fleet, task: str) -> list[str]:
+    """What happened to a task, as the record has it."""
+    lines = fleet.record.log(thing=f"task/{task}")
+    return [event.name.removeprefix("task:") for line in lines for event in line.events]
+
+
+def state(fleet: interlock.Fleet, task: str) -> str:
+    status = states.status(fleet.store.read(keys.status(task))[keys.status(task)])
+    return "" if status is None else status.state
+
+
+def owner(fleet: interlock.Fleet, task: str) -> str:
+    claim = states.claim(fleet.store.read(keys.owner(task))[keys.owner(task)])
+    return "" if claim is None else claim.agent
+
+
+def started(crew: Cast, fleet: interlock.Fleet, actor: str, *arguments: object) -> Actor:
+    """A worker that has begun with t1."""
+    fleet.tasks.publish("t1", backoff=0)
+    worker = crew.start(actor, *arguments)
+    assert worker.hear() == "begun t1 1"
+    return worker
+
+
+def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Cast) -> None:
+    ttl = terms(url).ttl
+    with interlock.connect(url, agent="boss") as fleet:
+        started(crew, fleet, "work", url, "ada", ttl, 0).kill()
+        bob = crew.start("work", url, "bob", 30, 0)
+        assert bob.hear() == "begun t1 2"
+        bob.tell()
+        assert bob.hear() == "done t1"
+        os.kill(bob.pid, signal.SIGTERM)
+        assert bob.rest() == ["over SIGTERM"]
+        told = ["published", "claimed", "reclaimed", "claimed", "completed"]
+        assert events(fleet, "t1") == told
+
+
+def test_a_worker_that_was_stopped_for_too_long_is_cancelled_and_finishes_nothing(
+    url: str, crew: Cast
+) -> None:
+    ttl = terms(url).at_least(1.0)
+    with interlock.connect(url, agent="boss") as fleet:
+        ada = started(crew, fleet, "work", url, "ada", 60, ttl)
+        _taken_from(ada, crew, fleet, url)
+        ada.thaw()
+        assert ada.hear() == "lost t1"
+        os.kill(ada.pid, signal.SIGTERM)
+        assert ada.rest() == ["over SIGTERM"]
+        assert Counter(events(fleet, "t1"))["completed"] == 1
+
+
+def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: Cast) -> None:
+    with interlock.connect(path, agent="boss") as fleet:
+        ada = started(crew, fleet, "toil", path, "ada", 60, 1)
+        _taken_from(ada, crew, fleet, path)
+        ada.thaw()
+        ada.tell()
+        assert ada.hear() == "lost t1 True"
+        os.kill(ada.pid, signal.SIGTERM)
+        assert ada.rest() == ["over SIGTERM"]
+        assert [(line.agent, line.outcome) for line in fleet.record.log(verb="task.complete")] == [
+            ("bob", "completed"),
+            ("ada", "fenced"),
+        ]
+
+
+def _taken_from(ada: Actor, crew: Cast, fleet: interlock.Fleet, url: str) -> None:
+    """Stop ada until somebody else has done her task."""
+    ada.freeze()
+    bob = crew.start("work", url, "bob", 60, 0)
+    assert bob.hear() == "begun t1 2"
+    bob.tell()
+    assert bob.hear() == "done t1"
+    os.kill(bob.pid, signal.SIGTERM)
+    assert bob.rest() == ["over SIGTERM"]
+    assert state(fleet, "t1") == "complete"
+
+
+@pytest.mark.parametrize("actor", ["work", "toil"])
+def test_a_polite_signal_lets_a_worker_finish_its_task_and_leave(
+    path: str, crew: Cast, actor: str
+) -> None:
+    with interlock.connect(path, agent="boss") as fleet:
+        ada = started(crew, fleet, actor, path, "ada", 60, 0)
+        fleet.tasks.publish("t2")
+        os.kill(ada.pid, signal.SIGTERM)
+        ada.tell()
+        assert ada.hear() == "done t1"
+        assert ada.rest() == ["over SIGTERM"]
+        assert (state(fleet, "t1"), state(fleet, "t2")) == ("complete", "pending")
+        assert [agent.agent for agent in fleet.agents.list()] == ["boss"]
+
+
+@pytest.mark.parametrize("actor", ["work", "toil"])
+def test_a_second_signal_gives_the_task_back(path: str, crew: Cast, actor: str) -> None:
+    with interlock.connect(path, agent="boss") as fleet:
+        ada = started(crew, fleet, actor, path, "ada", 60, 0)
+        os.kill(ada.pid, signal.SIGTERM)
+        until(lambda: _again(ada, fleet))
+        assert state(fleet, "t1") == "pending"
+        assert events(fleet, "t1") == ["published", "claimed", "released"]
+
+
+def _again(ada: Actor, fleet: interlock.Fleet) -> bool:
+    """Ask once more, since two signals may be heard as one."""
+    if ada.alive():
+        os.kill(ada.pid, signal.SIGTERM)
+    return not owner(fleet, "t1")
+
+
+def fifty_hear(url: str, crew: Cast) -> None:
+    listeners = [crew.start("listen", url, 10, 5) for _ in range(5)]
+    for listener in listeners:
+        assert listener.hear() == "ready"
+    with interlock.connect(url, agent="boss") as fleet:
+        for number in range(5):
+            fleet.tasks.publish(f"t{number}")
+        for listener in listeners:
+            assert listener.rest() == ["t0 t1 t2 t3 t4"] * 10
+
+
+def test_fifty_subscribers_hear_of_every_task_in_order(path: str, crew: Cast) -> None:
+    fifty_hear(path, crew)
+
+
+@pytest.mark.proof
+def test_fifty_subscribers_hear_of_every_task_on_every_store(url: str, crew: Cast) -> None:
+    fifty_hear(url, crew)

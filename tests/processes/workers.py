@@ -1,0 +1,87 @@
+"""What workers and subscribers do in these tests: ``python workers.py NAME ARGUMENT...``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+
+import interlock
+from interlock import aio
+from interlock.aio_tasks import Subscription
+from interlock.aio_work import Claim
+from interlock.errors import Lapsed, Lost
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - how an actor speaks
+
+
+async def _lines() -> asyncio.StreamReader:
+    """What we are told, for an event loop."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def work(url: str, agent: str, session: str, ttl: str) -> None:
+    """Work on one task after the other; each is done when we are told so."""
+    lines = await _lines()
+    async with await aio.connect(url, agent=agent, ttl=float(session)) as fleet:
+        worker = fleet.tasks.work(ttl=float(ttl) or None)
+        try:
+            async for claim in worker:
+                await _once(claim, lines)
+        except Lapsed:
+            say("lapsed")
+        say("over", worker.stopped)
+
+
+async def _once(claim: Claim, lines: asyncio.StreamReader) -> None:
+    try:
+        async with claim:
+            say("begun", claim.task, claim.attempt)
+            await lines.readline()
+        say("done", claim.task)
+    except Lost:
+        say("lost", claim.task)
+
+
+def toil(url: str, agent: str, session: str, ttl: str) -> None:
+    """The same without an event loop."""
+    with interlock.connect(url, agent=agent, ttl=float(session)) as fleet:
+        worker = fleet.tasks.work(ttl=float(ttl) or None)
+        for claim in worker:
+            try:
+                with claim:
+                    say("begun", claim.task, claim.attempt)
+                    sys.stdin.readline()
+                say("done", claim.task)
+            except Lost:
+                say("lost", claim.task, claim.lost)
+        say("over", worker.stopped)
+
+
+async def listen(url: str, subscribers: str, tasks: str) -> None:
+    """So many subscribers, who all hear of so many tasks."""
+    async with await aio.connect(url) as fleet:
+        heard = [await fleet.tasks.subscribe() for _ in range(int(subscribers))]
+        say("ready")
+        for names in await asyncio.gather(*(_heard(each, int(tasks)) for each in heard)):
+            say(*names)
+
+
+async def _heard(events: Subscription, many: int) -> list[str]:
+    found: list[str] = []
+    async with events:
+        while len(found) < many:
+            found += [event.task for event in await events.take()]
+    return found
+
+
+if __name__ == "__main__":
+    logging.getLogger("interlock").addHandler(logging.NullHandler())
+    acted = globals()[sys.argv[1]](*sys.argv[2:])
+    if acted is not None:
+        asyncio.run(acted)
