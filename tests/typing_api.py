@@ -7,6 +7,8 @@ from typing import assert_never, assert_type
 
 import interlock
 from interlock import aio
+from interlock.core.batch import Checked, Imported
+from interlock.core.batch import Exists as PlanExists
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
 from interlock.core.lock import (
@@ -45,6 +47,7 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.show("merge"), Shown)
     assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
     assert_type(fleet.tasks.show("t1"), TaskShown | Nothing)
+    assert_type(fleet.tasks.publish_all([{"id": "t2"}], id="p"), Imported | Checked | PlanExists)
     assert_type(fleet.agents.join(ttl=900), Joined)
     assert_type(fleet.agents.leave(), Left | Lapsed)
     assert_type(fleet.agents.beat(), Renewed | Lapsed)

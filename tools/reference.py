@@ -21,9 +21,10 @@ import interlock
 from interlock import aio, client, client_tasks, client_work, errors
 from interlock.core import answers, lock, logs, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
+from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
-from interlock.core.story import Happening, Story
+from interlock.core.story import Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON

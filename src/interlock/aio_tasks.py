@@ -27,6 +27,7 @@ class Tasks(Noun[TaskCalls]):
         self._fleet = fleet
 
     publish = awaited(TaskCalls.publish)
+    publish_all = awaited(TaskCalls.publish_all)
     claim = awaited(TaskCalls.claim)
     next = awaited(TaskCalls.next)
     complete = awaited(TaskCalls.complete)

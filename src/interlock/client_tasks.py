@@ -26,6 +26,7 @@ class Tasks(Noun[TaskCalls]):
         self._fleet = fleet
 
     publish = blocking(TaskCalls.publish)
+    publish_all = blocking(TaskCalls.publish_all)
     claim = blocking(TaskCalls.claim)
     next = blocking(TaskCalls.next)
     complete = blocking(TaskCalls.complete)

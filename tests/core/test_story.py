@@ -4,8 +4,9 @@ import itertools
 from typing import Any
 
 from interlock.core.decision import Event
+from interlock.core.happening import Happening
 from interlock.core.log import Line
-from interlock.core.story import Happening, tell
+from interlock.core.story import tell
 
 BASE = 1000
 
@@ -220,3 +221,27 @@ def test_one_of_several_grants_of_an_agent_ends_without_a_span() -> None:
     first, second = log.story("sem/b")[2:]
     assert first.held is None
     assert second.held == 2.0
+
+
+def test_a_task_of_an_import_is_told_from_when_all_of_them_are_there() -> None:
+    log = Log()
+    hidden = {"hangs/+imp_1/t1": "", "hangs/+imp_1/t2": ""}
+    log("ada", "task.import", "None", thing="plan/imp_1", put=hidden)
+    log(
+        "ada", "task.import", "True",
+        "task:published ada task/t1", "task:ready  task/t1", "task:published ada task/t2",
+        thing="plan/imp_1", put={"hangs/t1/t2": ""},
+    )  # fmt: skip
+    (first,) = log.story("task/t1")
+    assert (first.what, first.agent, first.on) == ("published", "ada", "")
+    (second,) = log.story("task/t2")
+    assert (second.what, second.on) == ("published", "t1")
+
+
+def test_what_a_need_left_over_goes_on_by_whomever() -> None:
+    log = Log()
+    log("ada", "task.unblock", "1", "task:ready  task/t1", thing="task/t0", put={"hangs/t3/t2": ""})
+    (first,) = log.story("task/t1")
+    assert (first.what, first.agent, first.on, first.by) == ("unblocked", "", "t0", "")
+    (second,) = log.story("task/t2")
+    assert (second.what, second.on) == ("blocked", "t3")

@@ -9,9 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import lock, semaphore, several
+from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
+from interlock.core.log import Line
 from interlock.faces.operations.lock import LockList
+from interlock.faces.operations.record import Entries
 from interlock.faces.render import ago, columns, lasting, render
 from interlock.services.lock import Shown
 from interlock.services.task import shown
@@ -175,3 +178,24 @@ def test_large_data_are_cut_for_people() -> None:
     line = render(task).splitlines()[-1]
     assert line.endswith("... (5002 characters; use --json)")
     assert len(line) < 1100
+
+
+def test_an_entry_about_tasks_says_what_became_of_others() -> None:
+    def told(verb: str, outcome: str, thing: str, *events: Event) -> str:
+        line = Line(
+            revision=7, hash="", at=0.0, agent="ada", verb=verb, outcome=outcome, thing=thing,
+            events=events,
+        )  # fmt: skip
+        return render(Entries(entries=(line,))).split("  ada  ")[1]
+
+    completed = Event("task:completed", "ada")
+    ready = [Event("task:ready", "", f"task/t{number}") for number in range(7)]
+    assert (
+        told("task.complete", "completed", "task/a", completed, *ready)
+        == "task.complete completed  task/a, ready: t0, t1, t2, t3, t4 and 2 more"
+    )
+    assert (
+        told("task.fail", "failed", "task/a", Event("task:dead", "ada"))
+        == "task.fail failed  task/a, dead"
+    )
+    assert told("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from interlock.core.story import Happening, Story
+from interlock.core.happening import Happening
+from interlock.core.story import Story
 from interlock.faces.operations.record import Nothing
 from interlock.faces.render import render
 
@@ -56,6 +57,44 @@ def test_a_happening_is_one_line(fields: dict[str, Any], words: str) -> None:
     assert said(agent="ada", **fields) == words
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"what": "published", "on": "t0"}, "ada published, blocked on t0"),
+        ({"what": "published", "rests": 60.0}, "ada published, not to begin for 1 min"),
+        ({"what": "claimed", "token": 12, "attempt": 2}, "ada claimed, token 12, attempt 2"),
+        ({"what": "completed", "token": 12, "held": 3.0}, "ada completed, worked 3.0 s"),
+        (
+            {"what": "reclaimed", "held": 12.0, "by": "dan", "rests": 1.04},
+            "ada lost, worked 12 s, its claim had lapsed, as dan found, rests 1.0 s",
+        ),
+        (
+            {"what": "failed", "rests": 2.0, "says": "no disk"},
+            "ada failed, rests 2.0 s, the reason: no disk",
+        ),
+        ({"what": "failed", "reason": "final"}, "ada failed, for good"),
+        ({"what": "dead", "reason": "attempts"}, "ada dead, no attempt is left"),
+        ({"what": "refused", "reason": "fenced"}, "ada refused, its claim was over"),
+    ],
+)
+def test_what_happens_to_a_task_is_one_line(fields: dict[str, Any], words: str) -> None:
+    assert said("task/t1", agent="ada", **fields) == words
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"what": "unblocked", "on": "t0", "by": "bob"}, "- unblocked, since bob completed t0"),
+        ({"what": "unblocked", "on": "t0"}, "- unblocked, since t0 is complete"),
+        ({"what": "blocked", "on": "t2", "by": "bob"}, "- blocked, now on t2"),
+        ({"what": "ready", "by": "bob"}, "- ready, since its time has come"),
+        ({"what": "dead", "reason": "deadline"}, "- dead, nobody began it before its deadline"),
+    ],
+)
+def test_what_nobody_did_to_a_task_is_nobodys(fields: dict[str, Any], words: str) -> None:
+    assert said("task/t1", agent="", **fields) == words
+
+
 def test_an_agents_story_names_each_thing() -> None:
     line = said("agent/ada", agent="ada", what="acquired", about="lock/merge", token=3)
     assert line == "ada acquired lock/merge, token 3"
@@ -74,7 +113,7 @@ def test_another_day_is_named() -> None:
 def test_nothing_says_what_to_try() -> None:
     said = render(Nothing(thing="lock/ada"))
     assert said == (
-        "the record knows nothing of lock/ada; for an agent write agent/ada;"
+        "the record knows nothing of lock/ada; for a task write task/ada, for an agent agent/ada;"
         " 'interlock record log' shows all"
     )
     assert "write" not in render(Nothing(thing="agent/ada"))

@@ -136,6 +136,15 @@ def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
     assert isinstance(waiting.run().result(), Acquired)
 
 
+def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) -> None:
+    """Whoever comes late looks at the holder once more: the dead are no reason."""
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge", ttl=2.5))
+    waiting = bob.start(bob.locks.acquire("merge", wait=2.5))
+    stage.clock.advance(3)
+    assert isinstance(waiting.run().result(), Reclaimed)
+
+
 def test_joining_is_one_commit(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=None)
     assert steps(ada, ada.desk.join(30.0)) == [Commit]

@@ -221,3 +221,16 @@ def test_leaving_with_many_locks_decides_a_few_times_not_once_for_each(
     assert isinstance(left, Left)
     assert len(left.released) == 300
     assert decided < 10
+
+
+def test_what_a_session_works_on_is_among_what_it_holds(stage: Stage, ada: Client) -> None:
+    bob = stage.client("bob")
+    for task in ("a/b", "c", "d"):
+        bob.run(bob.tasks.publish(task))
+    ada.run(ada.locks.acquire("merge"))
+    ada.run(ada.tasks.claim("a/b"))
+    ada.run(ada.tasks.claim("c", ttl=60))
+    held = {each.agent: each.holds for each in bob.run(bob.agents.list())}
+    assert held == {"ada": ("merge", "task/a/b", "task/c"), "bob": ()}
+    ada.run(ada.tasks.complete("c"))
+    assert [each.holds for each in bob.run(bob.agents.show("ada"))] == [("merge", "task/a/b")]

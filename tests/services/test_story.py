@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 import interlock
-from interlock.core.story import Happening, Story
+from interlock.core.happening import Happening
+from interlock.core.story import Story
 from interlock.errors import BadInput, BadName
 from interlock.testing.stage import Client, Stage
 
@@ -146,3 +147,76 @@ def test_every_store_can_tell_a_story(url: str) -> None:
         assert [line.verb for line in log] == ["lock.release"]
         assert bob.record.log(agent=ada.session, verb="lock")[-1:] == log
         assert bob.record.log(until="1h") == ()
+
+
+def test_a_story_follows_a_task_from_its_needs_to_its_end(stage: Stage) -> None:
+    ada, bob, dan = (stage.client(name, ttl=600) for name in ("ada", "bob", "dan"))
+    cleo = stage.client("cleo", ttl=12.0)
+    for task, needs in (("t0", ()), ("t1", ()), ("t2", ("t0", "t1"))):
+        ada.run(ada.tasks.publish(task, needs=needs))
+    for task in ("t0", "t1"):
+        bob.run(bob.tasks.claim(task))
+        bob.run(bob.tasks.complete(task))
+    first = cleo.run(cleo.tasks.claim("t2"))
+    stage.clock.advance(13.0)
+    dan.run(dan.fleet.maintain())
+    stage.clock.advance(2.0)
+    second = dan.run(dan.tasks.next())
+    cleo.run(cleo.tasks.complete("t2", token=first.token))  # type: ignore[union-attr]
+    stage.clock.advance(3.0)
+    dan.run(dan.tasks.complete("t2"))
+    (published, moved, ready, claimed, lost, again, taken, late, done) = told(ada, "task/t2")
+    assert (published.what, published.agent, published.on) == ("published", "ada", "t0")
+    assert (moved.what, moved.on, moved.by) == ("blocked", "t1", "bob")
+    assert (ready.what, ready.on, ready.by) == ("unblocked", "t1", "bob")
+    assert (claimed.agent, claimed.attempt) == ("cleo", 1)
+    assert claimed.token == first.token  # type: ignore[union-attr]
+    assert (lost.what, lost.agent, lost.held, lost.by) == ("reclaimed", "cleo", 13.0, "dan")
+    assert lost.rests is not None
+    assert 1.0 <= lost.rests <= 1.25
+    assert (again.what, taken.agent, taken.attempt) == ("ready", "dan", 2)
+    assert taken.token == second.token  # type: ignore[union-attr]
+    assert (late.what, late.agent, late.reason) == ("refused", "cleo", "fenced")
+    assert (done.what, done.agent, done.held) == ("completed", "dan", 3.0)
+    assert [each.what for each in told(ada, "agent/cleo")] == [
+        *("joined", "claimed", "reclaimed", "lapsed", "refused")
+    ]
+
+
+def test_the_last_reason_of_a_task_is_told_and_the_way_back(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t1", retries=0))
+    ada.run(ada.tasks.claim("t1"))
+    ada.run(ada.tasks.fail("t1", "out of disk"))
+    dead = told(ada, "task/t1")[-1]
+    assert (dead.what, dead.reason, dead.says) == ("dead", "attempts", "out of disk")
+    ada.run(ada.tasks.retry("t1"))
+    ada.run(ada.tasks.cancel("t1", "not needed"))
+    *_, dead, retried, cancelled = told(ada, "task/t1")
+    assert (dead.says, retried.what) == ("", "retried")
+    assert cancelled.says == "not needed"
+    ada.run(ada.tasks.publish("late", deadline=1))
+    stage.clock.advance(2.0)
+    ada.run(ada.fleet.maintain())
+    late = told(ada, "task/late")[-1]
+    assert (late.what, late.agent, late.reason) == ("dead", "", "deadline")
+
+
+def test_a_task_that_fails_for_good_is_told_apart_from_one_that_rests(stage: Stage) -> None:
+    ada = stage.client("ada")
+    for task, retry in (("a", True), ("b", False)):
+        ada.run(ada.tasks.publish(task, backoff=4))
+        ada.run(ada.tasks.claim(task))
+        ada.run(ada.tasks.fail(task, retry=retry))
+    rests, final = told(ada, "task/a")[-1], told(ada, "task/b")[-1]
+    assert rests.rests is not None
+    assert (rests.what, rests.rests >= 4.0, rests.reason) == ("failed", True, "")
+    assert (final.what, final.rests, final.reason) == ("failed", None, "final")
+
+
+def test_attempts_are_numbered_only_where_all_of_them_are_heard(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t1"))
+    ada.run(ada.tasks.claim("t1"))
+    assert told(ada, "task/t1")[-1].attempt == 1
+    assert told(ada, "agent/ada")[-1].attempt is None

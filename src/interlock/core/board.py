@@ -36,13 +36,17 @@ from interlock.core.turn import MANY, Missing
 T = TypeVar("T")
 
 REFUSAL_WINDOW = 60.0
+AT_ONCE = 1.0
+"""Seconds after its publishing within which a task counts as ready since then."""
 
 
 class Known:
     """What is known about tasks; it asks for the rest by raising Missing."""
 
-    def __init__(self, room: int = MANY, least: float = 0.0) -> None:
+    def __init__(self, room: int = MANY, least: float = 0.0, text: int = MANY) -> None:
         self.room = room
+        self.text = text
+        """Bytes that the entry of a decision may have."""
         self.least = least
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}
@@ -178,7 +182,8 @@ class Board:
 
     def make_ready(self, task: str, spec: Spec) -> None:
         """Give a task its place among those that wait for a worker, and wake who waits for it."""
-        self.put(spec.place(task), Ready(spec.deadline))
+        since = self.now if self.now - spec.at > AT_ONCE else 0.0
+        self.put(spec.place(task), Ready(spec.deadline, since))
         self._signals[keys.wake_ready(spec.set)] = None
 
     def begin(self, task: str, spec: Spec) -> Status:
@@ -194,7 +199,7 @@ class Board:
         return status
 
     def hang(self, task: str, need: str) -> None:
-        """Let a task hang on a need, which knows of it then."""
+        """Let a task hang on a need, which knows that it is awaited then."""
         status = self.status(need)
         if status is None:
             raise AssertionError(f"there is no task {need}")

@@ -7,6 +7,7 @@ along.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -19,16 +20,23 @@ from interlock.core.task import Due, Spec, Status
 
 HANGER_SIZE = 6
 """Operations that moving on one task may take."""
-NEEDS_AT_ONCE = 100
+ENTRY_TEXT = 420
+ENTRY_NAMES = 6
+"""What one task adds to an entry: so many bytes, and its id so many times."""
+NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
+"""How many needs are looked at first, and by how much more each time: the next one is mostly not
+complete yet, and where thousands are, few questions should be enough."""
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     """Write a task that is not there yet: ready, blocked, or not due.
 
-    It hangs on the ``need`` that is given, if any, before those of its own.
+    It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
+    hides it until that is complete.
     """
     board.put(keys.data(id_), spec)
-    board.tell("published", spec.by, id_)
+    if not need:
+        board.tell("published", spec.by, id_)
     if spec.requires:
         known = keys.set_of(spec.set)
         board.rely(known)
@@ -47,27 +55,54 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
 
 def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete."""
-    for start in range(first, len(needs), NEEDS_AT_ONCE):
-        some = needs[start : start + NEEDS_AT_ONCE]
+    count = NEEDS_AT_FIRST
+    while first < len(needs):
+        some = needs[first : first + count]
         board.known.ask_for(some)
-        for number, need in enumerate(some, start):
+        for number, need in enumerate(some, first):
             status = board.status(need)
             if status is None or status.state != "complete":
                 return number
+        first, count = first + count, count * NEEDS_FACTOR
     return None
 
 
-def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
-    """Let tasks go on whose need is complete; how many may begin, and how many are left."""
-    begun = 0
-    board.known.all_of(lambda id_: _next_need(board, id_), hangers)
-    for number, id_ in enumerate(hangers):
+def hidden(board: Board, status: Status) -> bool:
+    """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
+    if not status.on.startswith(core.BATCH):
+        return False
+    batch = board.status(status.on)
+    return batch is None or batch.state != "complete"
+
+
+def there(board: Board, id_: str) -> bool:
+    """Whether there is a task of this id, as far as anybody is to know."""
+    status = board.status(id_)
+    return status is not None and not hidden(board, status)
+
+
+def thing(need: str) -> str:
+    """What others hang on, as the record names it: a task, or the plan that a batch is of."""
+    batch = need.startswith(core.BATCH)
+    return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
+
+
+def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
+    """Let tasks go on whose need is complete; how many may begin, and how many are left.
+
+    Somebody else may have moved them on since they were listed, to a need that is not complete.
+    """
+    begun, some = 0, hangers[: _fitting(hangers, board.known.text)]
+    board.known.all_of(lambda id_: _next_need(board, id_), some)
+    for number, id_ in enumerate(some):
         if board.size + HANGER_SIZE > board.known.room:
             return begun, len(hangers) - number
         status = board.status(id_)
-        if status is None or status.state != "blocked":
+        if status is None or status.state != "blocked" or status.on != need:
             continue
         spec, at = board.known.spec(id_), _next_need(board, id_)
+        if need.startswith(core.BATCH):
+            board.tell("published", spec.by, id_)
         if at is not None:
             on = spec.needs[at]
             board.move(id_, "unblock", "blocked", since=status.since, on=on, place=at)
@@ -77,29 +112,42 @@ def move_on(board: Board, hangers: Sequence[str]) -> tuple[int, int]:
         board.begin(id_, spec)
         board.tell("ready", "", id_)
         begun += 1
-    return begun, 0
+    return begun, len(hangers) - len(some)
+
+
+def _fitting(ids: Sequence[str], text: int) -> int:
+    """How many of these tasks one entry has room for; at least one."""
+    sizes = accumulate(ENTRY_TEXT + ENTRY_NAMES * len(id_) for id_ in ids)
+    return max(1, sum(size <= text for size in sizes))
 
 
 def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[int]:
     """Move on some of what was left hanging on a need that is complete."""
     if not board.known.has(keys.todo(need)):
         return Decision(outcome=0)
-    _, rest = move_on(board, hangers)
+    _, rest = move_on(board, need, hangers)
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))
-    return board.decision(len(hangers) - rest, "task.unblock", f"task/{need}")
+    return board.decision(len(hangers) - rest, "task.unblock", thing(need))
 
 
-def wake(board: Board, ids: Sequence[str]) -> Decision[int]:
-    """Tasks whose time has come get their place among those that are ready."""
+def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
+    """Tasks whose time has come get their place among those that are ready.
+
+    A place among those that must not begin yet of a task that does not mean it is taken away.
+    """
     woken = 0
-    for id_ in ids:
+    for due in dues:
+        id_ = keys.listed(due)
         status = board.status(id_)
-        if status is not None and status.state == "pending" and is_due(board, status):
-            spec = board.known.spec(id_)
+        if status is None or status.due != due:
+            board.rely(due, keys.status(id_))
+            board.delete(due)
+            woken += 1
+        elif is_due(board, status):
             board.move(id_, "ready", "pending", reason=status.reason)
-            board.make_ready(id_, spec)
+            board.make_ready(id_, board.known.spec(id_))
             board.tell("ready", "", id_)
             woken += 1
     if not woken:
@@ -112,6 +160,8 @@ def expire(board: Board, id_: str) -> Decision[str]:
     status = board.known.status(id_)
     if status is None or status.state != "pending":
         return Decision(outcome="gone")
+    if status.deadline is None or status.deadline >= board.now:
+        return Decision(outcome="early")
     past_deadline(board, id_, status, board.known.spec(id_))
     return board.decision("expired", "task.expire", f"task/{id_}")
 

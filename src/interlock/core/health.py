@@ -13,12 +13,27 @@ class Patience(Struct, frozen=True, kw_only=True):
     dead_after: float = 300.0
     waiting: float = 3600.0
     held: float = 3600.0
+    stuck: float = 3600.0
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that somebody should look at: what, about whom, since when, and what to do."""
 
-    kind: Literal["dead", "silent", "stale", "stuck", "waiting", "deadlock", "record"]
+    kind: Literal[
+        "dead",
+        "silent",
+        "stale",
+        "stuck",
+        "waiting",
+        "deadlock",
+        "record",
+        "overdue",
+        "unable",
+        "dead_letter",
+        "failed",
+        "leftover",
+        "unfinished",
+    ]
     says: str
     remedy: str = ""
     thing: str = ""

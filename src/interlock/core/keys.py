@@ -195,11 +195,6 @@ def result(task: str) -> str:
     return f"{TASKS}{task.replace('/', '%2F')}/result"
 
 
-def behind(task: str) -> str:
-    """Sorts after all that stands under a task, and before the next one."""
-    return f"{TASKS}{part(task)}/~"
-
-
 def task_of(key: str) -> str:
     """The task that a key under ``tasks/`` belongs to."""
     return key[len(TASKS) :].partition("/")[0].replace("%2F", "/")
@@ -237,6 +232,11 @@ def order(key: str) -> tuple[str, str]:
     return order, task
 
 
+def ready_at(key: str) -> float:
+    """When the task was published whose place among those that are ready this is."""
+    return int(key.split("/")[2].partition(".")[2]) / 1_000_000
+
+
 def set_in(key: str) -> str:
     """The requirements in the key of a task that is ready."""
     return key.split("/", 2)[1]
@@ -260,6 +260,12 @@ def todo(need: str) -> str:
 def claims(session: str, task: str = "") -> str:
     """A task under the session that works on it; without a task, all of them."""
     return f"{CLAIMS}{session}/{part(task)}"
+
+
+def claim_of(key: str) -> tuple[str, str]:
+    """The session and the task of a key that says who works on what."""
+    session, _, task = key[len(CLAIMS) :].partition("/")
+    return session, name(task)
 
 
 def ended(task: str) -> str:

@@ -1,4 +1,4 @@
-"""The story of one lock, semaphore or agent, told from the entries about it.
+"""The story of one lock, semaphore, task or agent, told from the entries about it.
 
 An entry says who did what; its events say what became of whom.  A story puts the two together and
 remembers who holds and who waits, so that an end can say how long it lasted:
@@ -15,6 +15,8 @@ An entry does not say which session an event is about, only which agent.  What t
 has from the entry that began it: whoever waited is granted, whoever acquired releases.  Where one
 agent has several grants on a semaphore and the record does not say which of them ended, the story
 leaves out how long it was held.
+
+What happens to tasks is told by ``core/tale.py``.
 """
 
 from __future__ import annotations
@@ -25,40 +27,11 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Event
+from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
 from interlock.core.log import Line
+from interlock.core.tale import Tale
 
 _ENDS = ("released", "reclaimed")
-_REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
-
-
-class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened to an agent.
-
-    what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why);
-                joined, left, lapsed for a session; else the outcome of the entry
-    held        for how many seconds, where it ended; ``waited`` likewise
-    behind      who held it when the wait began
-    came_from   whose grant ended in the same commit; ``went_to`` is the other side of it
-    by          who did it, where that was somebody else
-    trace       what it was done for: of whoever gets or loses something by the hand of another,
-                the trace under which it began to wait, or acquired
-    """
-
-    revision: int
-    at: float
-    agent: str
-    what: str
-    thing: str
-    token: int | None = None
-    held: float | None = None
-    waited: float | None = None
-    behind: tuple[str, ...] = ()
-    came_from: tuple[str, ...] = ()
-    went_to: tuple[str, ...] = ()
-    by: str = ""
-    reason: str = ""
-    session: str = ""
-    trace: str = ""
 
 
 class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,22 +43,13 @@ class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def tell(lines: Iterable[Line], thing: str, base: int) -> Iterator[Happening]:
-    """The happenings to a thing: ``lock/merge``, ``sem/builds``, ``agent/NAME`` or ``agent/ID``."""
+    """The happenings to a thing: ``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/NAME``."""
     kind, _, name = thing.partition("/")
     telling = _Telling(base, agents=kind == "agent")
     for line in lines:
         for each in telling.hear(line):
             if name in (each.agent, each.session) if kind == "agent" else each.thing == thing:
                 yield each
-
-
-class _Open(Struct, frozen=True, kw_only=True):
-    """A grant or a wait that has not ended yet."""
-
-    at: float
-    session: str
-    trace: str
-    token: int | None = None
 
 
 class _Telling:
@@ -95,11 +59,15 @@ class _Telling:
         self._base = base
         self._agents = agents
         """Only entries about some agents are heard, so others may hold unheard of."""
-        self._grants: dict[tuple[str, str], list[_Open]] = {}
-        self._waits: dict[tuple[str, str], list[_Open]] = {}
+        self._tasks = Tale(base, whole=not agents)
+        self._grants: dict[tuple[str, str], list[Open]] = {}
+        self._waits: dict[tuple[str, str], list[Open]] = {}
 
     def hear(self, line: Line) -> Iterator[Happening]:
         """What happened by an entry."""
+        if line.verb.startswith("task."):
+            yield from self._tasks.hear(line)
+            return
         for event in line.events:
             yield self._event(line, event)
         verb = line.verb.rpartition(".")[2]
@@ -119,20 +87,20 @@ class _Telling:
             return self._grant(line, event, thing)
         if what in _ENDS:
             return self._end(line, event, thing, what)
-        return _said(line, event.agent, what, thing)
+        return said(line, event.agent, what, thing)
 
     def _session(self, line: Line, event: Event, thing: str, what: str) -> Happening:
         session = _session(line)
         if what in ("left", "lapsed"):  # whatever it waited for, it does not any more
             for waits in self._waits.values():
                 waits[:] = [each for each in waits if each.session != session]
-        return _said(line, event.agent, what, thing, session=session)
+        return said(line, event.agent, what, thing, session=session)
 
     def _grant(self, line: Line, event: Event, thing: str) -> Happening:
         queue = self._waits.get((thing, event.agent))
         waited = queue.pop(0) if queue else None  # first come, first served
         own = line.session if line.agent == event.agent else ""
-        grant = _Open(
+        grant = Open(
             at=line.at,
             session=own if waited is None else waited.session,
             trace=line.trace if waited is None else waited.trace,
@@ -142,7 +110,7 @@ class _Telling:
             for place in [place for place in self._grants if place[0] == thing]:
                 del self._grants[place]
         self._grants.setdefault((thing, event.agent), []).append(grant)
-        return _said(
+        return said(
             line,
             event.agent,
             "acquired",
@@ -150,14 +118,14 @@ class _Telling:
             session=grant.session,
             trace=grant.trace,
             token=grant.token,
-            waited=_span(waited, line),
+            waited=lasted(waited, line),
             came_from=tuple(_others(line, thing, *_ENDS)),
         )
 
     def _end(self, line: Line, event: Event, thing: str, what: str) -> Happening:
         own = line.session if line.agent == event.agent and what == "released" else ""
         grant = _closed(self._grants, thing, event.agent, own)
-        return _said(
+        return said(
             line,
             event.agent,
             what,
@@ -165,15 +133,15 @@ class _Telling:
             session=own if grant is None else grant.session,
             trace=line.trace if own or grant is None else grant.trace,
             token=None if grant is None else grant.token,
-            held=_span(grant, line),
+            held=lasted(grant, line),
             went_to=tuple(_others(line, thing, "acquired")),
             reason="left" if line.verb == "agent.leave" else "",
         )
 
     def _wait(self, line: Line, thing: str) -> Happening:
-        wait = _Open(at=line.at, session=line.session, trace=line.trace)
+        wait = Open(at=line.at, session=line.session, trace=line.trace)
         self._waits.setdefault((thing, line.agent), []).append(wait)
-        return _said(
+        return said(
             line,
             line.agent,
             "waiting",
@@ -184,9 +152,9 @@ class _Telling:
 
     def _withdraw(self, line: Line, thing: str) -> Happening:
         wait = _closed(self._waits, thing, line.agent, line.session)
-        waited = _span(wait, line)
-        refused = line.outcome in _REFUSALS
-        return _said(
+        waited = lasted(wait, line)
+        refused = line.outcome in REFUSALS
+        return said(
             line,
             line.agent,
             "refused" if refused else "withdrew",
@@ -197,8 +165,8 @@ class _Telling:
         )
 
     def _other(self, line: Line, thing: str, verb: str) -> Happening:
-        refused = line.outcome in _REFUSALS
-        return _said(
+        refused = line.outcome in REFUSALS
+        return said(
             line,
             line.agent,
             "refused" if refused else line.outcome or verb,
@@ -214,8 +182,8 @@ class _Telling:
 
 
 def _closed(
-    open_: dict[tuple[str, str], list[_Open]], thing: str, agent: str, session: str = ""
-) -> _Open | None:
+    open_: dict[tuple[str, str], list[Open]], thing: str, agent: str, session: str = ""
+) -> Open | None:
     """What ends here: that of the session, else the only one; None if nobody can say."""
     known = open_.get((thing, agent), [])
     mine = [each for each in known if session and each.session == session] or list(known)
@@ -225,29 +193,12 @@ def _closed(
     return mine[0] if len(mine) == 1 else None
 
 
-def _said(line: Line, agent: str, what: str, thing: str, **more: object) -> Happening:
-    return Happening(
-        revision=line.revision,
-        at=line.at,
-        agent=agent,
-        what=what,
-        thing=thing,
-        by="" if line.agent == agent else line.agent,
-        **{"trace": line.trace, **more},  # type: ignore[arg-type]  # the callers are all above
-    )
-
-
 def _others(line: Line, thing: str, *what: str) -> Iterator[str]:
     """Whose grants ended, or began, in the same commit."""
     for event in line.events:
         noun, _, word = event.name.partition(":")
         if noun != "agent" and word in what and (event.thing or line.thing) == thing:
             yield event.agent
-
-
-def _span(began: _Open | None, line: Line) -> float | None:
-    """Seconds since it began; clocks of two machines may disagree, but nothing ends before."""
-    return None if began is None else round(max(line.at - began.at, 0.0), 3)
 
 
 def _session(line: Line) -> str:

@@ -68,6 +68,7 @@ MOVES: dict[str, tuple[tuple[State, ...], tuple[State, ...]]] = {
 """From where each act leads to where."""
 
 PRIORITY = 5
+PRIORITIES = (keys.LEAST_PRIORITY, keys.GREATEST_PRIORITY)
 RETRIES = 3
 BACKOFF = 1.0
 BACKOFF_MOST = 300.0
@@ -80,6 +81,9 @@ MOST_RETRIES = 1000
 LISTED = 100
 REQUIRES_LIMIT = 32
 LABELS_LIMIT = 32
+BATCH = "+"
+"""What the id of a batch begins with, on which the tasks of an import hang (``core/batch.py``).
+That is no legal name, so nobody can mean one."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -152,9 +156,13 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What stands beside a task that is ready: when it is too late to begin."""
+    """What stands beside a task that is ready: when it is too late to begin.
+
+    ``since`` is when it became ready, if that was not when it was published.
+    """
 
     deadline: float | None = None
+    since: float = 0.0
 
 
 class Due(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -52,6 +52,13 @@ def name(text: str, what: str = "name") -> str:
     return text
 
 
+def task(text: str) -> str:
+    """Return the text if it is a legal id of a task, which goes without its kind."""
+    if name(text, "task id").startswith("task/"):
+        raise BadInput(f"a task goes by its id alone here; drop 'task/' from {text!r}")
+    return text
+
+
 def duration(text: str | float, what: str = "duration") -> float:
     """Seconds from ``500ms``, ``30s``, ``5m``, ``2h``, ``1d`` or a plain number of seconds."""
     if isinstance(text, str):
@@ -170,10 +177,15 @@ def token(value: int | None) -> int | None:
 
 def count(value: int, what: str, most: int) -> int:
     """Return the value if it counts something: a whole number from 1 on."""
+    return whole(value, what, 1, most)
+
+
+def whole(value: int, what: str, least: int, most: int) -> int:
+    """Return the value if it is a whole number within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(f"the {what} is a whole number, not {value!r:.40}")
-    if not 1 <= value <= most:
-        raise BadInput(f"the {what} {value} is out of bounds; give 1 to {most}")
+    if not least <= value <= most:
+        raise BadInput(f"the {what} {value!r:.40} is out of bounds; give {least} to {most}")
     return value
 
 

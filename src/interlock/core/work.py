@@ -31,7 +31,7 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
     if (status := board.known.status(id_)) is not None:
         return Decision(outcome=task.Exists(task=id_, state=status.state))
     board.known.ask_for(spec.needs)
-    unknown = next((need for need in spec.needs if board.known.status(need) is None), None)
+    unknown = next((need for need in spec.needs if not flow.there(board, need)), None)
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
@@ -52,7 +52,7 @@ def claim(
     its ``place`` among those that are ready.
     """
     status, id_ = board.known.status(ask.task), ask.task
-    if status is None:
+    if status is None or flow.hidden(board, status):
         return Decision(
             outcome=task.Nothing(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
@@ -103,7 +103,8 @@ def complete(
 ) -> Decision[task.CompleteOutcome]:
     """The task is done; what hangs on it is moved on, as far as this commit has room.
 
-    ``hangers`` are tasks that hang on it; ``more`` says that there may be others.
+    ``hangers`` are tasks that hang on it; ``more`` says that there may be others: they were too
+    many, or one may have come since they were listed.
     """
     id_ = who.task
     status, held = _held(board, who)
@@ -120,7 +121,7 @@ def complete(
         kept = Result(by=held.agent, at=board.now, token=token, result=result)
         board.put(keys.result(id_), kept)
     board.tell("completed", held.agent)
-    begun, rest = flow.move_on(board, hangers)
+    begun, rest = flow.move_on(board, id_, hangers)
     if status.awaited and (rest or more):
         board.put(keys.todo(id_), {})
     outcome = task.Completed(task=id_, unblocked=begun)
@@ -182,7 +183,7 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
 def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
     """Nobody is to do this; whoever works on it is told when it next speaks up."""
     status = board.known.status(id_)
-    if status is None:
+    if status is None or flow.hidden(board, status):
         return Decision(outcome=_unknown(id_))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
         return Decision(outcome=task.Cancelled(task=id_, already=True))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from interlock.faces.render import ago, columns, lasting
 
 if TYPE_CHECKING:
-    from interlock.core.story import Happening, Story
+    from interlock.core.happening import Happening
+    from interlock.core.story import Story
     from interlock.faces.render import Paint
 
 _COLOURS = {
@@ -19,6 +20,12 @@ _COLOURS = {
     "reclaimed": "red",
     "refused": "red",
     "lapsed": "red",
+    "claimed": "green",
+    "completed": "green",
+    "blocked": "yellow",
+    "failed": "red",
+    "dead": "red",
+    "cancelled": "red",
 }
 _WORDS = {"reclaimed": "lost", "status": "reported"}
 _REASONS = {
@@ -27,6 +34,14 @@ _REASONS = {
     "left": "it left",
     "deadlock": "to wait would have been a deadlock",
 }
+_OF_A_TASK = {
+    "fenced": "its claim was over",
+    "not_owner": "it was not the one at work on it",
+    "attempts": "no attempt is left",
+    "deadline": "nobody began it before its deadline",
+    "final": "for good",
+}
+_BEGINS = ("published", "retried")
 _SHORT = 10.0
 _DAY = 86400.0
 
@@ -38,7 +53,7 @@ def told(story: Story, paint: Paint) -> str:
         (
             _clock(each.at),
             paint("dim", f"{ago(each.at):>10}"),
-            each.agent,
+            each.agent or "-",
             _sentence(each, paint, name=several),
             paint("dim", each.trace),
         )
@@ -58,6 +73,9 @@ def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
 
 def _particulars(each: Happening) -> Iterator[str]:
     """How it was, and how it ended."""
+    if each.thing.startswith("task/"):
+        yield from _of_a_task(each)
+        return
     if each.token is not None:
         yield f"token {each.token}"
     if each.behind:
@@ -76,6 +94,40 @@ def _particulars(each: Happening) -> Iterator[str]:
         yield f"handed to {_names(each.went_to)}"
     if each.reason:
         yield _REASONS.get(each.reason, each.reason)
+
+
+def _of_a_task(each: Happening) -> Iterator[str]:
+    """The same for a task."""
+    if each.what == "claimed" and each.token is not None:
+        yield f"token {each.token}"
+    if each.attempt is not None:
+        yield f"attempt {each.attempt}"
+    if each.held is not None:
+        yield f"worked {_span(each.held)}"
+    yield from _went(each)
+    if each.rests is not None:
+        word = "not to begin for" if each.what in _BEGINS else "rests"
+        yield f"{word} {_span(each.rests)}"
+    if each.reason:
+        yield _OF_A_TASK.get(each.reason, each.reason)
+    if each.says:
+        yield f"the reason: {each.says}"
+
+
+def _went(each: Happening) -> Iterator[str]:
+    """What came of it, and because of whom."""
+    match each.what:
+        case "reclaimed":
+            yield "its claim had lapsed" + (f", as {each.by} found" if each.by else "")
+        case "unblocked":
+            by = f"{each.by} completed {each.on}" if each.by else f"{each.on} is complete"
+            yield f"since {by}"
+        case "ready":
+            yield "since its time has come"
+        case "blocked":
+            yield f"now on {each.on}"
+        case _:
+            yield from [f"blocked on {each.on}"] if each.on else []
 
 
 def _names(agents: tuple[str, ...]) -> str:

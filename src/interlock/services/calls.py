@@ -237,8 +237,9 @@ class RecordCalls(Calls):
 
         The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
         happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``agent/ada``; a plain name is a lock's); ``since`` and
-        ``until`` a moment: a duration back from now (``2h``), or a time; a ``trace``.
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``; a plain name is a lock's);
+        ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
+        ``trace``.
         """
         if after < 0 or limit < 1:
             raise BadInput("'after' must not be negative and 'limit' at least 1")
@@ -269,7 +270,7 @@ class RecordCalls(Calls):
         )
 
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, an agent or a session, told in order."""
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order."""
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
@@ -338,13 +339,16 @@ class FleetCalls(Calls):
         dead_after: float | str = 300.0,
         waiting: float | str = 3600.0,
         held: float | str = 3600.0,
+        stuck: float | str = 3600.0,
     ) -> Op[Health]:
         """What somebody should look at; reads only, and never changes anything.
 
         Sessions that lapsed more than ``dead_after`` ago and were not cleared away, agents of
         which nobody heard for three times the pace that they promised, grants that are stale, or
         that somebody has ``held`` for longer, who is ``waiting`` for longer, waits that can never
-        end, and a record that cannot be sealed.
+        end, and a record that cannot be sealed.  Of tasks: those that run for longer than ``stuck``
+        or past their deadline, whose worker is lost, that wait for a worker for longer than
+        ``waiting`` or that nobody here can do, that died or failed, and what was left half done.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone
@@ -353,16 +357,28 @@ class FleetCalls(Calls):
             dead_after=words.duration(dead_after, "dead-after"),
             waiting=words.duration(waiting, "waiting"),
             held=words.duration(held, "held"),
+            stuck=words.duration(stuck, "stuck"),
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
 
     def why(self, thing: str) -> Op[Why]:
-        """What blocks a thing, who can clear it, since when: ``lock/NAME`` or ``sem/NAME``."""
+        """What blocks a thing, who can clear it, since when.
+
+        ``task/ID``, ``lock/NAME`` or ``sem/NAME``; a plain name is that of a task, if there is
+        one, else of a lock.
+        """
         from interlock.services.why import Explain
 
         desk = self.desk
         explain = Explain(desk.runner, desk.sessions)
         kind, _, name = thing.partition("/")
-        if kind == "sem" and name:
+        if name and kind == "sem":
             return explain.semaphore(words.name(name, "semaphore name"))
-        return explain.lock(words.name(thing.removeprefix("lock/"), "thing"))
+        if name and kind == "lock":
+            return explain.lock(words.name(name, "lock name"))
+        from interlock.services.task.why import Reasons
+
+        reasons = Reasons(desk.runner, desk.sessions)
+        if name and kind == "task":
+            return reasons.task(words.name(name, "task id"))
+        return reasons.either(words.name(thing, "thing"), explain)

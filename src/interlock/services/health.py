@@ -32,6 +32,7 @@ from interlock.services.gather import every, looked_up
 from interlock.services.report import all_reports, unheard
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
+from interlock.services.task.checkup import Checkup as Tasks
 from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
@@ -69,6 +70,9 @@ class Checkup:
         reports = yield from all_reports()
         found = yield from self._found(pools, sessions, reports)
         found += yield from self._deadlocks(pools, base)
+        tasks = Tasks(self._runner, self._patience)
+        found += yield from tasks.run()
+        more |= tasks.partial
         found += yield from self._record()
         return Health(healthy=not found, problems=tuple(found), partial=more)
 

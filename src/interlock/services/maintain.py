@@ -16,24 +16,27 @@ from interlock.core.pool import Pool
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
-from interlock.services.gather import Gathering, every, looked_up
-from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.gather import KEYS_AT_ONCE, Gathering, every, looked_up
+from interlock.services.runner import Deciding, Reading, Runner, Who
 from interlock.services.session import reported
 from interlock.settings import Settings
-from interlock.store import Item
+from interlock.store import Item, Range
 
 BOUND = 1000
 
 
 class Maintained(Struct, frozen=True, kw_only=True):
-    """What a pass did: grants and sessions reclaimed, entries sealed, and what is left to do.
+    """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
-    ``finding`` says why the record could not be sealed any further, as where it is damaged.
+    ``moved`` is how many tasks went on: their time came, their needs were complete, or their
+    deadline was over.  ``finding`` says why the record could not be sealed any further, as where
+    it is damaged.
     """
 
     reclaimed: int = 0
     sealed: int = 0
     left: int = 0
+    moved: int | UnsetType = UNSET
     finding: str | UnsetType = UNSET
 
 
@@ -46,10 +49,12 @@ class Maintenance:
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
-        from interlock.services.seal import Sealing  # few commands ever need it
+        from interlock.services.seal import Sealing  # few commands ever need these
+        from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
-        reclaimed = left = 0
+        tasks = yield from Upkeep(self._runner).run(who, bound)
+        reclaimed, left = tasks.reclaimed, tasks.left
         for item in (yield from self._stale(base)):
             if reclaimed >= bound:
                 left += 1
@@ -60,11 +65,13 @@ class Maintenance:
                 left += 1
                 continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
+            left += done.outcome == "at work"
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
             reclaimed=reclaimed,
             sealed=tidied.sealed,
             left=left + tidied.left,
+            moved=tasks.moved or UNSET,
             finding=tidied.finding or UNSET,
         )
 
@@ -115,6 +122,8 @@ class Maintenance:
         session = states.session(snapshot[key])
         if session is None or snapshot[live] is not None:
             return Decision(outcome="gone")
+        if (yield from _works(id_)):
+            return Decision(outcome="at work")
         return sessions.clear(session, reported(snapshot, id_))
 
 
@@ -125,6 +134,13 @@ def _relies_on(pool: Pool | None) -> tuple[str, ...]:
     held = [key for grant in pool.grants for key in grant.live]
     first = pool.waiters[:1] if pool.room > 0 else ()
     return (*held, *(waiter.live for waiter in first))
+
+
+def _works(session: str) -> Reading[bool]:
+    """Whether a session has claims that live by it: those are put back first."""
+    page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
+    found = (yield (page,)).ranges[page]
+    return any(keys.live(session) in states.waited_for(item) for item in found)
 
 
 def _first_of(item: Item) -> str:

@@ -129,7 +129,7 @@ class Sessions:
         return bool((yield Read(page)).ranges[page])
 
     def list(self) -> Op[tuple[core.Agent, ...]]:
-        """All sessions, by name, with what they hold."""
+        """All sessions, by name, with what they hold and what they work on."""
         base = yield from self._runner.base()
         holds: dict[str, list[str]] = {}
         for item in (yield from every(*keys.POOLS)):
@@ -137,6 +137,9 @@ class Sessions:
             name = keys.thing(item.key).removeprefix("lock/")
             for grant in () if pool is None else pool.grants:
                 holds.setdefault(grant.session, []).append(name)
+        for item in (yield from every(keys.CLAIMS)):
+            worker, task = keys.claim_of(item.key)
+            holds.setdefault(worker, []).append(f"task/{task}")
         items = yield from every(keys.SESSIONS)
         found = [session for item in items if (session := _readable(item)) is not None]
         live = yield from looked_up((keys.live(each.id) for each in found), times=True)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from interlock.core import keys
 from interlock.core import story as core
 from interlock.core.filter import Filter
+from interlock.core.happening import Happening
 from interlock.driving import Op
 from interlock.services.history import search
 from interlock.services.runner import Runner
+from interlock.services.steps import Read
+from interlock.services.task import states
+from interlock.store import Snapshot
 
 _BEFORE = 400
 """Entries before those that are told: most of what ends in the story began there."""
+_WORDED = ("failed", "dead", "cancelled")
 
 
 class Stories:
@@ -24,8 +32,21 @@ class Stories:
         wanted = yield from _wanted(thing)
         lines = yield from search(wanted, limit=limit + _BEFORE)
         found = tuple(core.tell(lines, thing, base))
+        if thing.startswith("task/"):
+            found = yield from _with_words(found, thing.removeprefix("task/"))
         more = len(found) > limit or len(lines) == limit + _BEFORE
         return core.Story(thing=thing, happenings=found[-limit:], earlier=more)
+
+
+def _with_words(found: tuple[Happening, ...], task: str) -> Op[tuple[Happening, ...]]:
+    """The same, with the reason that the task itself still knows."""
+    snapshot: Snapshot = yield Read(keys.status(task))
+    status = states.status(snapshot[keys.status(task)])
+    last = next((each for each in reversed(found) if each.what in _WORDED), None)
+    if last is None or status is None or status.state in ("running", "complete"):
+        return found
+    said = status.reason if last.what != "cancelled" else status.reason.partition(": ")[2]
+    return tuple(replace(each, says=said) if each is last else each for each in found)
 
 
 def _wanted(thing: str) -> Op[Filter]:

@@ -29,10 +29,20 @@ NAMED = 5
 """So many holders are named, and asked what they wait for themselves."""
 
 
+class Need(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task that another one needs and that is not complete, ``depth`` needs below the first."""
+
+    task: str
+    state: str
+    says: str
+    depth: int = 1
+
+
 class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An explanation for a person, with its parts for a program.
 
-    ``meanwhile`` is what those wait for themselves who could clear it.
+    ``meanwhile`` is what those wait for themselves who could clear it.  ``state`` is how a task
+    stands, and ``needs`` what keeps it blocked, down to those that need nothing more.
     """
 
     thing: str
@@ -44,6 +54,8 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_in: float | None = None
     meanwhile: tuple[str, ...] = ()
     waiters: tuple[Queued, ...] = ()
+    state: str = ""
+    needs: tuple[Need, ...] = ()
 
 
 class Seen(Struct, frozen=True):
@@ -159,25 +171,25 @@ class Explain:
             by=", ".join(dict.fromkeys(grant.agent for grant in seen.grants)),
             since=min((grant.since for grant in seen.grants), default=None),
             expires_in=None if seen.lives is None else round(seen.lives, 3),
-            meanwhile=(yield from self._meanwhile(seen.grants[:NAMED])),
+            meanwhile=(yield from meanwhile({caller_of(g): g.agent for g in seen.grants[:NAMED]})),
             waiters=_queue(seen.waiters),
         )
 
-    def _meanwhile(self, grants: Iterable[Grant]) -> Op[tuple[str, ...]]:
-        """What holders wait for themselves, as far as it is listed and they still wait."""
-        callers = {caller_of(grant): grant.agent for grant in grants}
-        pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
-        if not pages:
-            return ()
-        listed: Snapshot = yield Read(*pages.values())
-        waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
-        wanted = {item.key: states.waited_for(item) for _, item in waits}
-        found = yield from looked_up(key for each in wanted.values() for key in each)
-        return tuple(
-            f"{callers[caller]} waits for {things(wanted[item.key])}"
-            for caller, item in waits
-            if _waits(item.key, [found[key] for key in wanted[item.key]])
-        )
+
+def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
+    """What callers, each with its agent, wait for themselves; as it is listed, if they still do."""
+    pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
+    if not pages:
+        return ()
+    listed: Snapshot = yield Read(*pages.values())
+    waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
+    wanted = {item.key: states.waited_for(item) for _, item in waits}
+    found = yield from looked_up(key for each in wanted.values() for key in each)
+    return tuple(
+        f"{callers[caller]} waits for {things(wanted[item.key])}"
+        for caller, item in waits
+        if _waits(item.key, [found[key] for key in wanted[item.key]])
+    )
 
 
 def weighed(agent: str, weight: int) -> str:

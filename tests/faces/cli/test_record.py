@@ -268,7 +268,7 @@ def test_a_story_of_nothing_says_what_to_try(ada: Shell) -> None:
     assert (status, answer) == (1, {"outcome": "nothing", "thing": "lock/merge"})
     done = ada.run("record", "explain", "merge")
     assert done.status == 1
-    assert "write agent/merge" in done.out
+    assert "for an agent agent/merge" in done.out
 
 
 def test_a_child_inherits_the_trace(ada: Shell) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import interlock
 from interlock.core import codec, keys
 from interlock.core.task import STATES, Nothing, Spec, Status
 from interlock.errors import BadInput, BadName
@@ -264,3 +267,19 @@ def test_wrong_words_are_refused(ada: Client) -> None:
         with pytest.raises(BadName):
             ada.run(ada.tasks.list(**query))  # type: ignore[arg-type]
     assert ada.run(ada.tasks.list()) == TaskList(tasks=())
+
+
+@pytest.mark.parametrize("query", [{}, {"all": True}])
+def test_a_long_list_does_not_keep_the_data_of_its_tasks(
+    tmp_path: Path, query: dict[str, Any]
+) -> None:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+        for number in range(100):
+            fleet.tasks.publish(f"t{number:02d}", "x" * 200_000)
+        fleet.tasks.list()
+        tracemalloc.start()
+        listed = fleet.tasks.list(**query).tasks
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert len(listed) == 100
+    assert most < 15_000_000, "of 20 million"

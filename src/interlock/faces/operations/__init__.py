@@ -7,6 +7,7 @@ only then, so that a command pays for nothing else.
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
 task.py    lock.py    sem.py    agent.py    record.py    store.py
+plan.py    whole plans of tasks, which only who imports one pays for
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ INDEX: dict[str, tuple[str, ...]] = {
     "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "task": (
         "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
-        "show", "watch",
+        "show", "watch", "import",
     ),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
     "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),
 }  # fmt: skip
+
+_ELSEWHERE = {"task import": "plan"}
+"""Operations that stand in a file of their own, not in that of their noun."""
 
 NOUNS = {
     "agent": "sessions of agents: who is here, and what they do",
@@ -51,7 +55,7 @@ def find(name: str) -> Operation:
     noun, _, verb = name.rpartition(" ")
     if verb not in INDEX[noun]:
         raise KeyError(name)
-    module = import_module(f"{__name__}.{noun or 'fleet'}")
+    module = import_module(f"{__name__}.{_ELSEWHERE.get(name, noun or 'fleet')}")
     operations: tuple[Operation, ...] = module.OPERATIONS
     return next(operation for operation in operations if operation.name == name)
 

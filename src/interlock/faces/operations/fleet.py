@@ -81,7 +81,7 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "a lock (lock/merge, or just merge) or sem/builds", positional=True)
+        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
     ]
 
 
@@ -91,8 +91,11 @@ class HealthRequest(Request, frozen=True, kw_only=True):
     dead_after: Annotated[
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
-    waiting: Annotated[Duration, option("duration", "say so if somebody waits for longer")] = 3600.0
+    waiting: Annotated[
+        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+    ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
+    stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
 
 
 class Doctor(Request, frozen=True, kw_only=True):
@@ -169,14 +172,19 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows locks and semaphores; see 'interlock agent show {name or kind}',"
+            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
             f" or write lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
 
 
 def _health(fleet: "Fleet", request: HealthRequest) -> Health:
-    return fleet.health(dead_after=request.dead_after, waiting=request.waiting, held=request.held)
+    return fleet.health(
+        dead_after=request.dead_after,
+        waiting=request.waiting,
+        held=request.held,
+        stuck=request.stuck,
+    )
 
 
 def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
@@ -240,7 +248,7 @@ OPERATIONS = (
         outcomes=(Why,),
         needs="store",
         act=_why,
-        examples=("interlock why lock/merge",),
+        examples=("interlock why lock/merge", "interlock why task/t1"),
     ),
     Operation(
         name="health",
@@ -249,7 +257,7 @@ OPERATIONS = (
         outcomes=(Health,),
         needs="store",
         act=_health,
-        examples=("interlock health", "interlock health --held 2h --json"),
+        examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
     ),
     Operation(
         name="doctor",

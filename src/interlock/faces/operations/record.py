@@ -26,9 +26,9 @@ class Log(Request, frozen=True, kw_only=True):
     agent: Annotated[
         str | None, option("name", "what this agent (or session) did, and what happened to it")
     ] = None
-    verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock")] = None
+    verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock, task")] = None
     thing: Annotated[
-        str | None, option("name", "what is about lock/merge, or just merge; agent/ada")
+        str | None, option("name", "what is about lock/merge, or just merge; task/t1; agent/ada")
     ] = None
     since: Annotated[
         str | None, option("text", "a duration back from now: 2h; or a time: 2026-11-15T10:00")
@@ -44,7 +44,8 @@ class ExplainRequest(Request, frozen=True, kw_only=True):
     """The story of one thing."""
 
     thing: Annotated[
-        str, option("name", "lock/merge, or just merge; agent/ada; a session's id", positional=True)
+        str,
+        option("name", "lock/merge, or just merge; task/t1; agent/ada; a session", positional=True),
     ]
     limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
 
@@ -155,12 +156,16 @@ OPERATIONS = (
     ),
     Operation(
         name="record explain",
-        help="the story of a lock or an agent: who had it, how long, how it ended",
+        help="the story of a lock, a task or an agent: who had it, and how it ended",
         request=ExplainRequest,
         outcomes=(Story, Nothing),
         needs="store",
         act=_explain,
-        examples=("interlock record explain merge", "interlock record explain agent/ada"),
+        examples=(
+            "interlock record explain merge",
+            "interlock record explain task/t1",
+            "interlock record explain agent/ada",
+        ),
     ),
     Operation(
         name="record verify",

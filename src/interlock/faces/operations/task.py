@@ -65,7 +65,8 @@ class Claim(Request, frozen=True, kw_only=True):
     task: Task
     ttl: Ttl = None
     wait: Annotated[
-        Duration, option("duration", "stand by until it can be claimed, at most so long")
+        Duration,
+        option("duration", "stand by until it can be claimed: 5m, or forever", forever=True),
     ] = 0.0
 
 
@@ -76,7 +77,9 @@ class Next(Request, frozen=True, kw_only=True):
         tuple[str, ...], option("names", "what you are able to do; '*' is everything")
     ] = ()
     ttl: Ttl = None
-    wait: Annotated[Duration, option("duration", "stand by for one, at most so long")] = 0.0
+    wait: Annotated[
+        Duration, option("duration", "stand by until there is one: 5m, or forever", forever=True)
+    ] = 0.0
 
 
 class Beat(Request, frozen=True, kw_only=True):

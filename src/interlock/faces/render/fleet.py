@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.render import ago, listed, since
@@ -12,18 +13,19 @@ if TYPE_CHECKING:
     from interlock.faces.render import Paint
     from interlock.services.maintain import Maintained
     from interlock.services.semaphore import Queued
-    from interlock.services.why import Why
+    from interlock.services.why import Need, Why
     from interlock.testing.race import Raced
 
 
 def why(outcome: Why, paint: Paint) -> str:
     """What is in the way, and what clears it."""
     if not outcome.blocked:
-        word = paint("green", "not blocked")
+        word = paint("green", outcome.state or "not blocked")
         return f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
     facts = [
-        ("thing", f"{outcome.thing} is {paint('yellow', 'blocked')}"),
+        ("thing", f"{outcome.thing} is {paint('yellow', outcome.state or 'blocked')}"),
         ("because", outcome.because),
+        *_needs(outcome.needs),
         ("since", ago(outcome.since)),
         ("meanwhile", "; ".join(outcome.meanwhile)),
         ("waiting", ", ".join(map(_queued, outcome.waiters))),
@@ -44,6 +46,8 @@ def health(outcome: Health, paint: Paint) -> str:
 def maintained(outcome: Maintained, _paint: Paint) -> str:
     """What a pass did."""
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
+    if isinstance(outcome.moved, int):
+        done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
@@ -65,6 +69,14 @@ def diagnosis(outcome: Diagnosis, paint: Paint) -> str:
         + (f"; {check.remedy}" if check.remedy else "")
         for check in outcome.checks
     )
+
+
+def _needs(needs: Sequence[Need]) -> Iterator[tuple[str, str]]:
+    """What is needed, each below what needs it; a mere chain was said already."""
+    chain = len({need.depth for need in needs}) == len(needs)
+    for number, need in enumerate(() if chain else needs):
+        below = "  " * (need.depth - 1)
+        yield ("" if number else "needs"), f"{below}{need.task} ({need.state}): {need.says}"
 
 
 def _queued(waiter: Queued) -> str:

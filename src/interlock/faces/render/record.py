@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.render import ago, columns
 
 if TYPE_CHECKING:
+    from interlock.core.log import Line
     from interlock.core.story import Story
     from interlock.faces.operations.record import Entries, Nothing
     from interlock.faces.render import Paint
+
+NAMED = 5
+"""So many tasks are named that became something by one entry."""
 
 
 def entries(outcome: Entries, paint: Paint) -> str:
@@ -24,7 +29,7 @@ def entries(outcome: Entries, paint: Paint) -> str:
                     paint("dim", f"{ago(line.at):>10}"),
                     line.agent or "-",
                     f"{line.verb} {line.outcome}",
-                    line.thing,
+                    _about(line),
                 )
                 for line in outcome.entries
             ]
@@ -35,8 +40,10 @@ def entries(outcome: Entries, paint: Paint) -> str:
 def nothing(outcome: Nothing, _paint: Paint) -> str:
     """Unknown to it, and what else may have been meant."""
     kind, _, name = outcome.thing.partition("/")
-    agent = f"for an agent write agent/{name}; " if kind == "lock" else ""
-    return f"the record knows nothing of {outcome.thing}; {agent}'interlock record log' shows all"
+    said = f"the record knows nothing of {outcome.thing}"
+    if kind == "lock":
+        said += f"; for a task write task/{name}, for an agent agent/{name}"
+    return f"{said}; 'interlock record log' shows all"
 
 
 def story(outcome: Story, paint: Paint) -> str:
@@ -44,3 +51,24 @@ def story(outcome: Story, paint: Paint) -> str:
     from interlock.faces.story import told
 
     return told(outcome, paint)
+
+
+def _about(line: Line) -> str:
+    """The thing of an entry; for tasks also what came of others with it."""
+    if not line.verb.startswith("task."):
+        return line.thing
+    others: dict[str, list[str]] = {}
+    for event in line.events:
+        word = event.name.partition(":")[2]
+        if word != line.outcome:
+            others.setdefault(word, []).append(event.thing.removeprefix("task/"))
+    return ", ".join([line.thing, *(_became(word, names) for word, names in others.items())])
+
+
+def _became(word: str, names: Sequence[str]) -> str:
+    """What tasks became, the first of them by name."""
+    named = [name for name in names if name]
+    if not named:
+        return word
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return f"{word}: {', '.join(named[:NAMED])}{more}"

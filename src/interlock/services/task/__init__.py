@@ -1,15 +1,19 @@
 """Tasks on a store: publish, claim, finish.
 
 claiming.py   by name, or the next one
+plan.py       whole plans at once
 progress.py   what makes tasks go on by themselves
 facts.py      what decisions read          states.py   items as typed state
 seen.py       what people see of them      shown.py    the form of that
+why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
+checkup.py    what health finds            upkeep.py   what maintenance does
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
 
@@ -18,7 +22,6 @@ from interlock.core import task as core
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.driving import Op
-from interlock.errors import InterlockError
 from interlock.services.gather import every
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
@@ -28,6 +31,9 @@ from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress, hangers
 from interlock.services.waiting import Seat, recalled, session_ttl_of
 from interlock.store import Item, Range
+
+if TYPE_CHECKING:
+    from interlock.services.task.plan import Plans
 
 T = TypeVar("T")
 
@@ -41,10 +47,22 @@ class Tasks:
         self.claiming = Claiming(runner, queues, self.progress)
         self._last = 0.0
 
-    def moment(self) -> float:
-        """Now, and later than any moment before: what is published first is older."""
-        self._last = max(self._runner.clock.wall(), self._last + 0.000_001)
-        return self._last
+    @cached_property
+    def plans(self) -> Plans:
+        """Whole plans; whoever never publishes one does not pay for them."""
+        from interlock.services.task.plan import Plans
+
+        return Plans(self._runner, self.progress, self.moment)
+
+    def moment(self, count: int = 1) -> float:
+        """Now, and later than any moment before: what is published first is older.
+
+        So ``count`` moments are taken, each a millionth of a second later.  They are whole ones,
+        as in the places of tasks that are ready: nothing is rounded there to the same.
+        """
+        first = round(max(self._runner.clock.wall(), self._last + 0.000_001), 6)
+        self._last = first + (count - 1) * 0.000_001
+        return first
 
     def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.Exists]:
         """Put a task where everybody finds it."""
@@ -63,6 +81,9 @@ class Tasks:
         for key in wanted[1:]:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
+        hidden = isinstance(done.outcome, core.Exists) and done.outcome.state == "blocked"
+        if hidden and (yield from self.plans.freed(who, task)):
+            return (yield from self.publish(who, task, spec))
         return done.outcome
 
     def claim(
@@ -92,7 +113,7 @@ class Tasks:
             if status is not None and status.awaited and status.state == "running":
                 page: Range = hangers(worker.task, facts.known)
                 found = (yield (page,)).ranges[page]
-                more = len(found) == page.limit
+                more = len(found) == page.limit or not self._runner.capabilities.local
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
             decision = yield from facts.decide(
                 lambda known: work.complete(Board(known, now), worker, result, tasks, more=more)
@@ -102,7 +123,7 @@ class Tasks:
 
         done = yield from self._finished(who, worker, deciding)
         if left and done.revision is not None:
-            yield from self._go_on(who, worker.task)
+            yield from self.progress.go_on(who, worker.task)
         return done.outcome
 
     def fail(
@@ -194,21 +215,18 @@ class Tasks:
     def _finished(
         self, who: Who, worker: core.Worker, deciding: Callable[[], Deciding[T]]
     ) -> Op[Done[T]]:
-        """Carry out what ends a claim, on what we know of it if we made it."""
+        """Carry out what ends a claim, on what we know of it if we made it.
+
+        Memories of different moments do not go together: then look.
+        """
         wanted = (keys.status(worker.task), keys.owner(worker.task))
         guess = recalled(self._runner, wanted)
+        if len({item.revision for item in guess.values() if item is not None}) > 1:
+            guess = {}
         done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
         return done
-
-    def _go_on(self, who: Who, need: str) -> Op[None]:
-        """Move on what is left; if that cannot be now, whoever comes next does it."""
-        try:
-            while (yield from self.progress.drain(who, need)):
-                pass
-        except InterlockError:
-            return
 
     def _change(
         self,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from interlock.core import keys, words
 from interlock.core import task as core
+from interlock.core import words
 from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
-from interlock.services.task.claiming import EVERYTHING
+from interlock.services.task.window import EVERYTHING
 
 if TYPE_CHECKING:
+    from interlock.core.batch import Checked, Exists, Imported
+    from interlock.core.plan import Given
     from interlock.services.task.feed import Feed
     from interlock.services.task.seen import Seen
     from interlock.services.task.shown import Shown, TaskList
@@ -69,6 +71,27 @@ class TaskCalls(Calls):
         )
         return self._tasks.publish(self.desk.me().who, id_, spec)
 
+    def publish_all(
+        self,
+        specs: Iterable[Mapping[str, object] | Given],
+        *,
+        id: str | None = None,  # noqa: A002 - the word that people use
+        dry_run: bool = False,
+    ) -> Op[Imported | Checked | Exists]:
+        """Publish a whole plan: all of its tasks, or none.
+
+        Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
+        the plan.  All that is wrong is said at once, before anything is written.  Killed in
+        between, nobody sees any of it, and the same call goes on.  The plan is known by its digest
+        unless it gets an ``id``; a ``dry_run`` only checks it.
+        """
+        from interlock.core import plan as plans
+
+        plan = plans.check(plans.given(specs), id)
+        if dry_run:
+            return self._tasks.plans.check(plan)
+        return self._tasks.plans.publish(self.desk.me().who, plan)
+
     def spec(
         self,
         id_: str,
@@ -93,13 +116,13 @@ class TaskCalls(Calls):
             at=self._tasks.moment(),
             by=self.desk.me().who.agent,
             data=Raw(words.payload(data, "data", core.DATA_LIMIT)),
-            priority=_priority(priority),
+            priority=words.whole(priority, "priority", *core.PRIORITIES),
             requires=tuple(sorted(words.names(requires, "requires", core.REQUIRES_LIMIT))),
             needs=wanted,
             labels=words.names(labels, "labels", core.LABELS_LIMIT),
             not_before=None if not_before is None else words.later(not_before, now, "not-before"),
             deadline=None if deadline is None else words.later(deadline, now, "deadline"),
-            retries=_retries(retries),
+            retries=words.whole(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=words.duration(backoff, "backoff"),
             backoff_most=words.duration(backoff_most, "longest backoff"),
         )
@@ -238,10 +261,7 @@ class TaskCalls(Calls):
 
 def named(task: str) -> str:
     """The name of a task, as those take it who know that it is one."""
-    words.name(task, "task id")
-    if task.startswith("task/"):
-        raise BadInput(f"a task goes by its id alone here; drop 'task/' from {task!r}")
-    return task
+    return words.task(task)
 
 
 def able(can: Iterable[str]) -> Collection[str]:
@@ -266,23 +286,6 @@ def _prefix(text: str) -> str:
     """The beginning of an id, which may end in the middle of a segment."""
     words.name(text.removesuffix("/"), "prefix")
     return text
-
-
-def _priority(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadInput(f"the priority is a whole number, not {value!r:.40}")
-    if not keys.LEAST_PRIORITY <= value <= keys.GREATEST_PRIORITY:
-        raise BadInput(
-            f"the priority {value} is out of bounds;"
-            f" give {keys.LEAST_PRIORITY} to {keys.GREATEST_PRIORITY}"
-        )
-    return value
-
-
-def _retries(value: int) -> int:
-    if isinstance(value, bool) or not 0 <= value <= core.MOST_RETRIES:
-        raise BadInput(f"the number of retries is 0 to 1000, not {value!r:.40}")
-    return value
 
 
 def _reason(text: str) -> str:

@@ -12,14 +12,14 @@ with every success from half as many again, so that one claimer alone keeps the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
-from interlock.core import codec, flow, keys, work
+from interlock.core import codec, keys, work
 from interlock.core import task as core
 from interlock.core.board import Board
 from interlock.core.decision import Decision
@@ -27,30 +27,22 @@ from interlock.driving import Op
 from interlock.errors import Lapsed, StoreTrouble
 from interlock.services.gather import outside
 from interlock.services.queue import Debt, Queues
-from interlock.services.runner import ALIVE, Deciding, Done, Glance, Reading, Runner
+from interlock.services.runner import ALIVE, Deciding, Done, Runner
 from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress
-from interlock.services.waiting import Seat, expires_in
-from interlock.store import Item, Range, Snapshot, Watch
+from interlock.services.task.window import WIDTH, Window, Windows
+from interlock.services.waiting import Seat
+from interlock.store import Item, Range, Watch
 
-EVERYTHING = "*"
-"""What somebody can do who can do everything; no name of a capability."""
-_LOCAL_WINDOW = 4
-_WINDOW = 32
-_DUE_WINDOW = 16
 _TRIES = 8
+_SELFLESS = 32
+"""Every so many claims of the next one somebody looks after what is stuck: a queue that is never
+empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
-
-
-class Window(Struct, frozen=True):
-    """What there is to choose from: places, best first, and tasks whose time has come."""
-
-    places: tuple[Item, ...]
-    due: tuple[str, ...]
 
 
 class Claiming:
@@ -60,8 +52,9 @@ class Claiming:
         self._runner = runner
         self._queues = queues
         self._progress = progress
-        self._sets: dict[str, frozenset[str]] = {}
+        self._windows = Windows(runner)
         self._spread = 1
+        self._turns = 0
         self.specs: dict[str, core.Spec] = {}
         """What we claimed without knowing its place, but for the data."""
 
@@ -127,12 +120,23 @@ class Claiming:
             outcome = yield from self._claim(seat, ask, None, blind=blind)
             if outcome == "stale":
                 yield from self._progress.reclaim(seat.who, ask.task)
+            elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
+                pass
             elif not isinstance(outcome, str):
-                return (yield from self._timed(outcome))
+                return outcome
             blind = False
+
+    def _freed(self, seat: Seat, outcome: core.Blocked) -> Op[bool]:
+        """Whether it was blocked only since nobody has moved on yet what its need held up."""
+        if not outcome.on:
+            return False
+        return (yield from self._progress.drain(seat.who, outcome.on)) > 0
 
     def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
+        self._turns += 1
+        if self._turns % _SELFLESS == 0:
+            yield from self._progress.step(seat.who)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(seat, able, ttl)
@@ -144,7 +148,7 @@ class Claiming:
 
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
-        window = yield from outside(self._window(able))
+        window = yield from outside(self._windows.read(able))
         return bool(window.places or window.due)
 
     def _inside(
@@ -154,34 +158,42 @@ class Claiming:
         base = yield from self._runner.base()
         ask = self._ask(seat, "", ttl)
         found: list[Window] = []
-
-        def deciding() -> Deciding[core.ClaimOutcome | str]:
-            window = yield from self._window(able)
-            found.append(window)
-            if window.due:
-                return Decision(outcome="due")
-            for place in window.places:
-                one = replace(ask, task=keys.listed(place.key))
-                decision = yield from self._deciding(seat, one, base, place.key, blind=False)
-                if decision.changes:
-                    return decision
-            return Decision(outcome="nothing")
-
         while True:
-            done = yield from self._carried(seat, ask, deciding, {})
+            done = yield from self._carried(
+                seat, ask, lambda: self._choosing(seat, ask, base, able, found), {}
+            )
             if isinstance(done.outcome, core.Claimed):
-                return self._stamped(done.outcome, done, base)
+                return (yield from self._stamped(done.outcome, done, base))
             if done.outcome == "due":
                 yield from self._progress.wake(seat.who, found[-1].due)
+            elif done.outcome == "left behind":
+                places = [place.key for place in found[-1].places]
+                if not (yield from self._progress.tidy_all(seat.who, places)):
+                    return None
             elif done.outcome == "nothing":
                 return None
+
+    def _choosing(
+        self, seat: Seat, ask: core.Ask, base: int, able: frozenset[str], found: list[Window]
+    ) -> Deciding[core.ClaimOutcome | str]:
+        """The first of a window that can be claimed; leaves the window."""
+        window = yield from self._windows.read(able)
+        found.append(window)
+        if window.due:
+            return Decision(outcome="due")
+        for place in window.places:
+            one = replace(ask, task=keys.listed(place.key))
+            decision = yield from self._deciding(seat, one, base, place.key, blind=False)
+            if decision.changes:
+                return decision
+        return Decision(outcome="left behind" if window.places else "nothing")
 
     def _optimistic(
         self, seat: Seat, able: frozenset[str], ttl: float | None
     ) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
         while True:
-            window: Window = yield from outside(self._window(able))
+            window: Window = yield from outside(self._windows.read(able))
             if window.due:
                 yield from self._progress.wake(seat.who, window.due)
                 continue
@@ -194,79 +206,27 @@ class Claiming:
                 if outcome is not None:
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                self._spread = min(2 * self._spread, _WINDOW)
                 if not places:
                     break
 
     def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
-        """Claim the task that has this place; None if it is gone."""
+        """Claim the task that has this place; None if it is gone, or was left behind."""
         ask = self._ask(seat, keys.listed(place.key), ttl)
         deadline = states.ready(place).deadline
         blind = deadline is None
         outcome = yield from self._claim(seat, ask, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
-        if outcome == "stale":
+        if outcome == "gone":  # somebody else was quicker
+            self._spread = min(2 * self._spread, WIDTH)
+        elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
-        elif isinstance(outcome, core.Taken):
+        elif not isinstance(outcome, str):
             yield from self._progress.tidy(seat.who, place.key)
         return None
 
     def _chosen(self, among: int) -> int:
         return self._runner.random_below(min(self._spread, among))
-
-    def _window(self, able: frozenset[str]) -> Reading[Window]:
-        """What is ready for us, best first."""
-        limit = _LOCAL_WINDOW if self._runner.capabilities.local else _WINDOW
-        sets, due = Range(keys.SETS), Range(keys.DUE, limit=_DUE_WINDOW)
-        first = [keys.NO_REQUIREMENTS, *self._fitting(self._sets, able)]
-        heads = {each: Range(keys.ready(each), limit=limit) for each in first}
-        snapshot = yield (sets, due, *heads.values())
-        places = [item for head in heads.values() for item in snapshot.ranges[head]]
-        fresh = yield from self._fresh(snapshot.ranges[sets], sets)
-        if fresh:
-            more = [Range(keys.ready(each), limit=limit) for each in self._fitting(fresh, able)]
-            later = (yield tuple(more)).ranges if more else {}
-            places += [item for head in more for item in later[head]]
-        places.sort(key=lambda item: keys.order(item.key))
-        awake = yield from self._awake(snapshot.ranges[due])
-        return Window(tuple(places), awake)
-
-    def _fresh(self, found: Sequence[Item], page: Range) -> Reading[list[str]]:
-        """The sets of requirements that we did not know yet."""
-        fresh = []
-        while True:
-            for item in found:
-                name = item.key[len(keys.SETS) :]
-                if name not in self._sets:
-                    self._sets[name] = frozenset(states.names(item))
-                    fresh.append(name)
-            if len(found) < page.limit:
-                return fresh
-            page = Range(keys.SETS, found[-1].key)
-            found = (yield (page,)).ranges[page]
-
-    def _fitting(self, sets: Iterable[str], able: frozenset[str]) -> list[str]:
-        if EVERYTHING in able:
-            return list(sets)
-        return [each for each in sets if self._sets[each] <= able]
-
-    def _awake(self, found: Sequence[Item]) -> Reading[tuple[str, ...]]:
-        """Of the tasks that must not begin yet, those whose time has come."""
-        if not found:
-            return ()
-        rests = {item.key: due.rest for item in found if (due := states.due(item)) and due.rest}
-        resting = (yield Glance(rests.values())).items if rests else {}
-        now = self._runner.clock.wall()
-        return tuple(
-            keys.listed(item.key)
-            for item in found
-            if (
-                resting[rests[item.key]] is None
-                if item.key in rests
-                else flow.moment(item.key) <= now
-            )
-        )
 
     def _claim(
         self, seat: Seat, ask: core.Ask, place: Item | None, *, blind: bool
@@ -290,7 +250,7 @@ class Claiming:
 
         done = yield from self._carried(seat, ask, deciding, guess)
         if isinstance(done.outcome, core.Claimed):
-            return self._stamped(done.outcome, done, base)
+            return (yield from self._stamped(done.outcome, done, base))
         return done.outcome
 
     def _deciding(
@@ -313,6 +273,8 @@ class Claiming:
         decision = yield from facts.decide(
             lambda known: work.claim(Board(known, now), ask, spec, place)
         )
+        if isinstance(decision.outcome, core.Taken):
+            return Decision(outcome=facts.timed(decision.outcome))
         return replace(decision, reads=(data,)) if blind and decision.changes else decision
 
     def _carried(
@@ -360,10 +322,13 @@ class Claiming:
 
             yield from self._runner.change(deciding, seat.who)
 
-    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> core.Claimed:
-        """A claim with its token and its data."""
-        spec = states.spec(done.items.get(keys.data(outcome.task)))
-        if spec is not None:
+    def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> Op[core.Claimed]:
+        """A claim with its token and its data, which a lost reply did not bring along."""
+        key = keys.data(outcome.task)
+        item = done.items.get(key)
+        if outcome.data is None and item is None:
+            item = (yield Read(key))[key]
+        if (spec := states.spec(item)) is not None:
             self._remember(outcome.task, spec)
             outcome = replace(outcome, data=spec.data, priority=spec.priority)
         data = msgspec.json.decode(outcome.data)
@@ -374,17 +339,6 @@ class Claiming:
         self.specs[task] = replace(spec, data=Raw(b"null"))
         if len(self.specs) > _SPECS:
             self.specs.pop(next(iter(self.specs)), None)
-
-    def _timed(self, outcome: core.ClaimOutcome) -> Op[core.ClaimOutcome]:
-        """Whoever comes too late is told how long the winner lives at least."""
-        if not isinstance(outcome, core.Taken):
-            return outcome
-        key = keys.owner(outcome.task)
-        held = states.claim((yield Read(key))[key])
-        if held is None:
-            return outcome
-        live: Snapshot = yield Read(*held.live, times=True)
-        return replace(outcome, expires_in=expires_in(live.items))
 
     def _ask(self, seat: Seat, task: str, ttl: float | None) -> core.Ask:
         return core.Ask(

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from interlock.core import keys
 from interlock.core.board import Known
 from interlock.core.decision import Decision
+from interlock.core.task import Taken
 from interlock.core.turn import Missing
 from interlock.services.gather import KEYS_AT_ONCE
 from interlock.services.runner import Deciding, Glance, Reading, Runner
@@ -22,6 +25,8 @@ T = TypeVar("T")
 _OWN_OPERATIONS = 8
 _ROOM_ELSEWHERE = 1000
 """Operations of one commit on an engine that others wait for meanwhile."""
+_TEXT = 4, 5
+"""Of what a value may have, the part that an entry may have: sealed, it has to fit into one."""
 
 
 class Facts:
@@ -30,11 +35,13 @@ class Facts:
     def __init__(self, runner: Runner, base: int) -> None:
         self._base = base
         self._read: set[str] = set()
+        self._lives: dict[str, float | None] = {}
         limits = runner.capabilities
         room = (
             limits.max_operations if limits.local else min(limits.max_operations, _ROOM_ELSEWHERE)
         )
-        self.known = Known(room - _OWN_OPERATIONS, limits.min_ttl)
+        text = limits.max_value * _TEXT[0] // _TEXT[1]
+        self.known = Known(room - _OWN_OPERATIONS, limits.min_ttl, text)
 
     def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
         """Know what was read, and whether the commit checks it anyway."""
@@ -62,6 +69,14 @@ class Facts:
             self.known.dues[key] = states.due(item)
         else:
             self.known.there[key] = item is not None
+            self._lives[key] = None if item is None else item.expires_in
+
+    def timed(self, outcome: Taken) -> Taken:
+        """Whoever comes too late is told how long the winner lives, where that is known."""
+        held = self.known.claims[outcome.task]
+        lives = [] if held is None else [self._lives.get(key) for key in held.live]
+        known = [left for left in lives if left is not None]
+        return replace(outcome, expires_in=round(min(known), 3)) if known else outcome
 
     def decide(self, decide: Callable[[Known], Decision[T]]) -> Deciding[T]:
         """Decide on what is known, and on whatever else that takes."""

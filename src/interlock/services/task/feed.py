@@ -29,7 +29,7 @@ from interlock.services.gather import looked_up
 from interlock.services.history import read
 from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
-from interlock.services.task.claiming import EVERYTHING
+from interlock.services.task.window import EVERYTHING
 from interlock.store import LOG, Change, Item, Range, Resync, Watch
 
 TO_DO = frozenset({"published", "ready"})

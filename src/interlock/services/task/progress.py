@@ -14,11 +14,13 @@ from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.driving import Op
+from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.facts import Facts
+from interlock.services.task.window import resting
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class Progress:
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
         """Tasks whose worker is lost; and remember when to look again."""
         lives = {item.key: states.names(item) for item in claims}
-        rests = {item.key: found.rest for item in due if (found := states.due(item)) and found.rest}
+        rests = resting(due)
         wanted = [key for each in lives.values() for key in each] + list(rests.values())
         live = yield from looked_up(wanted, times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
@@ -76,27 +78,46 @@ class Progress:
         )
         return done.outcome == "reclaimed"
 
-    def wake(self, who: Who, tasks: Sequence[str]) -> Op[int]:
+    def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
         done: Done[int] = yield from self._change(
             who,
-            tuple(keys.status(task) for task in tasks),
-            lambda known, now: flow.wake(Board(known, now), tasks),
+            tuple(keys.status(keys.listed(due)) for due in dues),
+            lambda known, now: flow.wake(Board(known, now), dues),
         )
         return done.outcome
 
-    def tidy(self, who: Who, place: str) -> Op[None]:
-        """Take away the place of a task that somebody works on."""
-        owner = keys.owner(keys.listed(place))
+    def expire(self, who: Who, task: str) -> Op[bool]:
+        """Make a dead letter of a task that nobody began before its deadline."""
+        done = yield from self._change(
+            who, (keys.status(task),), lambda known, now: flow.expire(Board(known, now), task)
+        )
+        return done.outcome == "expired"
 
-        def deciding() -> Deciding[None]:
-            items = (yield (place, owner)).items
-            if items[place] is None or items[owner] is None:
-                return Decision(outcome=None)
-            thing = f"task/{keys.listed(place)}"
-            return Decision(outcome=None, verb="task.tidy", thing=thing, deletes=(place,))
+    def tidy(self, who: Who, place: str) -> Op[bool]:
+        """Take away the place of a task that is not ready, as of one that somebody works on."""
+        task = keys.listed(place)
+        status, owner = keys.status(task), keys.owner(task)
 
-        yield from self._runner.change(deciding, who)
+        def deciding() -> Deciding[str]:
+            items = (yield (place, owner, status)).items
+            stands = states.status(items[status])
+            ready = stands is not None and stands.state == "pending" and not stands.due
+            if items[place] is None or (ready and items[owner] is None):
+                return Decision(outcome="gone")
+            return Decision(
+                outcome="tidied", verb="task.tidy", thing=f"task/{task}", deletes=(place,)
+            )
+
+        done = yield from self._runner.change(deciding, who)
+        return done.outcome == "tidied"
+
+    def tidy_all(self, who: Who, places: Sequence[str]) -> Op[int]:
+        """The same for several; how many were taken away."""
+        tidied = 0
+        for place in places:
+            tidied += yield from self.tidy(who, place)
+        return tidied
 
     def drain(self, who: Who, need: str) -> Op[int]:
         """Move on what was left hanging on a need that is complete, a bounded number."""
@@ -110,6 +131,14 @@ class Progress:
                 break
             moved += done.outcome
         return moved
+
+    def go_on(self, who: Who, need: str) -> Op[None]:
+        """Move on all that is left; if that cannot be now, whoever comes next does it."""
+        try:
+            while (yield from self.drain(who, need)):
+                pass
+        except InterlockError:
+            return
 
     def _draining(self, need: str, base: int) -> Deciding[int]:
         todo = keys.todo(need)
@@ -141,4 +170,5 @@ class Progress:
 
 def hangers(need: str, known: Known) -> Range:
     """So many of the tasks that hang on a need as one commit may move on."""
-    return Range(keys.hangs(need), limit=max(1, known.room // flow.HANGER_SIZE))
+    most = min(known.room // flow.HANGER_SIZE, known.text // flow.ENTRY_TEXT)
+    return Range(keys.hangs(need), limit=max(1, most))

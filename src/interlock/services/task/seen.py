@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from interlock.core import flow, keys
 from interlock.core import task as core
-from interlock.core.task import STATES, Claim, Result, Spec, State, Status
+from interlock.core.task import BATCH, STATES, Claim, Result, Spec, State, Status
 from interlock.driving import Op
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
@@ -29,14 +29,13 @@ from interlock.services.waiting import expires_in
 from interlock.store import Item, Range, Snapshot
 
 OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
-BATCH = "+"
-"""Begins the id of what holds a batch back until all of it is there; not a task."""
 
 _TASKS_AT_ONCE = 30
 _MOST_INDEXED = 10_000
 """Entries of indexes; above that, tasks are looked at one after the other."""
 _LEAST_PAGE, _LARGEST_PAGE = 16, 1000
 _PAGE_BYTES = 4 * 1024 * 1024
+_NO_DATA = Raw(b"null")
 # In the order in which tasks go through them: who moves on while we read is met later.
 _INDEXES: tuple[tuple[str, frozenset[State]], ...] = (
     (keys.HANGS, frozenset({"blocked"})),
@@ -114,10 +113,11 @@ class Seen:
         """Those that a query asks for, by id."""
         base = yield from self._runner.base()
         source = yield from self._source(query)
+        portion = min(_TASKS_AT_ONCE, query.limit + 1)
         found: list[_Seen] = []
         while len(found) <= query.limit and (some := (yield from source.take())) is not None:
-            for start in range(0, len(some), _TASKS_AT_ONCE):
-                found += yield from _matching(query, some[start : start + _TASKS_AT_ONCE], base)
+            for start in range(0, len(some), portion):
+                found += yield from _matching(query, some[start : start + portion], base)
                 if len(found) > query.limit:
                     break
         tasks = yield from self._shown(found[: query.limit])
@@ -162,7 +162,7 @@ class _Scan:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._prefix = keys.TASKS + keys.part(query.prefix)
-        self._after = keys.behind(query.after) if query.after else ""
+        self._after = keys.status(query.after) if query.after else ""  # its last key
         self._limit = _LEAST_PAGE
         self._over = False
 
@@ -209,11 +209,16 @@ def _matching(query: Query, tasks: Iterable[str], base: int) -> Op[list[_Seen]]:
     wanted = [(task, _items(task)) for task in tasks]
     items = (yield Read(*[key for _, each in wanted for key in each])).items if wanted else {}
     read = (_seen(task, items, base) for task, _ in wanted)
-    found = [seen for seen in read if seen is not None and query.keeps(seen)]
+    found = [_light(seen) for seen in read if seen is not None and query.keeps(seen)]
     batches = {seen.status.on for seen in found if seen.status.on.startswith(BATCH)}
     held = yield from looked_up(keys.status(batch) for batch in batches)
     ended = {key for key, item in held.items() if _complete(item)}
     return [seen for seen in found if _visible(seen.status.on, ended)]
+
+
+def _light(seen: _Seen) -> _Seen:
+    """The same without its data, of which a list of many would be heavy."""
+    return replace(seen, spec=replace(seen.spec, data=_NO_DATA))
 
 
 def _visible(on: str, ended: set[str]) -> bool:

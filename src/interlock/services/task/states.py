@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from interlock.core.task import Claim, Due, Ready, Result, Spec, Status
+from interlock.core.task import Claim, Due, Ended, Ready, Result, Spec, Status
 from interlock.services.states import decoded
 from interlock.store import Item
 
@@ -13,6 +13,7 @@ _STATUS = msgspec.json.Decoder(Status)
 _CLAIM = msgspec.json.Decoder(Claim)
 _READY = msgspec.json.Decoder(Ready)
 _DUE = msgspec.json.Decoder(Due)
+_ENDED = msgspec.json.Decoder(Ended)
 _RESULT = msgspec.json.Decoder(Result)
 _NAMES = msgspec.json.Decoder(tuple[str, ...])
 
@@ -40,6 +41,11 @@ def ready(item: Item) -> Ready:
 def due(item: Item | None) -> Due | None:
     """What a task waits for that must not begin yet."""
     return None if item is None else decoded(_DUE, item)
+
+
+def ended(item: Item) -> Ended:
+    """What stands beside a task that failed."""
+    return decoded(_ENDED, item)
 
 
 def result(item: Item | None) -> Result | None:

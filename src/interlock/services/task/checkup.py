@@ -1,0 +1,306 @@
+"""What somebody should look at among tasks: the part of ``health`` that concerns them.
+
+Everything is found through the indexes, so what is complete costs nothing, however much of it there
+is.  An index says where to look and is never the truth: so what seems to be lost, or to wait, is
+looked at itself before anybody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.core import flow, keys
+from interlock.core.health import Patience, Problem
+from interlock.core.task import BATCH, Claim, Ended, Status
+from interlock.core.words import span
+from interlock.driving import Op
+from interlock.services.gather import every, looked_up
+from interlock.services.report import able
+from interlock.services.runner import Runner
+from interlock.services.steps import Read
+from interlock.services.task import states
+from interlock.services.task.leaf import Able, nobody
+from interlock.services.task.look import look
+from interlock.services.why import NAMED
+from interlock.store import Item, Range
+
+BOUND = 10_000
+"""Items that a pass reads of each index."""
+HEAD = 1000
+"""Tasks that are ready, of each set of requirements."""
+SETS_AT_ONCE = 16
+A_WHILE = 60.0
+"""Whoever completes a task moves on what needed it; what is older than this was left over."""
+
+
+class Running(Struct, frozen=True, kw_only=True):
+    """A task that somebody works on."""
+
+    task: str
+    claim: Claim
+    status: Status
+    alive: bool
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The tasks of a set that wait for a worker: the first of them since when, and how many."""
+
+    task: str
+    since: float
+    count: int
+    requires: tuple[str, ...] = ()
+
+
+class Checkup:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner, patience: Patience) -> None:
+        self._runner = runner
+        self._patience = patience
+        self.partial = False
+        """Whether there is more than a pass reads."""
+
+    def run(self) -> Op[list[Problem]]:
+        """Look at everything once."""
+        running = yield from self._running()
+        waiting = yield from self._waiting({each.task for each in running})
+        crowd: Able = (yield from able()) if any(each.requires for each in waiting) else {}
+        unable = [each for each in waiting if nobody(crowd, each.requires)]
+        now = self._runner.clock.wall()
+        return [
+            *_stale([each for each in running if not each.alive]),
+            *self._stuck([each for each in running if each.alive], now),
+            *_overdue([each for each in running if each.alive], now),
+            *_unable(unable),
+            *self._patient([each for each in waiting if each not in unable], now),
+            *(yield from self._ended()),
+            *(yield from self._leftover(now)),
+            *(yield from self._unfinished(now)),
+        ]
+
+    def _read(self, prefix: str, most: int = BOUND) -> Op[list[Item]]:
+        items = yield from every(prefix, most=most + 1)
+        self.partial |= len(items) > most
+        return items[:most]
+
+    def _running(self) -> Op[list[Running]]:
+        """All that somebody works on; who seems to be lost is looked at again after that."""
+        claims = yield from self._read(keys.CLAIMS)
+        lives = {keys.listed(item.key): states.names(item) for item in claims}
+        live = yield from looked_up(name for names in lives.values() for name in names)
+        wanted = (key for task in lives for key in (keys.owner(task), keys.status(task)))
+        items = yield from looked_up(wanted)
+        found = []
+        for task, names in lives.items():
+            claim = states.claim(items[keys.owner(task)])
+            status = states.status(items[keys.status(task)])
+            if claim is not None and status is not None and claim.live == names:
+                alive = all(live[name] is not None for name in names)
+                found.append(Running(task=task, claim=claim, status=status, alive=alive))
+        return found
+
+    def _stuck(self, running: Sequence[Running], now: float) -> Iterator[Problem]:
+        for each in running:
+            agent, since = each.claim.agent, each.claim.since
+            if now - since > self._patience.stuck:
+                yield Problem(
+                    kind="stuck",
+                    says=f"task/{each.task}: {agent} has worked on it for {span(now - since)}",
+                    remedy=_see(each),
+                    thing=f"task/{each.task}",
+                    agent=agent,
+                    since=since,
+                )
+
+    def _waiting(self, running: set[str]) -> Op[list[Waiting]]:
+        """What waits for a worker, one for each set of requirements; and what nobody woke."""
+        items = yield from self._read(keys.SETS)
+        sets = {item.key.removeprefix(keys.SETS): states.names(item) for item in items}
+        found = [(yield from self._asleep())]
+        for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
+            standing = [item for item in places if keys.listed(item.key) not in running]
+            since = {
+                keys.listed(item.key): states.ready(item).since or keys.ready_at(item.key)
+                for item in standing
+            }
+            found.append((yield from self._first(since, sets.get(name, ()))))
+        return [each for each in found if each is not None]
+
+    def _places(self, sets: Sequence[str]) -> Op[dict[str, Sequence[Item]]]:
+        """The tasks that are ready, by their requirements."""
+        found: dict[str, Sequence[Item]] = {}
+        for start in range(0, len(sets), SETS_AT_ONCE):
+            some = sets[start : start + SETS_AT_ONCE]
+            pages = {name: Range(keys.ready(name), limit=HEAD) for name in some}
+            ranges = (yield Read(*pages.values())).ranges
+            found |= {name: ranges[page] for name, page in pages.items()}
+        self.partial |= any(len(places) == HEAD for places in found.values())
+        return found
+
+    def _asleep(self) -> Op[Waiting | None]:
+        """Tasks whose time has come, and which no worker came to wake."""
+        page = Range(keys.DUE, limit=HEAD)
+        now = self._runner.clock.wall()
+        since = {
+            keys.listed(item.key): flow.moment(item.key)
+            for item in (yield Read(page)).ranges[page]
+            if flow.moment(item.key) < now
+        }
+        return (yield from self._first(since, ()))
+
+    def _first(self, since: Mapping[str, float], requires: tuple[str, ...]) -> Op[Waiting | None]:
+        """Who has waited longest, of those that really do."""
+        oldest = sorted(since, key=lambda task: since[task])[:NAMED]
+        seen = yield from look(self._runner, oldest, states_of=())
+        for task in oldest:
+            if seen[task].state == "pending" and not seen[task].left:
+                return Waiting(task=task, since=since[task], count=len(since), requires=requires)
+        return None
+
+    def _patient(self, waiting: Sequence[Waiting], now: float) -> Iterator[Problem]:
+        for each in waiting:
+            if now - each.since > self._patience.waiting:
+                able = f" who can {' and '.join(each.requires)}" if each.requires else ""
+                yield Problem(
+                    kind="waiting",
+                    says=f"task/{each.task}: it has waited for a worker{able} for"
+                    f" {span(now - each.since)}{_more(each.count - 1, 'task waits', 'tasks wait')}",
+                    remedy=f"see 'interlock why task/{each.task}'",
+                    thing=f"task/{each.task}",
+                    since=each.since,
+                )
+
+    def _ended(self) -> Op[list[Problem]]:
+        """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
+        items = yield from self._read(keys.ENDED)
+        ended = {keys.listed(item.key): states.ended(item) for item in items}
+        order = sorted(ended, key=lambda task: ended[task].since)
+        dead = [task for task in order if ended[task].state == "dead"]
+        failed = [task for task in order if ended[task].state == "failed"]
+        found = yield from looked_up(map(keys.status, (*dead[:NAMED], *failed)))
+        known = {task: states.status(found.get(keys.status(task))) for task in order}
+        given_up = [task for task in failed if (each := known[task]) is not None and each.token]
+        return [
+            *_letters("dead_letter", "died", dead, ended, known),
+            *_letters("failed", "failed for good", given_up, ended, known),
+        ]
+
+    def _leftover(self, now: float) -> Op[list[Problem]]:
+        needs = [keys.listed(item.key) for item in (yield from self._read(keys.TODO))]
+        items = yield from looked_up(map(keys.status, needs))
+        known = {need: states.status(items[keys.status(need)]) for need in needs}
+        return [
+            Problem(
+                kind="leftover",
+                says=f"{_named(need)}: it was completed {span(now - each.since)} ago, and not all"
+                " that needs it was moved on",
+                remedy="run 'interlock maintain'",
+                thing="" if need.startswith(BATCH) else f"task/{need}",
+                since=each.since,
+            )
+            for need, each in known.items()
+            if each is not None and now - each.since > A_WHILE
+        ]
+
+    def _unfinished(self, now: float) -> Op[list[Problem]]:
+        """Imports that nobody goes on with: what they published so far, nobody sees."""
+        items = yield from self._read(f"{keys.TASKS}{BATCH}")
+        found = {
+            keys.task_of(item.key): status
+            for item in items
+            if item.key.endswith("/status") and (status := states.status(item)) is not None
+        }
+        open_ = [id_ for id_, each in found.items() if each.state in ("blocked", "failed")]
+        live = yield from looked_up(map(keys.live, open_))
+        left = [found[id_] for id_ in open_ if live[keys.live(id_)] is None]
+        return [
+            Problem(
+                kind="unfinished",
+                says=f"an import began {span(now - each.since)} ago and was not finished,"
+                " so nobody sees its tasks",
+                remedy="repeat it: it goes on where it was",
+                since=each.since,
+            )
+            for each in left
+            if now - each.since > self._patience.dead_after
+        ]
+
+
+def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
+    for each in lost:
+        yield Problem(
+            kind="stale",
+            says=f"task/{each.task}: {each.claim.agent} was lost, and nobody put it back yet",
+            remedy="claim it, or run 'interlock maintain'",
+            thing=f"task/{each.task}",
+            agent=each.claim.agent,
+            since=each.claim.since,
+        )
+
+
+def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
+    for each in waiting:
+        yield Problem(
+            kind="unable",
+            says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and nobody who is"
+            f" here said that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
+            remedy=f"start a worker that can: interlock task next --can {','.join(each.requires)}",
+            thing=f"task/{each.task}",
+            since=each.since,
+        )
+
+
+def _overdue(running: Sequence[Running], now: float) -> Iterator[Problem]:
+    for each in running:
+        deadline, agent = each.status.deadline, each.claim.agent
+        if deadline is not None and deadline < now:
+            yield Problem(
+                kind="overdue",
+                says=f"task/{each.task}: {agent} works on it, and its deadline was"
+                f" {span(now - deadline)} ago",
+                remedy=_see(each),
+                thing=f"task/{each.task}",
+                agent=agent,
+                since=deadline,
+            )
+
+
+def _letters(
+    kind: Literal["dead_letter", "failed"],
+    word: str,
+    tasks: Sequence[str],
+    ended: Mapping[str, Ended],
+    known: Mapping[str, Status | None],
+) -> Iterator[Problem]:
+    if not tasks:
+        return
+    named = [
+        f"{task} ({(each.reason if (each := known[task]) else '') or 'no reason was given'})"
+        for task in tasks[:NAMED]
+    ]
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    yield Problem(
+        kind=kind,
+        says=f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} {word}: {', '.join(named)}{more}",
+        remedy=f"mend the cause, then send back what is still wanted: interlock task retry"
+        f" {tasks[0]}",
+        thing=f"task/{tasks[0]}",
+        since=ended[tasks[0]].since,
+    )
+
+
+def _see(each: Running) -> str:
+    return f"see what {each.claim.agent} does, or give it up: interlock task cancel {each.task}"
+
+
+def _more(number: int, one: str, many: str) -> str:
+    if number < 1:
+        return ""
+    return f"; 1 more such {one}" if number == 1 else f"; {number} more such {many}"
+
+
+def _named(need: str) -> str:
+    return "an import" if need.startswith(BATCH) else f"task/{need}"

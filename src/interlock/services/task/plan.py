@@ -1,0 +1,206 @@
+"""Whole plans on a store: published all or nothing, however large.
+
+The way of a plan that needs more than one commit is in ``core/batch.py``.  Every step here finds
+out by itself how far the plan has come, so whoever was killed repeats it and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from interlock.core import batch, keys
+from interlock.core import task as core
+from interlock.core.batch import Begun, Checked, Exists, Imported, Room, Stuck, Survey
+from interlock.core.board import Board
+from interlock.core.decision import Decision
+from interlock.core.plan import Draft, Plan
+from interlock.driving import Op
+from interlock.errors import StoreBusy
+from interlock.services.gather import outside
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Read
+from interlock.services.task import states
+from interlock.services.task.facts import Facts
+from interlock.services.task.progress import Progress, hangers
+from interlock.store import Item, Range
+
+T = TypeVar("T")
+
+_BYTES = 1 << 20
+_LOCAL_BYTES = 1 << 24
+_ATTEMPTS = 16
+"""Imports that were left behind, or given up while we looked, that one import clears away."""
+
+
+class Plans:
+    """Every operation on whole plans, as generators for a driver."""
+
+    def __init__(self, runner: Runner, progress: Progress, moments: Callable[[int], float]) -> None:
+        self._runner = runner
+        self._progress = progress
+        self._moments = moments
+
+    def check(self, plan: Plan) -> Op[Checked | Exists]:
+        """Whether a plan could be published; nothing is written."""
+        batch.check_sizes(plan, self._runner.capabilities.max_value)
+        found = yield from self._survey(plan)
+        if isinstance(found.refused, Exists):
+            return found.refused
+        return batch.checked(plan, found)
+
+    def publish(self, who: Who, plan: Plan) -> Op[Imported | Exists]:
+        """Publish all of a plan, or nothing."""
+        batch.check_sizes(plan, self._runner.capabilities.max_value)
+        for _ in range(_ATTEMPTS):
+            outcome = yield from self._publish(who, plan)
+            if isinstance(outcome, Exists) and not outcome.task:
+                yield from self._progress.go_on(who, plan.batch)
+            if not isinstance(outcome, Stuck):
+                return outcome
+            yield from self._take_back(who, outcome.batch)
+        raise StoreBusy("others import tasks with the same ids at this moment; try again")
+
+    def freed(self, who: Who, task: str) -> Op[bool]:
+        """Whether an id is free again, since whoever began to import it is dead."""
+        key = keys.status(task)
+        status = states.status((yield Read(key))[key])
+        if status is None or not status.on.startswith(core.BATCH):
+            return False
+        return (yield from self._take_back(who, status.on))
+
+    def _publish(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
+        if batch.fits(plan, self._room()):
+            begun = self._begun(who, plan)
+            done: Done[Imported | Exists | Stuck | None] = yield from self._change(
+                who, plan.batch, lambda board: batch.whole(board, plan, begun)
+            )
+            if done.outcome is not None:
+                return done.outcome
+        return (yield from self._portions(who, plan))
+
+    def _portions(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
+        """Publish a plan that is too large for one commit: hidden, then for everybody."""
+        found = yield from self._survey(plan)
+        refused, begun = found.refused, found.begun or self._begun(who, plan)
+        if refused is None:
+            refused = yield from self._add_all(who, plan, begun)
+        if isinstance(refused, Exists) and refused.task:
+            yield from self._take_back(who, plan.batch, own=plan.digest)
+        if refused is not None:
+            return refused
+        stuck = yield from self._show(who, plan, begun)
+        return stuck or batch.imported(plan, found)
+
+    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[Exists | Stuck | None]:
+        """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
+        beaten: float | None = None
+        for some in batch.portions(plan, self._room()):
+            now = self._runner.clock.monotonic()
+            alive = beaten is None or now > beaten + batch.TTL / 4
+            refused = yield from self._add(
+                who, plan, some, begun, first=beaten is None, alive=alive
+            )
+            if refused is not None:
+                return refused
+            beaten = now if alive else beaten
+        return None
+
+    def _add(
+        self,
+        who: Who,
+        plan: Plan,
+        some: Sequence[Draft],
+        begun: Begun,
+        *,
+        first: bool,
+        alive: bool,
+    ) -> Op[Exists | Stuck | None]:
+        done: Done[Exists | Stuck | None] = yield from self._change(
+            who,
+            plan.batch,
+            lambda board: batch.add(board, plan, some, begun, first=first, alive=alive),
+        )
+        return done.outcome
+
+    def _begun(self, who: Who, plan: Plan) -> Begun:
+        return Begun(at=self._moments(len(plan.drafts)), by=who.agent)
+
+    def _show(self, who: Who, plan: Plan, begun: Begun) -> Op[Stuck | None]:
+        """Let everybody see a plan of which every task is there."""
+        apart = not self._runner.capabilities.local  # one may come after they were listed
+        done = yield from self._with_hangers(
+            who,
+            plan.batch,
+            lambda facts: hangers(plan.batch, facts.known).limit,
+            lambda board, tasks, more: batch.show(board, plan, begun, tasks, more=more or apart),
+        )
+        if isinstance(done.outcome, Stuck):
+            return done.outcome
+        if done.outcome:
+            yield from self._progress.go_on(who, plan.batch)
+        return None
+
+    def _take_back(self, who: Who, id_: str, own: str = "") -> Op[bool]:
+        """Take a batch back that cannot be finished; one of somebody who lives stays."""
+        done: Done[bool] = yield from self._change(
+            who, id_, lambda board: batch.stop(board, id_, own)
+        )
+        going = done.outcome
+        while going:
+            going = (
+                yield from self._with_hangers(
+                    who,
+                    id_,
+                    lambda facts: batch.at_once(facts.known.room),
+                    lambda board, tasks, more: batch.take_back(board, id_, tasks, more=more),
+                )
+            ).outcome
+        return done.outcome
+
+    def _survey(self, plan: Plan) -> Op[Survey]:
+        def reading() -> Deciding[Survey]:
+            facts = Facts(self._runner, 0)
+            now = self._runner.clock.wall()
+            return (
+                yield from facts.decide(
+                    lambda known: Decision(outcome=batch.survey(Board(known, now), plan))
+                )
+            )
+
+        decision: Decision[Survey] = yield from outside(reading())
+        return decision.outcome
+
+    def _room(self) -> Room:
+        """What one commit of a plan may take."""
+        known, local = Facts(self._runner, 0).known, self._runner.capabilities.local
+        return Room(operations=known.room, text=known.text, size=_LOCAL_BYTES if local else _BYTES)
+
+    def _change(self, who: Who, id_: str, decide: Callable[[Board], Decision[T]]) -> Op[Done[T]]:
+        def deciding() -> Deciding[T]:
+            facts = Facts(self._runner, 0)
+            facts.learn((yield (keys.status(id_),)).items)
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(Board(known, now))))
+
+        return (yield from self._runner.change(deciding, who))
+
+    def _with_hangers(
+        self,
+        who: Who,
+        id_: str,
+        limit: Callable[[Facts], int],
+        decide: Callable[[Board, Sequence[str], bool], Decision[T]],
+    ) -> Op[Done[T]]:
+        """Decide about a batch, with so many of its tasks as one commit may touch."""
+
+        def deciding() -> Deciding[T]:
+            facts = Facts(self._runner, 0)
+            facts.learn((yield (keys.status(id_),)).items)
+            page = Range(keys.hangs(id_), limit=limit(facts))
+            found: Sequence[Item] = (yield (page,)).ranges[page]
+            tasks, more = [keys.listed(item.key) for item in found], len(found) == page.limit
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(Board(known, now), tasks, more)))
+
+        return (yield from self._runner.change(deciding, who))

@@ -1,0 +1,124 @@
+"""The part of a pass of maintenance that concerns tasks.
+
+Whoever waits for a task does all of this anyway as it comes along (``progress.py``); a pass does it
+for a fleet in which nobody waits.  All of it is found through the indexes, so what is over costs
+nothing however much of it there is, and each step stands by itself: any number of passes may run
+at once, and whichever comes second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.driving import Op
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.services.gather import every, looked_up
+from interlock.services.runner import Runner, Who
+from interlock.services.steps import Read
+from interlock.services.task import states
+from interlock.services.task.progress import DUE_AT_ONCE, Progress
+from interlock.services.task.window import awake, resting
+from interlock.store import Item, Range
+
+T = TypeVar("T")
+
+INDEXES = (keys.CLAIMS, keys.READY, keys.DUE, keys.TODO)
+LOOKED_AT = 10_000
+"""Items of each index that a pass reads."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What a pass did: claims and places taken back, tasks that went on, and what is left."""
+
+    reclaimed: int = 0
+    moved: int = 0
+    left: int = 0
+
+
+class Upkeep:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._progress = Progress(runner)
+
+    def run(self, who: Who, bound: int) -> Op[Kept]:
+        """Put back what the lost have left, and move on what may; ``bound`` of each at most."""
+        first = [Range(prefix, limit=1) for prefix in INDEXES]
+        if not any((yield Read(*first)).ranges.values()):
+            return Kept()
+        claims = yield from every(keys.CLAIMS, most=LOOKED_AT)
+        places = yield from every(keys.READY, most=LOOKED_AT)
+        stale = yield from _stale(claims)
+        running = {keys.listed(item.key) for item in claims}.difference(stale)
+        left_standing = [item.key for item in places if keys.listed(item.key) in running]
+        late = _late(places, running, self._runner.clock.wall())
+        progress, taken, moved = self._progress, _Count(bound), _Count(bound)
+        yield from _each(taken, stale, lambda task: progress.reclaim(who, task))
+        yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
+        yield from _each(moved, late, lambda task: progress.expire(who, task))
+        yield from self._wake(who, moved)
+        yield from self._drain(who, moved)
+        return Kept(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)
+
+    def _wake(self, who: Who, count: _Count) -> Op[None]:
+        """Tasks whose time has come, some with each commit."""
+        due = yield from every(keys.DUE, most=LOOKED_AT)
+        lives = yield from looked_up(resting(due).values())
+        ready = awake(due, lives, self._runner.clock.wall())
+        for start in range(0, len(ready), DUE_AT_ONCE):
+            some = ready[start : start + DUE_AT_ONCE]
+            yield from _one(count, len(some), self._progress.wake(who, some))
+
+    def _drain(self, who: Who, count: _Count) -> Op[None]:
+        """What was left hanging on needs that are complete."""
+        for item in (yield from every(keys.TODO, most=LOOKED_AT)):
+            need = keys.listed(item.key)
+            while (yield from _one(count, 1, self._progress.drain(who, need))):
+                pass
+
+
+class _Count:
+    """What was done of what may be done, and what is left."""
+
+    def __init__(self, bound: int) -> None:
+        self.bound = bound
+        self.done = 0
+        self.left = 0
+
+
+def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[bool]]) -> Op[None]:
+    for one in wanted:
+        yield from _one(count, 1, act(one))
+
+
+def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
+    """One step, if there is room for it; what cannot be read is left: doctor names it."""
+    if count.done >= count.bound:
+        count.left += size
+        return 0
+    try:
+        done = yield from act
+    except (StoreDamaged, TooLarge):
+        count.left += size
+        return 0
+    count.done += done
+    return done
+
+
+def _stale(claims: Sequence[Item]) -> Op[list[str]]:
+    """Tasks whose worker is lost."""
+    lives = {item.key: states.names(item) for item in claims}
+    live = yield from looked_up(name for names in lives.values() for name in names)
+    gone = [key for key, names in lives.items() if any(live[name] is None for name in names)]
+    return [keys.listed(key) for key in gone]
+
+
+def _late(places: Sequence[Item], running: set[str], now: float) -> list[str]:
+    """Tasks that are ready, and too late to begin."""
+    late = [item for item in places if (states.ready(item).deadline or now) < now]
+    return [task for item in late if (task := keys.listed(item.key)) not in running]

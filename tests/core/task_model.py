@@ -1,0 +1,127 @@
+"""Tasks as a person would describe them: a few dictionaries, no store, no indexes, no commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+LONGEST_REST = 4.5
+
+
+class Held(Struct):
+    """A claim: whose, and until when if it has a ttl of its own."""
+
+    task: str
+    token: int
+    agent: str
+    session: str
+    ttl: float | None
+    ends: float
+
+
+class Job(Struct, kw_only=True):
+    """A task; the lower its number, the older it is."""
+
+    name: str
+    number: int
+    priority: int
+    requires: frozenset[str]
+    needs: tuple[str, ...]
+    not_before: float | None
+    deadline: float | None
+    retries: int
+    backoff: float
+    state: str = "pending"
+    attempts: int = 0
+    held: Held | None = None
+    rests_until: float = 0.0
+    cancelled: bool = False
+    ended: tuple[int, str] | None = None
+    newest: int = 0
+
+
+class Times(Struct):
+    """What time it is: by the engine, and by the clock on the wall."""
+
+    monotonic: float
+    wall: float
+
+
+class Model:
+    """All tasks, and who is alive."""
+
+    def __init__(self, times: Callable[[], Times], rest: Callable[[float], float]) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.lives_until: dict[str, float] = {}
+        self._times = times
+        self._rest = rest
+
+    def alive(self, held: Held) -> bool:
+        ends = self.lives_until[held.session] if held.ttl is None else held.ends
+        return ends > self._times().monotonic
+
+    def publish(self, job: Job) -> None:
+        self.jobs[job.name] = job
+        job.state = "pending" if self._met(job) else "blocked"
+
+    def is_due(self, job: Job) -> bool:
+        now = self._times()
+        early = job.not_before is not None and job.attempts == 0 and now.wall < job.not_before
+        return not early and job.rests_until <= now.monotonic
+
+    def too_late(self, job: Job) -> bool:
+        return job.deadline is not None and job.deadline < self._times().wall
+
+    def ready(self, able: Iterable[str]) -> list[Job]:
+        """What may begin, best first; also what is past its deadline, which somebody will meet."""
+        fit = [job for job in self.jobs.values() if job.state == "pending"]
+        fit = [job for job in fit if job.requires <= set(able) and self.is_due(job)]
+        return sorted(fit, key=lambda job: (job.priority, job.number))
+
+    def lost(self) -> list[Job]:
+        """What somebody works on who is gone."""
+        running = [job for job in self.jobs.values() if job.held is not None]
+        return [job for job in running if job.held and not self.alive(job.held)]
+
+    def begin(self, job: Job, held: Held) -> None:
+        assert job.state == "pending"
+        assert held.token > job.newest, "a later claim has a higher token"
+        job.state, job.held, job.newest = "running", held, held.token
+
+    def release(self, job: Job) -> None:
+        job.state, job.held, job.rests_until = "pending", None, 0.0
+
+    def complete(self, job: Job) -> int:
+        """How many others may begin now."""
+        assert job.held is not None
+        job.ended = (job.held.token, job.held.agent)
+        job.state, job.held = "complete", None
+        free = [each for each in self.jobs.values() if each.state == "blocked" and self._met(each)]
+        for each in free:
+            each.state = "pending"
+        return len(free)
+
+    def fail(self, job: Job, *, retry: bool = True) -> None:
+        held, job.held = job.held, None
+        job.attempts += 1
+        job.ended = None if held is None else (held.token, held.agent)
+        if not retry or job.attempts > job.retries:
+            job.state = "dead" if retry else "failed"
+            return
+        job.state = "pending"
+        rest = min(job.backoff * 2.0 ** (job.attempts - 1), LONGEST_REST)
+        job.rests_until = self._times().monotonic + self._rest(rest) if rest else 0.0
+
+    def expire(self, job: Job) -> None:
+        job.state = "dead"
+
+    def cancel(self, job: Job) -> None:
+        job.state, job.held, job.cancelled, job.ended = "failed", None, True, None
+
+    def retry(self, job: Job) -> None:
+        job.state = "pending" if self._met(job) else "blocked"
+        job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
+
+    def _met(self, job: Job) -> bool:
+        return all(self.jobs[need].state == "complete" for need in job.needs)

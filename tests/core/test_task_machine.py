@@ -1,0 +1,549 @@
+"""Tasks, watched by somebody who only knows what they are for.
+
+The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
+in all ways, with claims that are over too, freeze until they lapse, and leave; it cancels, sends
+back, and lets time pass.  After each act
+    the answer is what a model says that knows neither stores nor commits (``task_model.py``),
+    every task stands as the model says, and
+    the bare items agree with each other (``task_truths.py``).
+
+Whoever is alone gets exactly the best task, and "nothing" only if there is none.  What a lost
+worker had may be put back by whoever meets it, at any moment; the model follows, if that was due.
+
+It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
+there time cannot be moved, so nothing lapses and no rest ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+from tests.core import task_truths
+from tests.core.task_model import LONGEST_REST, Held, Job, Model, Times
+
+from interlock.core import task as core
+from interlock.errors import BadInput, Lapsed
+from interlock.services.runner import Who
+from interlock.services.waiting import Seat
+from interlock.store import Store
+from interlock.stores import open_store
+from interlock.testing.audit import audit
+from interlock.testing.faults import Chances, FaultyStore
+from interlock.testing.stage import Client, Stage
+
+NEVER = 1e9
+CAPABILITIES = ("rust", "web")
+
+# Acts happen at whole seconds, or hardly later; everything lapses, ends or is due in between.
+TTLS = st.sampled_from([None, None, None, 2.5])
+SESSION_TTLS = st.sampled_from([3.5, 6.5])
+SOON = st.sampled_from([None, None, None, 1.5, 3.5])
+LATER = st.sampled_from([None, None, None, 2.5, 7.5])
+BACKOFFS = st.sampled_from([0.0, 1.1])
+CAN = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=2)
+
+
+class TaskMachine(RuleBasedStateMachine):
+    """The acts, and what must be true after each."""
+
+    workers = Bundle("workers")
+    tasks = Bundle("tasks")
+    claims = Bundle("claims")
+
+    moves = True
+    cramped = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage()
+        self.under, self.store = self.make()
+        self.clock = self.stage.clock
+        self.clients: dict[str, Client] = {}
+        self.model = Model(
+            lambda: Times(self.clock.monotonic(), self.clock.wall()),
+            lambda rest: rest if self.moves else NEVER,
+        )
+
+    def make(self) -> tuple[Store, Store]:
+        """The store as it is, and as clients see it."""
+        return self.stage.store, self.stage.store
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    # Workers.
+
+    @initialize(target=workers)
+    def begin(self) -> Any:
+        return multiple(*(self._join(ttl) for ttl in (3.5, 6.5)))
+
+    @rule(target=workers, ttl=SESSION_TTLS)
+    def join(self, ttl: float) -> str:
+        return self._join(ttl)
+
+    def _join(self, ttl: float) -> str:
+        ttl = ttl if self.moves else 100 * ttl
+        agent = ("ada", "bob")[len(self.clients) % 2]
+        client = self.stage.client(agent, ttl=None, store=self.store)
+        session = client.session
+        client.run(client.desk.sessions.join(agent, ttl=ttl, session=session))
+        client.desk.seat = Seat(who=Who(agent, session), session_ttl=ttl, joined=True)
+        self.clients[session] = client
+        self._live(session, ttl)
+        return session
+
+    def _live(self, session: str, ttl: float) -> None:
+        self.model.lives_until[session] = self.now + ttl if self.moves else NEVER
+
+    def _lives(self, session: str) -> bool:
+        return self.model.lives_until[session] > self.now
+
+    @rule(session=workers)
+    def beat(self, session: str) -> None:
+        client = self.clients[session]
+        word = type(client.run(client.agents.beat())).__name__
+        assert (word == "Renewed") == self._lives(session)
+        if word == "Renewed":
+            self._live(session, client.desk.seat.session_ttl)
+
+    @rule()
+    def beat_all(self) -> None:
+        for session in self.clients:
+            self.beat(session)
+
+    @rule(session=workers)
+    def leave(self, session: str) -> None:
+        if not self._lives(session):
+            return
+        client = self.clients[session]
+        client.run(client.agents.leave())
+        for job in self.model.jobs.values():
+            if job.held is not None and (job.held.session, job.held.ttl) == (session, None):
+                self.model.release(job)
+        self.model.lives_until[session] = 0.0
+        self.observe()
+
+    # Tasks.
+
+    @rule(
+        target=tasks,
+        session=workers,
+        data=st.data(),
+        priority=st.integers(1, 3),
+        requires=CAN,
+        not_before=SOON,
+        deadline=LATER,
+        retries=st.integers(0, 3),
+        backoff=BACKOFFS,
+    )
+    def publish(self, session: str, data: st.DataObject, **terms: Any) -> Any:
+        known = sorted(self.model.jobs)
+        if len(known) >= 14:
+            return multiple()
+        needs = data.draw(st.lists(st.sampled_from(known or [""]), max_size=3, unique=True))
+        name = f"t/{len(known)}"
+        return self._publish(session, name, tuple(filter(None, needs)), **terms)
+
+    def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> str:
+        self.clock.advance(0.001)  # so that one of two processes is the earlier one
+        client, wall = self.clients[session], self.clock.wall()
+        moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
+        published = client.run(
+            client.tasks.publish(
+                name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
+            )
+        )
+        absolute = {k: None if span is None else wall + span for k, span in moments.items()}
+        terms["requires"] = frozenset(terms["requires"])
+        job = Job(name=name, number=len(self.model.jobs), needs=needs, **absolute, **terms)
+        self.model.publish(job)
+        assert published == core.Published(task=name, state=job.state)  # type: ignore[arg-type]
+        self.observe()
+        return name
+
+    @rule(session=workers, task=tasks)
+    def publish_again(self, session: str, task: str) -> None:
+        client = self.clients[session]
+        assert isinstance(client.run(client.tasks.publish(task, "other")), core.Exists)
+        self.observe()
+
+    @rule(session=workers)
+    def need_what_is_not_there(self, session: str) -> None:
+        client = self.clients[session]
+        with pytest.raises(BadInput):
+            client.run(client.tasks.publish("x", needs=["nowhere"]))
+        self.observe()
+
+    @rule(target=claims, session=workers, task=tasks, ttl=TTLS)
+    def claim(self, session: str, task: str, ttl: float | None) -> Any:
+        client, job = self.clients[session], self.model.jobs[task]
+        ttl = ttl if self.moves or ttl is None else 100 * ttl
+        if not self._lives(session):
+            with pytest.raises(Lapsed):
+                client.run(client.tasks.claim(task, ttl=ttl))
+            self.observe()
+            return multiple()
+        got = client.run(client.tasks.claim(task, ttl=ttl))
+        if job.held is not None and not self.model.alive(job.held):
+            self.model.fail(job)
+        if self._begins(job):
+            return self._claimed(session, got, job, ttl)
+        self._refused(got, job)
+        self.observe()
+        return multiple()
+
+    def _begins(self, job: Job) -> bool:
+        pending = job.state == "pending" and self.model.is_due(job)
+        if pending and self.model.too_late(job):
+            self.model.expire(job)
+        return pending and job.state == "pending"
+
+    def _refused(self, got: object, job: Job) -> None:
+        match got:
+            case core.Taken(holder=holder):
+                assert job.held is not None
+                assert holder == job.held.agent
+            case core.Blocked(on=on) if on:
+                assert job.state == "blocked"
+                assert self.model.jobs[on].state != "complete"
+            case core.Blocked():
+                assert (job.state, self.model.is_due(job)) == ("pending", False)
+            case core.Nothing(state=state):
+                assert state == job.state
+                assert state in ("complete", "failed", "dead")
+            case other:
+                raise AssertionError(other)
+
+    def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> Held:
+        assert isinstance(got, core.Claimed), got
+        agent = self.clients[session].desk.seat.who.agent
+        told = (got.task, got.holder, got.data, got.attempt, got.priority)
+        due = (job.name, agent, {"name": job.name}, job.attempts + 1, job.priority)
+        assert told == due, (told, due)
+        ends = NEVER if ttl is None or not self.moves else self.now + ttl
+        held = Held(job.name, got.token or 0, agent, session, ttl, ends)
+        self.model.begin(job, held)
+        self.observe()
+        return held
+
+    @rule(target=claims, session=workers, can=CAN, ttl=TTLS)
+    def next(self, session: str, can: list[str], ttl: float | None) -> Any:
+        client = self.clients[session]
+        ttl = ttl if self.moves or ttl is None else 100 * ttl
+        if not self._lives(session):
+            with suppress(Lapsed):
+                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.Nothing)
+            self.observe()
+            return multiple()
+        best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
+        lost = {job.name for job in self.model.lost()}
+        got = client.run(client.tasks.next(can=can, ttl=ttl))
+        if isinstance(got, core.Claimed) and got.task in lost:
+            assert not best or not client.store.capabilities.local, "the ready come first"
+            self.model.fail(self.model.jobs[got.task])
+            best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
+        if not best:
+            assert isinstance(got, core.Nothing), got
+            self.observe()
+            assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
+            left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
+            assert not left, "and it is looked at again"
+            return multiple()
+        return self._claimed(session, got, best[0], ttl)
+
+    # What becomes of claims; also of those that are over.
+
+    @rule(held=claims, named=st.booleans())
+    def complete(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.complete(held.task, token=token, result=1))
+        if self._is_its(job, held, token):
+            free = self.model.complete(job)
+            assert isinstance(got, core.Completed), got
+            assert not got.already
+            assert got.unblocked == free or (self.cramped and got.unblocked <= free)
+        elif job.state == "complete" and job.ended == (token, held.agent):
+            assert got == core.Completed(task=held.task, already=True)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    @rule(held=claims, named=st.booleans(), retry=st.sampled_from([True, True, False]))
+    def fail(self, held: Held, *, named: bool, retry: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry))
+        if self._is_its(job, held, token):
+            self.model.fail(job, retry=retry)
+            assert isinstance(got, core.Failed), got
+            assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
+        elif isinstance(got, core.Failed):
+            assert got.already
+            assert job.ended == (token, held.agent)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    @rule(held=claims, named=st.booleans())
+    def release(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.release(held.task, token=token))
+        if self._is_its(job, held, token):
+            assert isinstance(got, core.Released), got
+            self.model.release(job)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    @rule(held=claims, named=st.booleans())
+    def heartbeat(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.heartbeat(held.task, token=token))
+        own = job.held if self._is_its(job, held, token) else None
+        if own is not None and self.model.alive(own):
+            assert isinstance(got, core.Extended), got
+            if own.ttl is None:
+                self._live(own.session, self.clients[own.session].desk.seat.session_ttl)
+            elif self.moves:
+                own.ends = self.now + own.ttl
+        elif own is not None:
+            assert isinstance(got, core.Fenced)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def _speaks(self, held: Held, *, named: bool) -> tuple[Job, Client, int | None]:
+        return (
+            self.model.jobs[held.task],
+            self.clients[held.session],
+            held.token if named else None,
+        )
+
+    def _is_its(self, job: Job, held: Held, token: int | None) -> bool:
+        if job.held is None:
+            return False
+        if token is None:
+            return job.held.session == held.session
+        return (job.held.token, job.held.agent) == (token, held.agent)
+
+    def _fenced(self, got: object, token: int | None) -> None:
+        assert isinstance(got, core.NotOwner if token is None else core.Fenced), got
+
+    @rule(session=workers, task=tasks)
+    def meddle(self, session: str, task: str) -> None:
+        """Somebody who never had it, with a token that nobody was given yet."""
+        client = self.clients[session]
+        for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
+            assert isinstance(client.run(act(task, token=10**12)), core.NotOwner)
+        self.observe()
+
+    @rule(session=workers, task=tasks)
+    def cancel(self, session: str, task: str) -> None:
+        client, job = self.clients[session], self.model.jobs[task]
+        got = client.run(client.tasks.cancel(task))
+        if job.state in ("blocked", "pending", "running"):
+            assert got == core.Cancelled(task=task)
+            self.model.cancel(job)
+        elif job.cancelled:
+            assert got == core.Cancelled(task=task, already=True)
+        else:
+            assert isinstance(got, core.Unchanged)
+            assert got.state == job.state
+        self.observe()
+
+    @rule(session=workers, task=tasks)
+    def send_back(self, session: str, task: str) -> None:
+        client, job = self.clients[session], self.model.jobs[task]
+        got = client.run(client.tasks.retry(task))
+        if job.state in ("failed", "dead"):
+            self.model.retry(job)
+            assert got == core.Retried(task=task, state=job.state)  # type: ignore[arg-type]
+        else:
+            assert isinstance(got, core.Unchanged)
+            assert got.state == job.state
+        self.observe()
+
+    # What happens by itself.
+
+    @rule(session=workers)
+    def make_progress(self, session: str) -> None:
+        client = self.clients[session]
+        client.run(client.desk.tasks.progress.step(client.desk.me().who))
+        self.observe()
+        assert not self.model.lost(), "one step is enough for a few"
+
+    @rule(seconds=st.integers(1, 4))
+    def advance(self, seconds: int) -> None:
+        if isinstance(self.store, FaultyStore):
+            self.store.deliver()
+        self.clock.advance(seconds)
+        self.observe()
+
+    # What must be true.
+
+    def observe(self) -> None:
+        board = task_truths.look(self.under)
+        assert task_truths.complaints(board) == []
+        assert board.statuses.keys() == self.model.jobs.keys()
+        for name, job in self.model.jobs.items():
+            self._follow(job, board.statuses[name])
+            status, held = board.statuses[name], job.held
+            assert (status.state, status.attempts) == (job.state, job.attempts), job
+            if held is not None:
+                owner = (board.tokens[name], board.owners[name].agent, board.owners[name].session)
+                assert owner == (held.token, held.agent, held.session)
+
+    def _follow(self, job: Job, status: core.Status) -> None:
+        """What was due may have happened to a task by itself: lost, or too late."""
+        lost = job.held is not None and not self.model.alive(job.held)
+        if lost and status.state != "running":
+            self.model.fail(job)
+        late = job.state == "pending" and self.model.too_late(job) and self.model.is_due(job)
+        if late and status.state == "dead":
+            self.model.expire(job)
+
+    def teardown(self) -> None:
+        """Whatever happened before: what can be done is done, once."""
+        last = self._join(6.5)
+        for _ in range(12 * (len(self.model.jobs) + 1)):
+            held = self.next(last, list(CAPABILITIES), None)
+            if isinstance(held, Held):
+                self.complete(held, named=True)
+            elif not self._waits():
+                break
+            else:
+                self.advance(1)
+            self.beat(last)
+        assert not self._waits()
+        done = task_truths.completions(self.under)
+        complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
+        assert sorted(done) == sorted(complete), "each once"
+        complaints = audit(self.under)
+        assert complaints == [], complaints
+        self.close()
+
+    def _waits(self) -> bool:
+        """Whether anything will still happen by itself."""
+        jobs = self.model.jobs.values()
+        coming = [job for job in jobs if job.state in ("pending", "running")]
+        return any(job.rests_until < NEVER for job in coming if self.moves or not job.held)
+
+    def close(self) -> None:
+        """Nothing is left to do with a store in memory."""
+
+
+class CrampedMachine(TaskMachine):
+    """On a store whose commits have room for little, so that more is left to do."""
+
+    cramped = True
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=36)
+        return memory, memory
+
+
+class FaultyMachine(TaskMachine):
+    """Across a bad network."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def sow(self, seed: int) -> None:
+        assert isinstance(self.store, FaultyStore)
+        self.store.sow(seed)
+
+    def make(self) -> tuple[Store, Store]:
+        chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
+        faulty = FaultyStore(self.stage.store, chances=chances, sleep=lambda _: None)
+        return self.stage.store, faulty
+
+
+class CrampedFaultyMachine(FaultyMachine):
+    """Both."""
+
+    cramped = True
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=36)
+        return super().make()
+
+
+class EngineMachine(TaskMachine):
+    """On an engine with a clock of its own: nothing lapses while we play."""
+
+    moves = False
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+        super().__init__()
+
+    def make(self) -> tuple[Store, Store]:
+        store = open_store(self._place())
+        return store, store
+
+    def close(self) -> None:
+        with closing(self.under):
+            pass
+
+
+def budget(examples: int, steps: int = 40) -> settings:
+    return settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, print_blob=True
+    )
+
+
+def run(machine: Callable[[], TaskMachine], its_budget: settings) -> None:
+    run_state_machine_as_test(machine, settings=its_budget)  # type: ignore[no-untyped-call]
+
+
+MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
+    run(machine, budget(30))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_promise_is_kept_for_long(machine: type[TaskMachine]) -> None:
+    run(machine, budget(2000, 60))
+
+
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
+def place(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """An empty store of an engine, another one each time."""
+    numbers = itertools.count()
+    if request.param == "sqlite":
+        folder = request.getfixturevalue("tmp_path")
+        return lambda: f"{folder}/{next(numbers)}.db"
+    server = request.getfixturevalue(f"{request.param}_server")
+    name = uuid.uuid4().hex
+    return lambda: str(server.url(f"{name}-{next(numbers)}"))
+
+
+def test_every_promise_is_kept_on_every_engine(place: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(place), budget(6, 25))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_every_promise_is_kept_on_every_engine_for_long(place: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(place), budget(200, 50))

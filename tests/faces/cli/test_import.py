@@ -1,0 +1,69 @@
+"""Whole plans at the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import Shell
+
+PLAN = [{"id": "a", "data": {"x": 1}}, {"task": "b", "needs": ["a"], "priority": 1}]
+
+
+@pytest.fixture
+def plan(ada: Shell) -> Path:
+    file = ada.folder / "plan.json"
+    file.write_text(json.dumps(PLAN))
+    return file
+
+
+def test_a_file_is_imported_once(ada: Shell, plan: Path) -> None:
+    status, checked = ada.json("task", "import", "plan.json", "--dry-run")
+    assert (status, checked["outcome"], checked["ready"]) == (0, "checked", 1)
+    status, answer = ada.json("task", "import", str(plan))
+    assert status == 0
+    assert answer.pop("plan") == checked["plan"]
+    assert answer == {"outcome": "imported", "tasks": 2, "ready": 1, "blocked": 1}
+    status, again = ada.json("task", "import", "plan.json")
+    assert (status, again["outcome"], again["plan"]) == (1, "exists", checked["plan"])
+
+
+def test_lines_come_in_by_a_pipe_and_under_a_name(ada: Shell) -> None:
+    lines = "\n".join(map(json.dumps, PLAN)) + "\n"
+    done = ada.run("task", "import", "-", "--id", "release-7", input=lines)
+    assert (done.status, done.out) == (0, "imported 2 tasks: 1 ready, 1 blocked\n")
+    other = ada.run("task", "import", "-", "--id", "release-7", input='{"id":"c"}')
+    assert other.status == 1
+    assert other.out.startswith("exists release-7: another plan was imported under the id")
+    taken = ada.run("task", "import", "-", input='{"id":"c"}\n{"id":"b"}\n')
+    assert taken.status == 1
+    assert taken.out.startswith("exists b: there is a task b already; give yours another id")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the plan is empty; give at least one task"),
+        ("[]", "the plan is empty"),
+        ("[{]", "the plan is no JSON array"),
+        ('{"id":"a"}\nhum\n', "line 2: this is not JSON"),
+        ('{"id":"a","colour":"red"}', "line 1 (a): there is no field 'colour'"),
+        ('[{"id":"a"},{"id":"a"}]', "task 'a' stands there 2 times (number 1, number 2)"),
+        ('[{"id":"a","needs":["b"]},{"id":"b","needs":["a"]}]', "a -> b -> a"),
+        ('[{"id":"a","needs":["nobody"]}]', "task 'a' needs 'nobody'"),
+    ],
+)
+def test_a_bad_plan_is_bad_input_in_one_line(ada: Shell, text: str, said: str) -> None:
+    done = ada.run("task", "import", "-", input=text)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_bad_input(ada: Shell) -> None:
+    status, answer = ada.json("task", "import", "nothing.json")
+    assert (status, answer["error"]) == (2, "bad_input")
+    assert "no plan in 'nothing.json' (No such file or directory)" in answer["message"]
+    assert ada.run("task", "import", ".").status == 2
+    assert ada.run("task", "import").status == 2

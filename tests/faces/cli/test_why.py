@@ -1,0 +1,79 @@
+"""What is in the way of tasks, as a person at a shell finds out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faces.shell import Here
+
+
+def claim(here: Here, task: str, *words: str) -> tuple[str, str]:
+    answer: dict[str, Any] = here.json("task", "claim", task, *words)[1]
+    return "--token", str(answer["token"])
+
+
+def test_why_leads_from_a_blocked_task_to_a_dead_one_and_back(here: Here) -> None:
+    here.run("task", "add", "build", "--retries", "0")
+    here.run("task", "add", "deploy", "--needs", "build")
+    mine = claim(here, "build", "--agent", "bob")
+    status, answer = here.json("why", "deploy")
+    assert (status, answer["state"], answer["by"]) == (0, "blocked", "bob")
+    assert [each["task"] for each in answer["needs"]] == ["build"]
+    here.run("task", "fail", "build", "out of disk", *mine, "--agent", "bob")
+    said = here.run("why", "task/deploy").out
+    assert "it needs build (dead): it died 0 s ago after 1 failed attempt: out of disk" in said
+    assert said.splitlines()[-1].endswith("interlock task retry build")
+    done = here.run("health")
+    assert done.status == 1
+    assert done.out == (
+        "dead_letter 1 task died: build (out of disk); mend the cause, then send back what is"
+        " still wanted: interlock task retry build\n"
+    )
+    here.run("task", "retry", "build")
+    assert here.run("health").status == 0
+    assert here.run("why", "build").out == (
+        "task/build is pending: it waits for a worker; claim it: interlock task claim build\n"
+    )
+
+
+def test_a_task_that_runs_too_long_is_told_to_a_monitor(here: Here) -> None:
+    here.run("task", "add", "t1")
+    claim(here, "t1")
+    status, answer = here.json("health", "--stuck", "0s")
+    assert (status, [each["kind"] for each in answer["problems"]]) == (1, ["stuck"])
+    assert here.json("health", "--stuck", "1h")[0] == 0
+
+
+def test_the_story_of_a_task_is_told_and_its_entries_are_found(here: Here) -> None:
+    here.run("task", "add", "t0")
+    here.run("task", "add", "t1", "--needs", "t0")
+    here.run("task", "done", "t0", *claim(here, "t0"))
+    here.run("task", "done", "t1", *claim(here, "t1"))
+    said = [
+        line.split(" ago  ")[1]
+        for line in here.run("record", "explain", "task/t1").out.splitlines()
+    ]
+    assert said[0].split(None, 1) == ["ada", "published, blocked on t0"]
+    assert said[1].split(None, 1) == ["-", "unblocked, since ada completed t0"]
+    assert said[2].startswith("ada  claimed, token 5, attempt 1")
+    assert said[3].startswith("ada  completed, worked ")
+    found = here.json("record", "log", "--verb", "task", "--thing", "task/t1")[1]["entries"]
+    assert [each["verb"] for each in found] == [
+        *("task.publish", "task.complete", "task.claim", "task.complete")
+    ]
+    assert "task/t0, ready: t1" in here.run("record", "log", "--verb", "task.complete").out
+    done = here.run("record", "explain", "t1")
+    assert (done.status, "for a task write task/t1" in done.out) == (1, True)
+
+
+def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(here: Here) -> None:
+    here.run("task", "add", "merge")
+    here.run("lock", "acquire", "merge")
+    done = here.run("why", "merge")
+    assert (done.status, "'task/merge' or for 'lock/merge'" in done.err) == (2, True)
+
+
+def test_maintain_says_what_it_moved_on(here: Here) -> None:
+    here.run("task", "add", "t1", "--not-before", "1ms")
+    assert here.run("maintain").out == "reclaimed 0, sealed 0, left 0, moved on 1 task\n"
+    assert here.json("maintain") == (0, {"reclaimed": 0, "sealed": 0, "left": 0})

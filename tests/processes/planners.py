@@ -1,0 +1,67 @@
+"""Who publishes plans and completes what others need, and is killed; words name one.
+
+Commits are small here, so that there are many steps to be killed between.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+import interlock
+from interlock.driving import Op, drive
+from interlock.services.steps import Commit, Transact
+from interlock.services.task import facts, plan
+
+TASKS = 40
+
+
+def specs() -> list[dict[str, Any]]:
+    """One task, many that need it, and one that needs all of these."""
+    many = [f"t{number}" for number in range(TASKS)]
+    needy = [{"id": each, "needs": ["root"]} for each in many]
+    return [{"id": "root"}, *needy, {"id": "end", "needs": many}]
+
+
+def narrow() -> None:
+    """Let few tasks fit into a commit, of a plan and (across a network) of what moves on."""
+    plan._BYTES = plan._LOCAL_BYTES = 5000
+    facts._ROOM_ELSEWHERE = 60
+
+
+def perform(op: Op[Any], store: Any, commits: int) -> None:
+    """Go on until so many commits are made, and die; say so if there are fewer."""
+    try:
+        step = next(op)
+        while True:
+            if isinstance(step, Commit | Transact):
+                if not commits:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                commits -= 1
+            step = op.send(step.perform(store))
+    except StopIteration:
+        print("done", flush=True)  # noqa: T201 - how an actor speaks
+
+
+def publishes(url: str, commits: str) -> None:
+    """Publish a plan, and be killed before a commit."""
+    narrow()
+    fleet = interlock.connect(url, agent="ada")
+    perform(fleet.tasks.calls.publish_all(specs()), fleet.store, int(commits))
+    fleet.close()
+
+
+def completes(url: str, commits: str) -> None:
+    """Complete what all need, and be killed before a commit."""
+    narrow()
+    fleet = interlock.connect(url, agent="ada")
+    drive(fleet.tasks.calls.claim("root"), fleet.store)
+    perform(fleet.tasks.calls.complete("root"), fleet.store, int(commits))
+    fleet.close()
+
+
+def main() -> None:
+    """Be whom the first word names."""
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,82 @@
+"""Plans published and needs completed by real processes that are killed between two commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.processes import judge
+from tests.processes.helpers import Cast
+from tests.processes.planners import TASKS, specs
+
+import interlock
+from interlock.core import keys
+from interlock.core import task as core
+from interlock.core.batch import Exists, Imported
+from interlock.store import Range
+
+MANY = {f"t{number}" for number in range(TASKS)}
+
+
+@pytest.fixture
+def planners() -> Iterator[Cast]:
+    with Cast("tests.processes.planners") as everybody:
+        yield everybody
+
+
+def listed(fleet: interlock.Fleet, prefix: str = keys.READY) -> set[str]:
+    """The tasks in an index; those that are ready, unless another one is meant."""
+    page = Range(prefix)
+    return {keys.listed(item.key) for item in fleet.store.read(page).ranges[page]}
+
+
+def publish(url: str, planners: Cast, commits: int) -> bool:
+    """Somebody is killed, and somebody else does the same; whether it was over before."""
+    planners.start("publishes", url, commits).died()
+    with interlock.connect(url, agent="bob") as fleet:
+        assert listed(fleet) <= {"root"}, "nothing else may begin"
+        outcome = fleet.tasks.publish_all(specs())
+        assert isinstance(outcome, Imported | Exists)
+        assert not isinstance(outcome, Exists) or not outcome.task
+        assert listed(fleet) == {"root"}
+        assert isinstance(fleet.tasks.claim("root"), core.Claimed)
+        fleet.tasks.complete("root")
+        assert listed(fleet) == MANY
+    judge.sound(url)
+    return isinstance(outcome, Exists)
+
+
+def complete(url: str, planners: Cast, commits: int) -> None:
+    """Somebody is killed after it completed what all need, and whoever comes goes on with it."""
+    with interlock.connect(url, agent="bob") as fleet:
+        fleet.tasks.publish_all(specs())
+        planners.start("completes", url, commits).died()
+        assert listed(fleet, keys.TODO) == {"root"}, "it died too late"
+        assert listed(fleet) < MANY
+        done = set()
+        while isinstance(claim := fleet.tasks.next(), core.Claimed):
+            done.add(claim.task)
+            assert isinstance(fleet.tasks.complete(claim.task), core.Completed)
+        assert done == {*MANY, "end"}
+    judge.sound(url)
+
+
+def test_a_plan_whose_publisher_was_killed_is_finished_by_the_next(
+    url: str, planners: Cast
+) -> None:
+    assert not publish(url, planners, 3)
+
+
+@pytest.mark.parametrize("where", ["redis", "etcd"])
+def test_what_was_left_by_whoever_was_killed_while_others_waited_is_moved_on(
+    request: pytest.FixtureRequest, where: str, planners: Cast
+) -> None:
+    complete(request.getfixturevalue(f"{where}_url"), planners, 2)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("commits", range(5))
+def test_killed_before_any_commit_a_plan_is_finished_by_the_next(
+    url: str, planners: Cast, commits: int
+) -> None:
+    publish(url, planners, commits)
