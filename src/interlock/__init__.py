@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interlock.core.lock import AlreadyFree, Extended, Reclaimed
     from interlock.core.pool import Proof
     from interlock.core.semaphore import AlreadyHeld, Full, Increased, NotHolder
+    from interlock.core.task import Blocked, Claimed, Completed, Nothing, Published, Taken
     from interlock.errors import (
         BadInput,
         Deadlocked,
@@ -34,6 +35,9 @@ _HOMES = {
     "interlock.core.lock": ("AlreadyFree", "Extended", "Reclaimed"),
     "interlock.core.pool": ("Proof",),
     "interlock.core.semaphore": ("AlreadyHeld", "Full", "Increased", "NotHolder"),
+    "interlock.core.task": (
+        "Blocked", "Claimed", "Completed", "Nothing", "Published", "Taken",
+    ),
     "interlock.errors": (
         "BadInput", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble",
         "Unavailable",
@@ -46,7 +50,10 @@ __all__ = [
     "AlreadyFree",
     "AlreadyHeld",
     "BadInput",
+    "Blocked",
     "Busy",
+    "Claimed",
+    "Completed",
     "Deadlock",
     "Deadlocked",
     "Extended",
@@ -61,10 +68,13 @@ __all__ = [
     "NotAllowed",
     "NotHolder",
     "NotOwner",
+    "Nothing",
     "Proof",
+    "Published",
     "Reclaimed",
     "Released",
     "StoreTrouble",
+    "Taken",
     "Unavailable",
     "__version__",
     "connect",
