@@ -6,19 +6,21 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.processes.helpers import Actor, Cast, terms, until
 
 import interlock
 from interlock.core import keys
+from interlock.errors import StoreBusy
 from interlock.services.task import states
+from interlock.stores import is_network
+from interlock.stores.sqlite import SQLiteStore
 
 
 @pytest.fixture
 def crew() -> Iterator[Cast]:
-    with Cast(str(Path(__file__).parent / "workers.py")) as everybody:
+    with Cast("tests.processes.workers") as everybody:
         yield everybody
 
 
@@ -43,7 +45,24 @@ def started(crew: Cast, fleet: interlock.Fleet, actor: str, *arguments: object) 
     fleet.tasks.publish("t1", backoff=0)
     worker = crew.start(actor, *arguments)
     assert worker.hear() == "begun t1 1"
+    until(lambda: [agent.doing for agent in fleet.agents.show("ada")] == ["task/t1"])
     return worker
+
+
+def freeze(worker: Actor, url: str) -> None:
+    """Stop a worker, but not inside of a commit, where it would hold up everybody."""
+    worker.freeze()
+    while not is_network(url):
+        store = SQLiteStore(url, patience=0.5)
+        try:
+            store.transact(lambda _: None)
+        except StoreBusy:
+            worker.thaw()
+            worker.freeze()
+        else:
+            return
+        finally:
+            store.close()
 
 
 def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Cast) -> None:
@@ -63,7 +82,7 @@ def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Cas
 def test_a_worker_that_was_stopped_for_too_long_is_cancelled_and_finishes_nothing(
     url: str, crew: Cast
 ) -> None:
-    ttl = terms(url).at_least(1.0)
+    ttl = terms(url).at_least(2.0)
     with interlock.connect(url, agent="boss") as fleet:
         ada = started(crew, fleet, "work", url, "ada", 60, ttl)
         _taken_from(ada, crew, fleet, url)
@@ -76,7 +95,7 @@ def test_a_worker_that_was_stopped_for_too_long_is_cancelled_and_finishes_nothin
 
 def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: Cast) -> None:
     with interlock.connect(path, agent="boss") as fleet:
-        ada = started(crew, fleet, "toil", path, "ada", 60, 1)
+        ada = started(crew, fleet, "toil", path, "ada", 60, 2)
         _taken_from(ada, crew, fleet, path)
         ada.thaw()
         ada.tell()
@@ -91,7 +110,7 @@ def test_a_late_completion_of_a_blocking_worker_is_fenced(path: str, crew: Cast)
 
 def _taken_from(ada: Actor, crew: Cast, fleet: interlock.Fleet, url: str) -> None:
     """Stop ada until somebody else has done her task."""
-    ada.freeze()
+    freeze(ada, url)
     bob = crew.start("work", url, "bob", 60, 0)
     assert bob.hear() == "begun t1 2"
     bob.tell()

@@ -1,4 +1,4 @@
-"""What workers and subscribers do in these tests: ``python workers.py NAME ARGUMENT...``."""
+"""What workers and subscribers do in these tests; see ``actors.py``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import logging
 import sys
 
+from tests.processes.actors import say
+
 import interlock
 from interlock import aio
 from interlock.aio_tasks import Subscription
 from interlock.aio_work import Claim
 from interlock.errors import Lapsed, Lost
-
-
-def say(*words: object) -> None:
-    print(*words, flush=True)  # noqa: T201 - how an actor speaks
 
 
 async def _lines() -> asyncio.StreamReader:
@@ -80,7 +78,7 @@ async def _heard(events: Subscription, many: int) -> list[str]:
     return found
 
 
-if __name__ == "__main__":
+def main() -> None:
     logging.getLogger("interlock").addHandler(logging.NullHandler())
     acted = globals()[sys.argv[1]](*sys.argv[2:])
     if acted is not None:

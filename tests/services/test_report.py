@@ -14,7 +14,7 @@ from interlock.core.log import decode
 from interlock.core.report import PACES, Reported, Unreported
 from interlock.core.session import Agent, Lapsed
 from interlock.errors import BadInput, StoreAway
-from interlock.services.report import able, paces
+from interlock.services.report import CALM, able, paces
 from interlock.settings import Settings
 from interlock.store import Log
 from interlock.testing.audit import audit
@@ -53,6 +53,22 @@ def test_what_a_session_says_is_seen_beside_it(stage: Stage, ada: Client) -> Non
     assert found.heard == stage.clock.wall()
     assert ada.run(ada.agents.status()) == outcome
     assert audit(stage.store) == []
+
+
+def test_somebody_who_changes_all_the_time_is_heard_of_now_and_then(
+    stage: Stage, ada: Client
+) -> None:
+    pulse = ada.desk.pulse
+    pulse.be("busy", "task/t1", can=["rust"], calmly=True)
+    assert pulse.wait() == 0.0
+    ada.run(ada.desk.keeper.turn())
+    for number in range(2, 9):
+        pulse.be("busy", f"task/t{number}", can=["rust"], calmly=True)
+        assert pulse.wait() == CALM
+    stage.clock.advance(CALM)
+    ada.run(ada.desk.keeper.turn())
+    assert (shown(ada).doing, shown(ada).can) == ("task/t8", ("rust",))
+    assert verbs(stage).count("agent.status") == 2
 
 
 def test_a_session_that_said_nothing_has_nothing_to_show(ada: Client) -> None:

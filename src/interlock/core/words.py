@@ -22,6 +22,8 @@ METADATA_LIMIT = 16 * 1024
 METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
+EVERYTHING = "*"
+"""What somebody can do who can do everything; no name of a capability."""
 
 T = TypeVar("T")
 

@@ -22,8 +22,6 @@ from interlock.store import Item, Snapshot
 CAN_LIMIT = 64
 NOTE_LIMIT = 1024
 NEVER = float("inf")
-EVERYTHING = "*"
-"""What somebody can do who can do everything; no name of an ability."""
 AGAIN = 1.0
 """Seconds after which what could not be said is tried again."""
 CALM = 5.0
@@ -162,7 +160,7 @@ def abilities(can: Iterable[str]) -> tuple[str, ...]:
 
 
 def _ability(text: str) -> str:
-    return text if text == EVERYTHING else words.name(text, "ability")
+    return text if text == words.EVERYTHING else words.name(text, "ability")
 
 
 def paces(settings: Settings) -> dict[core.State, float]:

@@ -265,3 +265,5 @@ def test_a_capability_that_nobody_here_has_is_told_once_somebody_says_what_it_ca
     )  # fmt: skip
     bob.run(bob.agents.leave())
     assert why(stage, "g1").blocked
+    ada.run(ada.agents.status("idle", can=["*"]))
+    assert why(stage, "g1").blocked is False, "she can do everything"

@@ -214,7 +214,7 @@ def use(path: str) -> None:
 def test_a_process_killed_at_any_statement_while_it_creates_leaves_a_file_that_opens(
     path: str, cast: Cast
 ) -> None:
-    actors = [cast.start("create", f"{path}{number}", number) for number in range(1, 33)]
+    actors = [cast.start("create", f"{path}{number}", number) for number in range(1, 37)]
     finished = [actor.finished() for actor in actors]
     assert finished.index(True) > 5, "too few statements to be worth a test"
     for number, _ in enumerate(actors, 1):

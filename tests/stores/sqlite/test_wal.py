@@ -1,13 +1,16 @@
-"""The write-ahead log stays in bounds, also when a reader stood in the way for long."""
+"""The write-ahead log: durable before the answer, and in bounds when a reader stood in the way."""
 
 from __future__ import annotations
 
 import os
+import threading
 
+import pytest
 from tests.processes.helpers import Cast
 from tests.stores.sqlite.actors import put
 
-from interlock.stores.sqlite import SQLiteStore
+from interlock.errors import OutcomeUnknown, StoreAway
+from interlock.stores.sqlite import SQLiteStore, wal
 
 BOUND = 64 << 20
 
@@ -59,3 +62,56 @@ def test_short_lived_processes_leave_no_log_behind(path: str, cast: Cast) -> Non
     for _ in range(3):
         assert cast.start("open_it", path).rest() == ["ok"]
     assert not os.path.exists(path + "-wal")
+
+
+def test_nobody_is_answered_before_it_is_durable_and_nobody_else_waits_for_that(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = SQLiteStore(path), SQLiteStore(path)
+    reached, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    sync = wal._sync
+
+    def once(fd: int) -> None:
+        if threading.current_thread().name == "slow":
+            reached.set()
+            go_on.wait(60)
+        sync(fd)
+
+    def commit() -> None:
+        slow.transact(lambda _: put("k/slow"))
+        done.set()
+
+    monkeypatch.setattr(wal, "_sync", once)
+    thread = threading.Thread(target=commit, name="slow")
+    thread.start()
+    assert reached.wait(60)
+    assert quick.read("k/slow")["k/slow"] is not None
+    assert quick.transact(lambda _: put("k/quick")) is not None
+    assert not done.is_set()
+    go_on.set()
+    thread.join()
+    assert done.is_set()
+    slow.close()
+    quick.close()
+
+
+def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(path)
+    store.transact(lambda _: put("k/before"))
+
+    def refuse(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wal, "_sync", refuse)
+        with pytest.raises(OutcomeUnknown, match="could not be made durable"):
+            store.transact(lambda _: put("k/lost"))
+    with pytest.raises(StoreAway, match="connect again"):
+        store.transact(lambda _: put("k/after"))
+    store.close()
+    again = SQLiteStore(path)
+    assert again.transact(lambda _: put("k/again")) is not None
+    assert again.read("k/after").items["k/after"] is None
+    again.close()

@@ -13,7 +13,6 @@ from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
-from interlock.services.task.window import EVERYTHING
 
 if TYPE_CHECKING:
     from interlock.core.batch import Checked, Exists, Imported
@@ -269,8 +268,8 @@ def able(can: Iterable[str]) -> Collection[str]:
     if isinstance(can, str):
         raise BadInput(f"'can' takes a list of names; put brackets around {can!r:.40}")
     wanted = list(can)
-    if EVERYTHING in wanted:
-        return (EVERYTHING,)
+    if words.EVERYTHING in wanted:
+        return (words.EVERYTHING,)
     return words.names(wanted, "can", CAN_LIMIT)
 
 

@@ -23,13 +23,13 @@ from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.log import Entry
 from interlock.core.task import WORDS, TaskEvent
+from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.gather import looked_up
 from interlock.services.history import read
 from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
-from interlock.services.task.window import EVERYTHING
 from interlock.store import LOG, Change, Item, Range, Resync, Watch
 
 TO_DO = frozenset({"published", "ready"})

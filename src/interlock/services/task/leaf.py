@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from interlock.core.task import Spec
-from interlock.core.words import span
+from interlock.core.words import EVERYTHING, span
 from interlock.services.task.look import Looked
 
 Able: TypeAlias = Mapping[str, frozenset[str]]
@@ -36,7 +36,9 @@ class Leaf(Struct, frozen=True, kw_only=True):
 
 def fit(able: Able, requires: Iterable[str]) -> list[str]:
     """The sessions that can do all of this."""
-    return [session for session, can in able.items() if can.issuperset(requires)]
+    return [
+        session for session, can in able.items() if EVERYTHING in can or can.issuperset(requires)
+    ]
 
 
 def nobody(able: Able, requires: Iterable[str]) -> bool:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from interlock.core import flow, keys
+from interlock.core.words import EVERYTHING
 from interlock.services.runner import Glance, Reading, Runner
 from interlock.services.task import states
 from interlock.store import Item, Range
 
-EVERYTHING = "*"
-"""What somebody can do who can do everything; no name of a capability."""
 WIDTH = 32
 _LOCAL_WIDTH = 4
 _DUE_WIDTH = 16

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, StoreAway
 from interlock.store import LIVE, LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
 from interlock.stores.sqlite import schema
+from interlock.stores.sqlite.wal import Wal
 
 if TYPE_CHECKING:
     import asyncio
@@ -151,6 +152,7 @@ class Engine(Reader):
 
     def __init__(self, db: apsw.Connection, path: str, bell: Callable[[list[str]], None]) -> None:
         self._patient: bool | None = None
+        self.wal = Wal(path)
         super().__init__(db)
         self.ring = bell
         self._path = path
@@ -168,9 +170,14 @@ class Engine(Reader):
         # holds no read open, since each transaction ends with a statement of this same cursor.
         self._execute = db.cursor().execute
         self._patient = None
+        # We do that ourselves: wal.py.
+        db.execute("PRAGMA synchronous=NORMAL").fetchall()
+        self.wal.close()
 
     def begin(self, *, patient: bool) -> None:
         """Open the transaction; an impatient caller gets BusyError at once."""
+        if self.wal.trouble:
+            raise StoreAway(self.wal.trouble)
         if patient != self._patient:
             self._patient = patient
             self.db.set_busy_timeout(PATIENCE_MS if patient else 0)
@@ -209,13 +216,18 @@ class Engine(Reader):
             job.answer = Committed(self._last, asked)
 
     def commit(self) -> None:
-        """Make it durable, then keep the write-ahead log in bounds."""
+        """Make it seen, and keep the write-ahead log in bounds; ``wal.sync`` makes it durable."""
         if self._quiet:
             self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
         self._execute("COMMIT")
         if self._jobs >= JOBS_BETWEEN_LOOKS:
             self._jobs = 0
             self._bound_wal()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.db.close()
+        self.wal.close()
 
     def rollback(self) -> None:
         """Undo everything of this transaction."""

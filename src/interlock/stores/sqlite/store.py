@@ -205,7 +205,7 @@ class SQLiteStore(Local):
             if self._reader is not None:
                 self._reader.db.close()
             if idle:
-                self._engine.db.close()
+                self._engine.close()
             guard.discard(self)
 
     def rest(self) -> bool:
@@ -220,7 +220,7 @@ class SQLiteStore(Local):
         if self._reader is not None:
             self._reader.db.close()
         self._reader = None
-        self._engine.db.close()
+        self._engine.close()
         self._resting = True
         return True
 

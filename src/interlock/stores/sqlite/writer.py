@@ -10,7 +10,8 @@ Inside a group each job has its own revision.  A job that raises has written not
 its work only reads and returns; so the others are not touched.  If the engine fails, the whole
 group is rolled back and each job runs again alone, so that only the guilty one fails.
 
-Answers are given after COMMIT returned, that is, when they are durable.
+Answers are given when they are durable: after COMMIT the turn is given on, then the log is
+synchronised, together with what others commit meanwhile (``wal.py``).
 
 An exception may strike a caller anywhere (Ctrl-C, an alarm), also just as a lock was taken.  So a
 lock is taken by ``with`` on the lock itself, which cannot be struck between, or inside of the
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from interlock.errors import OutcomeUnknown, StoreBusy, StoreClosed
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed
 from interlock.store import Committed, Work
 from interlock.stores.sqlite.engine import Engine, Job
 from interlock.stores.sqlite.turnstile import Turnstile
@@ -148,6 +149,8 @@ class Writer:
                     return False
                 with self.using:
                     ran = self._group(jobs, patient=False)
+                    turnstile.leave()
+                    self._sync(jobs)
             finally:
                 turnstile.leave()
             touched = self._engine.take_touched()
@@ -204,6 +207,8 @@ class Writer:
             try:
                 with self.using:
                     self._group(jobs, patient=True)
+                    self._turnstile.leave()
+                    self._sync(jobs)
             except Exception as error:  # noqa: BLE001 - the callers wait for an answer
                 _fail(jobs, error)
             self._slow = _slow(started, jobs)
@@ -268,6 +273,16 @@ class Writer:
             engine.rollback()
             raise
         return True
+
+    def _sync(self, jobs: Sequence[Job]) -> None:
+        """Make what the jobs committed, and what they saw, durable; others have the turn by now."""
+        try:
+            self._engine.wal.sync()
+        except OSError:
+            trouble = self._engine.wal.trouble
+            for job in jobs:
+                unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
+                job.error = job.error or unknown or StoreAway(trouble)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         engine = self._engine
