@@ -1,0 +1,68 @@
+"""Whoever does not work on a task cannot end it, and the record says who tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.core.log import decode
+from interlock.core.task import Claimed, Fenced, NotOwner
+from interlock.store import VOID, Log
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture(params=["local", "network"])
+def eve(request: pytest.FixtureRequest, stage: Stage) -> Client:
+    make = stage.client if request.param == "local" else stage.remote
+    return make("eve", ttl=1000.0)
+
+
+def refusals(stage: Stage) -> list[tuple[str, str, str]]:
+    page = Log(after=0, limit=1000)
+    items = stage.store.read(page).ranges[page]
+    entries = [decode(item.value) for item in items if item.value != VOID]
+    found = [e for e in entries if e.outcome in ("not_owner", "fenced")]
+    return [(entry.agent, entry.verb, entry.outcome) for entry in found]
+
+
+def test_the_first_refusal_of_a_minute_is_recorded(stage: Stage, eve: Client) -> None:
+    ada = stage.client("ada", ttl=1000.0)
+    ada.run(ada.tasks.publish("t"))
+    ada.run(ada.tasks.claim("t"))
+    for _ in range(3):
+        assert isinstance(eve.run(eve.tasks.complete("t")), NotOwner)
+    assert refusals(stage) == [("eve", "task.complete", "not_owner")]
+    stage.clock.advance(61)
+    assert isinstance(eve.run(eve.tasks.release("t")), NotOwner)
+    assert refusals(stage)[1:] == [("eve", "task.release", "not_owner")]
+
+
+def test_a_claim_that_is_over_is_fenced_and_recorded(stage: Stage, eve: Client) -> None:
+    ada = stage.client("ada", ttl=1000.0)
+    ada.run(ada.tasks.publish("t"))
+    got = eve.run(eve.tasks.claim("t", ttl=5))
+    assert isinstance(got, Claimed)
+    stage.clock.advance(6)
+    ada.run(ada.tasks.next())
+    stage.clock.advance(2)
+    again = ada.run(ada.tasks.claim("t"))
+    assert isinstance(again, Claimed)
+    told = eve.run(eve.tasks.complete("t", token=got.token))
+    assert isinstance(told, Fenced)
+    assert (told.holder, told.token) == ("ada", again.token)
+    assert refusals(stage) == [("eve", "task.complete", "fenced")]
+
+
+def test_what_is_over_or_was_never_there_is_refused(stage: Stage, eve: Client) -> None:
+    ada = stage.client("ada", ttl=1000.0)
+    ada.run(ada.tasks.publish("t", retries=0))
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    ada.run(ada.tasks.fail("t", token=got.token))
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Fenced), "a dead letter"
+    assert isinstance(eve.run(eve.tasks.complete("nothing", token=1)), NotOwner)
+    assert refusals(stage) == [("ada", "task.complete", "fenced")]
