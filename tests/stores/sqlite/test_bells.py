@@ -214,10 +214,12 @@ def test_an_event_loop_notices_a_committer_killed_before_it_rang(path: str, cast
         watch = store.watch("k/", 0)
         task = asyncio.ensure_future(watch.take_async(20))
         await asyncio.sleep(0)
-        victim = cast.start("die_before_ringing", path, "k/silent")
-        return await task if victim.alive() else []
+        victims.append(cast.start("die_before_ringing", path, "k/silent"))
+        return await task
 
+    victims: list[Actor] = []
     assert keys(asyncio.run(main())) == ["k/silent"]
+    victims[0].died()
     store.close()
 
 

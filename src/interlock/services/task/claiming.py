@@ -64,7 +64,7 @@ class Claiming:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
         ask = self._ask(seat, task, ttl)
         scope = f"{keys.TASKS}{keys.part(task)}/"
-        return (yield from self._waiting(scope, wait, lambda: self._named(seat, ask)))
+        return (yield from self._waiting(seat, scope, wait, lambda: self._named(seat, ask)))
 
     def next(
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
@@ -73,12 +73,17 @@ class Claiming:
         able = frozenset(can)
         return (
             yield from self._waiting(
-                keys.WAKE_READY, wait, lambda: self._best(seat, able, ttl), lambda: self._peek(able)
+                seat,
+                keys.WAKE_READY,
+                wait,
+                lambda: self._best(seat, able, ttl),
+                lambda: self._peek(able),
             )
         )
 
     def _waiting(
         self,
+        seat: Seat,
         scope: str,
         wait: float,
         attempt: Callable[[], Op[core.ClaimOutcome]],
@@ -95,6 +100,7 @@ class Claiming:
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
+                yield from self._insist(seat)
                 nap = self._nap(outcome)
                 woken = yield Take(watch, min(left, nap))
                 while woken and peek is not None and not (yield from peek()):
@@ -103,6 +109,12 @@ class Claiming:
         finally:
             if watch is not None:
                 watch.close()
+
+    def _insist(self, seat: Seat) -> Op[None]:
+        """Nobody waits for work whose session is over."""
+        own = keys.live(seat.who.session)
+        if seat.joined and (yield Read(own))[own] is None:
+            raise _lapsed(seat)
 
     def _nap(self, outcome: core.ClaimOutcome) -> float:
         """How long to sleep at most: until something may end that is no change in the store."""
@@ -263,7 +275,7 @@ class Claiming:
         wanted += [key for key in (own, place, "" if blind else data) if key]
         items = (yield tuple(wanted)).items
         if own and items[own] is None:
-            raise Lapsed(f"session {seat.who.session} lapsed; join again")
+            raise _lapsed(seat)
         if place and items[place] is None:
             return Decision(outcome="gone")
         facts = Facts(self._runner, base)
@@ -357,3 +369,7 @@ def _may_change(outcome: core.ClaimOutcome) -> bool:
     if isinstance(outcome, core.Nothing):
         return not outcome.task
     return not isinstance(outcome, core.Claimed)
+
+
+def _lapsed(seat: Seat) -> Lapsed:
+    return Lapsed(f"session {seat.who.session} lapsed; join again")

@@ -1,0 +1,53 @@
+"""Index entries that mean nothing any more, and waiters that are over: nobody is held up by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.core import keys, task
+from interlock.errors import Lapsed
+from interlock.store import Put, Range, Txn
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture(params=["local", "remote"])
+def ada(request: pytest.FixtureRequest) -> Client:
+    stage = Stage()
+    return stage.client("ada") if request.param == "local" else stage.remote("ada")
+
+
+def plant(ada: Client, *puts: Put) -> None:
+    ada.store.commit(Txn(id=ada.runner.new_id("txn"), entry=b"{}", puts=puts))
+
+
+def standing(ada: Client, prefix: str) -> list[str]:
+    page = Range(prefix)
+    return [item.key for item in ada.store.read(page).ranges[page]]
+
+
+def test_places_of_tasks_that_are_not_ready_hide_nothing_and_go_away(ada: Client) -> None:
+    ada.run(ada.tasks.publish("over"))
+    ada.run(ada.tasks.claim("over"))
+    ada.run(ada.tasks.complete("over"))
+    puts = [Put(keys.ready("-", 0, number, "over"), b"{}") for number in range(1, 10)]
+    plant(ada, *puts, Put(keys.ready("-", 0, 1.0, "never"), b"{}"))
+    ada.run(ada.tasks.publish("mine"))
+    got = ada.run(ada.tasks.next())
+    assert isinstance(got, task.Claimed)
+    assert got.task == "mine"
+    assert isinstance(ada.run(ada.tasks.next()), task.Nothing)
+    assert standing(ada, keys.READY) == []
+
+
+def test_a_time_that_came_for_nobody_hides_nothing_and_goes_away(ada: Client) -> None:
+    plant(ada, Put(keys.due(1.0, "never"), b"{}"))
+    ada.run(ada.tasks.publish("mine"))
+    assert isinstance(ada.run(ada.tasks.next()), task.Claimed)
+    assert standing(ada, keys.DUE) == []
+
+
+def test_who_waits_for_work_is_told_that_its_session_is_over(ada: Client) -> None:
+    waits = ada.start(ada.tasks.next(wait=60))
+    ada.clock.advance(31)
+    with pytest.raises(Lapsed):
+        waits.run().result()
