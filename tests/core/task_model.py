@@ -121,6 +121,8 @@ class Model:
         job.state, job.held, job.cancelled, job.ended = "failed", None, True, None
 
     def retry(self, job: Job) -> None:
+        if self.too_late(job):
+            job.deadline = None
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
 

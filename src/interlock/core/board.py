@@ -183,7 +183,9 @@ class Board:
     def make_ready(self, task: str, spec: Spec) -> None:
         """Give a task its place among those that wait for a worker, and wake who waits for it."""
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
-        self.put(spec.place(task), Ready(spec.deadline, since))
+        status = self._statuses.get(task)
+        deadline = spec.deadline if status is None else status.deadline
+        self.put(spec.place(task), Ready(deadline, since))
         self._signals[keys.wake_ready(spec.set)] = None
 
     def begin(self, task: str, spec: Spec) -> Status:

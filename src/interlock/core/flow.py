@@ -146,7 +146,8 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
             board.delete(due)
             woken += 1
         elif is_due(board, status):
-            board.move(id_, "ready", "pending", reason=status.reason)
+            said = {"reason": status.reason, "by": status.by, "token": status.token}
+            board.move(id_, "ready", "pending", **said)
             board.make_ready(id_, board.known.spec(id_))
             board.tell("ready", "", id_)
             woken += 1

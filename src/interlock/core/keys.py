@@ -34,6 +34,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from interlock.core.codec import digest
 
 LOCKS = "locks/"
@@ -244,7 +246,7 @@ def set_in(key: str) -> str:
 
 def due(moment: float, task: str) -> str:
     """The place of a task among those that must not begin yet."""
-    return f"{DUE}{max(0, round(moment * 1000)):014d}/{part(task)}"
+    return f"{DUE}{max(0, ceil(moment * 1000)):014d}/{part(task)}"
 
 
 def hangs(need: str, task: str = "") -> str:

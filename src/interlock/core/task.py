@@ -117,7 +117,8 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     ``attempts`` are those that failed.  ``on`` is the need that it hangs on, the one at ``place``
     among its needs.  ``due`` is its place among those that must not begin yet.  ``deadline`` is
-    here as well, so that nobody takes a task with one for a plain one (FRESH).  ``by`` and
+    here as well, so that nobody takes a task with one for a plain one (FRESH), and is gone when a
+    task comes back that had missed it.  ``by`` and
     ``token`` say who ended it, with which claim, and ``reason`` why.
     """
 
@@ -394,7 +395,7 @@ def moved(status: Status, act: str, state: State, **changes: Any) -> Status:  # 
         state=state,
         attempts=changes.pop("attempts", status.attempts),
         awaited=changes.pop("awaited", status.awaited),
-        deadline=status.deadline,
+        deadline=changes.pop("deadline", status.deadline),
         **changes,
     )
 

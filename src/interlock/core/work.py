@@ -211,14 +211,15 @@ def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.known.spec(id_)
     at = flow.unmet(board, spec.needs, 0)
+    missed = status.deadline is not None and status.deadline < board.now
+    kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
-        board.move(id_, "retry", "pending", attempts=0)
+        board.move(id_, "retry", "pending", **kept)
         board.begin(id_, spec)
     else:
-        board.move(
-            id_, "retry", "blocked", attempts=0, since=board.now, on=spec.needs[at], place=at
-        )
-        board.hang(id_, spec.needs[at])
+        on = spec.needs[at]
+        board.move(id_, "retry", "blocked", since=board.now, on=on, place=at, **kept)
+        board.hang(id_, on)
     board.tell("retried", agent)
     state: State = "pending" if at is None else "blocked"
     return board.decision(task.Retried(task=id_, state=state), "task.retry", f"task/{id_}")
@@ -246,7 +247,7 @@ def _claim(
     id_ = ask.task
     if not flow.is_due(board, status):
         return Decision(outcome=_resting(board, id_, status))
-    if spec is not None and spec.deadline is not None and spec.deadline < board.now:
+    if spec is not None and status.deadline is not None and status.deadline < board.now:
         flow.past_deadline(board, id_, status, spec)
         return board.decision("again", "task.expire", f"task/{id_}")
     live = keys.live(ask.session if ask.ttl is None else ask.claim)

@@ -1,4 +1,4 @@
-"""Index entries that mean nothing any more, and waiters that are over: nobody is held up by them."""
+"""Index entries that mean nothing any more, and waiters that are over: they hold nobody up."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core.log import decode
-from interlock.core.task import Claimed, Fenced, NotOwner
+from interlock.core.task import Claimed, Failed, Fenced, Nothing, NotOwner, Retried
 from interlock.store import VOID, Log
 from interlock.testing.stage import Client, Stage
 
@@ -66,3 +66,29 @@ def test_what_is_over_or_was_never_there_is_refused(stage: Stage, eve: Client) -
     assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Fenced), "a dead letter"
     assert isinstance(eve.run(eve.tasks.complete("nothing", token=1)), NotOwner)
     assert refusals(stage) == [("ada", "task.complete", "fenced")]
+
+
+def test_a_task_that_missed_its_deadline_can_be_sent_back() -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t", deadline=1))
+    stage.clock.advance(2)
+    assert isinstance(ada.run(ada.tasks.claim("t")), Nothing)
+    assert isinstance(ada.run(ada.tasks.retry("t")), Retried)
+    assert isinstance(ada.run(ada.tasks.next()), Claimed)
+
+
+def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.tasks.publish("t"))
+    ada.run(ada.tasks.publish("later"))
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    first = ada.run(ada.tasks.fail("t", token=got.token))
+    stage.clock.advance(2)
+    bob.run(bob.fleet.maintain())
+    again = ada.run(ada.tasks.fail("t", token=got.token))
+    assert isinstance(first, Failed)
+    assert isinstance(again, Failed)
+    assert (first.already, again.already, again.attempts) == (False, True, 1)
