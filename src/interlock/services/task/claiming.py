@@ -195,7 +195,7 @@ class Claiming:
             return Decision(outcome="due")
         for place in window.places:
             one = replace(ask, task=keys.listed(place.key))
-            decision = yield from self._deciding(seat, one, base, place.key, blind=False)
+            decision = yield from self._deciding(seat, one, base, "", blind=False)
             if decision.changes:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")

@@ -13,7 +13,8 @@ from interlock.services.task import states
 from interlock.store import Item, Range
 
 WIDTH = 32
-_LOCAL_WIDTH = 4
+_LOCAL_WIDTH = 1
+"""Inside of a transaction nobody takes the first one from us."""
 _DUE_WIDTH = 16
 
 
@@ -35,18 +36,22 @@ class Windows:
         """What is ready for us, best first."""
         limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
         sets, due = Range(keys.SETS), Range(keys.DUE, limit=_DUE_WIDTH)
-        first = [keys.NO_REQUIREMENTS, *self._fitting(self._sets, able)]
-        heads = {each: Range(keys.ready(each), limit=limit) for each in first}
-        snapshot = yield (sets, due, *heads.values())
-        places = [item for head in heads.values() for item in snapshot.ranges[head]]
-        fresh = yield from self._fresh(snapshot.ranges[sets], sets)
-        if fresh:
+        heads = [Range(keys.ready(each), limit=limit) for each in self._known(able)]
+        snapshot = yield ((sets, due, *heads) if able else (due, *heads))
+        places = [item for head in heads for item in snapshot.ranges[head]]
+        if able and (fresh := (yield from self._fresh(snapshot.ranges[sets], sets))):
             more = [Range(keys.ready(each), limit=limit) for each in self._fitting(fresh, able)]
             later = (yield tuple(more)).ranges if more else {}
             places += [item for head in more for item in later[head]]
         places.sort(key=lambda item: keys.order(item.key))
         awake = yield from self._awake(snapshot.ranges[due])
         return Window(tuple(places), awake)
+
+    def _known(self, able: frozenset[str]) -> list[str]:
+        """The sets of requirements that we know of and can do; nothing is required of most."""
+        if not able:
+            return [keys.NO_REQUIREMENTS]
+        return [keys.NO_REQUIREMENTS, *self._fitting(self._sets, able)]
 
     def _fresh(self, found: Sequence[Item], page: Range) -> Reading[list[str]]:
         """The sets of requirements that we did not know yet."""

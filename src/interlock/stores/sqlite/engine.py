@@ -52,6 +52,8 @@ _OLDEST = """SELECT max(revision) FROM
 _LAPSED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
 _NANO = 1_000_000_000
 _ROWS_AT_ONCE = 500
+_FEW, _AT_ONCE = 3, 32
+"""Keys that are asked for one by one, and how many at most with one question."""
 
 Row = tuple[str, bytes, int, int, str, str, int | None]
 EntryRow = tuple[str, bytes, int, str]
@@ -93,17 +95,33 @@ class Reader:
 
     def read(self, *refs: Ref) -> Snapshot:
         """All the refs as this transaction sees them."""
-        items: dict[str, Item | None] = {}
         ranges: dict[Range | Log, tuple[Item, ...]] = {}
         try:
+            items = self.items([ref for ref in refs if isinstance(ref, str)])
             for ref in refs:
-                if isinstance(ref, str):
-                    items[ref] = self.item(ref)
-                else:
+                if not isinstance(ref, str):
                     ranges[ref] = self._many(ref)
         except UnicodeDecodeError as error:
             raise apsw.CorruptError(f"text that is no text: {error.reason}") from error
         return Snapshot(self.revision(), items, ranges)
+
+    def items(self, keys: list[str]) -> dict[str, Item | None]:
+        """What stands under these keys: several are asked for at once, as far as that pays."""
+        if len(keys) < _FEW:
+            return {key: self.item(key) for key in keys}
+        found: dict[str, Item | None] = {}
+        asked = []
+        for key in keys:
+            if key.startswith(LOG):
+                found[key] = self.item(key)
+            else:
+                found[key] = None
+                asked.append(key)
+        for start in range(0, len(asked), _AT_ONCE):
+            some = asked[start : start + _AT_ONCE]
+            rows = cast("list[Row]", self._execute(_some(len(some)), some).fetchall())
+            found.update((row[0], _item(row)) for row in rows)
+        return found
 
     def item(self, key: str) -> Item | None:
         """What stands under a key, unless it lapsed."""
@@ -129,16 +147,15 @@ class Reader:
         if isinstance(ref, Log):
             return self._entries(ref)
         found: list[Item] = []
-        after = ref.after
+        after, limit = ref.after, ref.limit
         end = ref.prefix + "\U0010ffff"
-        while len(found) < ref.limit:
-            bounds = (ref.prefix, after, end, ref.limit)
+        while True:
+            bounds = (ref.prefix, after, end, limit)
             rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
-            found.extend(item for item in map(_item, rows) if item is not None)
-            if len(rows) < ref.limit:
-                break
+            found += [item for row in rows if (item := _item(row)) is not None]
+            if len(rows) < limit or len(found) >= limit:
+                return tuple(found[:limit])
             after = rows[-1][0]
-        return tuple(found[: ref.limit])
 
     def _entries(self, ref: Log) -> tuple[Item, ...]:
         order = _LAST if ref.last else _FIRST
@@ -192,8 +209,16 @@ class Engine(Reader):
         """The revision of the latest job in this transaction."""
         return self._last
 
+    def items(self, keys: list[str]) -> dict[str, Item | None]:
+        """What stands under these keys; jobs of one group often ask for the same ones."""
+        cache = self._cache
+        missing = [key for key in keys if key not in cache]
+        if missing:
+            cache.update(super().items(missing))
+        return {key: cache[key] for key in keys}
+
     def item(self, key: str) -> Item | None:
-        """What stands under a key; jobs of one group often ask for the same ones."""
+        """The same for one."""
         cache = self._cache
         if key not in cache:
             cache[key] = super().item(key)
@@ -307,6 +332,17 @@ class Engine(Reader):
                     if large
                     else apsw.SQLITE_CHECKPOINT_RESTART
                 )
+
+
+def _some(number: int) -> str:
+    """The question for so many keys; the engine keeps what it made of each."""
+    if number not in _questions:
+        places = ", ".join("?" * number)
+        _questions[number] = f"SELECT {_COLUMNS} FROM item WHERE key IN ({places})"  # noqa: S608
+    return _questions[number]
+
+
+_questions: dict[int, str] = {}
 
 
 def _item(row: Row) -> Item | None:
