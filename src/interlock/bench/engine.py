@@ -115,8 +115,11 @@ class Engine(Protocol):
     def fresh(self) -> str:
         """The URL of a store that is empty."""
 
-    def floor(self) -> Floor:
-        """A floor to measure beside."""
+    def floor(self, place: str = "") -> Floor:
+        """A floor to measure beside; all of one ``place`` share what they write."""
+
+    def place(self) -> str:
+        """Where several processes can have a floor together."""
 
     async def floor_async(self) -> AsyncFloor:
         """The same for an event loop."""

@@ -46,9 +46,13 @@ class EtcdEngine(Namespaces):
     }
     idle: ClassVar[frozenset[str]] = frozenset(("LeaseKeepAlive",))
 
-    def floor(self) -> EtcdFloor:
+    def floor(self, place: str = "") -> EtcdFloor:
         """A bare stub."""
-        return EtcdFloor(self.address, self.namespace())
+        return EtcdFloor(self.address, place or self.place())
+
+    def place(self) -> str:
+        """A namespace."""
+        return self.namespace()
 
     async def floor_async(self) -> AsyncEtcdFloor:
         """The same in an event loop."""

@@ -58,9 +58,13 @@ class RedisEngine(Namespaces):
     }
     idle: ClassVar[frozenset[str]] = frozenset(("eval", "evalsha", "fcall"))
 
-    def floor(self) -> RedisFloor:
+    def floor(self, place: str = "") -> RedisFloor:
         """A bare connection."""
-        return RedisFloor(self._connected(), self.namespace())
+        return RedisFloor(self._connected(), place or self.place())
+
+    def place(self) -> str:
+        """A namespace."""
+        return self.namespace()
 
     async def floor_async(self) -> AsyncRedisFloor:
         """The same in an event loop."""

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import apsw
 
@@ -56,9 +56,13 @@ class SQLiteEngine:
         """The path of a store that is not there yet."""
         return self._path("bench")
 
-    def floor(self) -> SQLiteFloor:
+    def floor(self, place: str = "") -> SQLiteFloor:
         """A bare file."""
-        return SQLiteFloor(self._path("floor"))
+        return SQLiteFloor(place or self.place())
+
+    def place(self) -> str:
+        """The path of a bare file."""
+        return self._path("floor")
 
     async def floor_async(self) -> AsyncSQLiteFloor:
         """The same, for whoever awaits: the engine itself knows no waiting."""
@@ -90,7 +94,8 @@ class SQLiteFloor:
         """Do this to all of these in one durable commit."""
         execute = self._execute
         execute("BEGIN IMMEDIATE")
-        execute(_REVISION).fetchone()
+        (last,) = cast("tuple[int | None]", execute(_REVISION).fetchone())
+        self._revision = last or 0
         for name in names:
             self._one(execute, name, act)
         execute("COMMIT")

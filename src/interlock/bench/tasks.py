@@ -15,9 +15,11 @@ import interlock
 from interlock import aio
 from interlock.bench import locks, pairs
 from interlock.bench.engine import CLAIM, COMPLETE, PUBLISH, Act, Engine
+from interlock.bench.engines import local, network
 from interlock.bench.table import Row, percentile, timed
 from interlock.bench.workers import tell
 from interlock.core.task import Claimed, Completed
+from interlock.stores import is_network
 
 DRAINED = {"quick": 400, "full": 5000}
 PROCESSES = 8
@@ -117,31 +119,27 @@ def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
 
 
 def drain(engine: Engine, quick: bool) -> Iterator[Row]:
-    """Eight processes at one queue, beside the commits that one bare process makes."""
-    number = DRAINED["quick" if quick else "full"]
+    """Eight processes at one queue, beside eight bare ones that commit as much, each by itself."""
+    number = DRAINED["quick" if quick else "full"] // PROCESSES * PROCESSES
     names = [f"bench.{each}" for each in range(number)]
-    with closing(engine.floor()) as floor:
+    url, place = engine.fresh(), engine.place()
+    with closing(engine.floor(place)) as floor:
         floor.commit(*names, act=PUBLISH)
-        began = time.perf_counter()
-        for name in names:
-            floor.commit(name, act=CLAIM)
-            floor.commit(name, act=COMPLETE)
-        bare = 2 * number / (time.perf_counter() - began)
-    url = engine.fresh()
     _fill(url, names)
-    shares, seconds = compete(url, PROCESSES)
-    counts = [len(share) for share in shares]
-    doubles = sum(counts) - len({task for share in shares for task in share})
-    if doubles or sum(counts) != number:
-        raise RuntimeError(f"{doubles} tasks were done twice, {number - sum(counts)} never")
-    rate, mean = 2 * number / seconds, number / len(counts)
+    shares = [names[worker::PROCESSES] for worker in range(PROCESSES)]
+    bare = compete("bare", [(url, place, share) for share in shares])
+    ours = compete("empty", [(url, "", [])] * PROCESSES)
+    done = [task for share in ours.done for task in share]
+    if len(done) != number or len(set(done)) != number:
+        raise RuntimeError(f"{number} tasks, {len(done)} done, {len(set(done))} of them once")
+    least = min(map(len, ours.done)) / (number / PROCESSES)
     yield Row(
         name=f"claim and complete, {PROCESSES} processes, {number:,} tasks",
-        floor=bare,
-        rate=rate,
-        ratio=rate / bare,
+        floor=2 * number / bare.seconds,
+        rate=2 * number / ours.seconds,
+        ratio=bare.seconds / ours.seconds,
         unit="/s",
-        target=f"{engine.targets['drain']}least share {min(counts) / mean:.2f} of the mean",
+        target=f"{engine.targets['drain']}least share {least:.2f} of the mean",
     )
 
 
@@ -166,17 +164,25 @@ def told(engine: Engine, quick: bool) -> Iterator[Row]:
     )
 
 
-def compete(url: str, processes: int) -> tuple[list[list[str]], float]:
-    """Real processes that empty the queue; what each of them did, and how long all took."""
-    program = "from interlock.bench.tasks import empty; empty()"
+class Competed(msgspec.Struct, frozen=True):
+    """What each process did, and how long all of them took."""
+
+    done: list[list[str]]
+    seconds: float
+
+
+def compete(what: str, shares: Sequence[tuple[str, str, Sequence[str]]]) -> Competed:
+    """One real process for each share, which begin at the same moment."""
+    program = f"from interlock.bench import tasks; tasks.{what}()"
     workers = [
         subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        for _ in range(processes)
+        for _ in shares
     ]
     try:
-        tell(workers, url)
+        for worker, share in zip(workers, shares, strict=True):
+            tell((worker,), msgspec.json.encode(share).decode())
         for worker in workers:
             assert worker.stdout is not None  # noqa: S101 - it is a pipe
             worker.stdout.readline()
@@ -187,22 +193,43 @@ def compete(url: str, processes: int) -> tuple[list[list[str]], float]:
         for worker in workers:
             worker.kill()
             worker.wait()
-    done = [msgspec.json.decode(output, type=tuple[float, list[str]]) for output in outputs]
-    return [tasks for _, tasks in done], max(ended for ended, _ in done) - begin
+    ends = [msgspec.json.decode(output, type=tuple[float, list[str]]) for output in outputs]
+    return Competed([done for _, done in ends], max(ended for ended, _ in ends) - begin)
 
 
 def empty() -> None:
     """A worker: join, wait for the others, then work until there is nothing left."""
     done: list[str] = []
-    with interlock.connect(sys.stdin.readline().strip(), agent="bench") as fleet:
-        print("ready", flush=True)  # noqa: T201 - to the process that started us
-        time.sleep(max(0.0, float(sys.stdin.readline()) - time.monotonic()))
+    with interlock.connect(_share()[0], agent="bench") as fleet:
+        _wait_for_others()
         while isinstance(claim := fleet.tasks.next(), Claimed):
             outcome = fleet.tasks.complete(claim.task, token=claim.token)
             assert isinstance(outcome, Completed)  # noqa: S101 - it was ours
             done.append(claim.task)
         ended = time.monotonic()
     sys.stdout.buffer.write(msgspec.json.encode((ended, done)))
+
+
+def bare() -> None:
+    """The same number of commits by the bare engine."""
+    url, place, names = _share()
+    engine = network(url) if is_network(url) else local(None)
+    with closing(engine), closing(engine.floor(place)) as floor:
+        _wait_for_others()
+        for name in names:
+            floor.commit(name, act=CLAIM)
+            floor.commit(name, act=COMPLETE)
+        ended = time.monotonic()
+    sys.stdout.buffer.write(msgspec.json.encode((ended, names)))
+
+
+def _share() -> tuple[str, str, list[str]]:
+    return msgspec.json.decode(sys.stdin.readline(), type=tuple[str, str, list[str]])
+
+
+def _wait_for_others() -> None:
+    print("ready", flush=True)  # noqa: T201 - to the process that started us
+    time.sleep(max(0.0, float(sys.stdin.readline()) - time.monotonic()))
 
 
 def _fill(url: str, names: Sequence[str]) -> None:
