@@ -56,7 +56,9 @@ class Writer:
         self.using = threading.Lock()
         """Held while the connection is in use; the right and the turn may be held for longer."""
         self._queueing = threading.Lock()
-        self._arrived = threading.Condition(self._queueing)
+        self._arrived = threading.Lock()
+        """Let go when there is something for the thread to do: a condition costs far more."""
+        self._arrived.acquire()
         self._queue: deque[Job] = deque()
         self._gathered: list[Job] = []
         self._thread: threading.Thread | None = None
@@ -106,7 +108,7 @@ class Writer:
             left = [*self._queue, *self._gathered]
             self._queue.clear()
             self._gathered.clear()
-            self._arrived.notify_all()
+            self._call()
         _fail(left, StoreClosed("the store was closed before this commit; connect again"))
         _answer(left)
         if self._thread is not None:
@@ -172,7 +174,7 @@ class Writer:
                     target=self._serve, name="interlock-writer", daemon=True
                 )
                 self._thread.start()
-            self._arrived.notify()
+            self._call()
 
     def _serve(self) -> None:
         """The life of the writer thread: whatever happens, whoever waits for it is answered."""
@@ -215,11 +217,15 @@ class Writer:
         finally:
             self._turnstile.leave()
 
+    def _call(self) -> None:
+        """Call the thread, unless somebody did already."""
+        with suppress(RuntimeError):
+            self._arrived.release()
+
     def _wait_for_jobs(self) -> bool:
-        with self._queueing:
-            while not self._queue and not self._closed:
-                self._arrived.wait()
-            return not self._closed
+        while not self._queue and not self._closed:
+            self._arrived.acquire()
+        return not self._closed
 
     def _next_batch(self) -> list[Job]:
         with self._queueing:
