@@ -42,6 +42,7 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
         board.rely(known)
         if not board.known.has(known):
             board.put(known, spec.requires)
+            board.put(keys.SETS_MARK, {})
     board.rely(keys.status(id_))
     at = -1 if need else unmet(board, spec.needs, 0)
     if at is None:
@@ -146,8 +147,8 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
             board.delete(due)
             woken += 1
         elif is_due(board, status):
-            said = {"reason": status.reason, "by": status.by, "token": status.token}
-            board.move(id_, "ready", "pending", **said)
+            blame = Blame(status.reason, status.by, status.token, status.session)
+            board.move(id_, "ready", "pending", **asdict(blame))
             board.make_ready(id_, board.known.spec(id_))
             board.tell("ready", "", id_)
             woken += 1
@@ -156,15 +157,25 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
     return board.decision(woken, "task.ready", "tasks")
 
 
-def expire(board: Board, id_: str) -> Decision[str]:
-    """A task that nobody began before its deadline is a dead letter."""
-    status = board.known.status(id_)
-    if status is None or status.state != "pending":
-        return Decision(outcome="gone")
-    if status.deadline is None or status.deadline >= board.now:
-        return Decision(outcome="early")
-    past_deadline(board, id_, status, board.known.spec(id_))
-    return board.decision("expired", "task.expire", f"task/{id_}")
+def expire(board: Board, ids: Sequence[str]) -> Decision[int]:
+    """Tasks that nobody began before their deadline are dead letters."""
+    board.known.ask_for(ids)
+    late = [id_ for id_ in ids if is_late(board.known.status(id_), board.now)]
+    board.known.all_of(board.known.spec, late)
+    for id_ in late:
+        past_deadline(board, id_)
+    if not late:
+        return Decision(outcome=0)
+    return board.decision(
+        len(late), "task.expire", f"task/{late[0]}" if len(late) == 1 else "tasks"
+    )
+
+
+def is_late(status: Status | None, now: float) -> bool:
+    """Whether it is too late to begin a task; one that was begun in time may be tried again."""
+    if status is None or status.state != "pending" or status.attempts:
+        return False
+    return status.deadline is not None and status.deadline < now
 
 
 def is_due(board: Board, status: Status) -> bool:
@@ -196,6 +207,7 @@ class Blame(Struct, frozen=True, gc=False):
     reason: str
     by: str = ""
     token: int = 0
+    session: str = ""
 
 
 def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Status:
@@ -218,9 +230,10 @@ def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Stat
     return after
 
 
-def past_deadline(board: Board, id_: str, status: Status, spec: Spec) -> None:
+def past_deadline(board: Board, id_: str) -> None:
     """It is too late to begin."""
-    if not status.due:
-        board.delete(spec.place(id_))
+    status = board.status(id_)
+    if status is not None and not status.due:
+        board.delete(board.known.spec(id_).place(id_))
     board.move(id_, "expire", "dead", since=board.now, reason="nobody began it before its deadline")
     board.tell("dead", "", id_)

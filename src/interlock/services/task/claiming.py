@@ -13,6 +13,7 @@ with every success from half as many again, so that one claimer alone keeps the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ from interlock.services.waiting import Seat
 from interlock.store import Item, Range, Watch
 
 _TRIES = 8
+_WAKES = 4
+"""How many portions of those whose time has come are woken before one is claimed all the same."""
 _SELFLESS = 32
 """Every so many claims of the next one somebody looks after what is stuck: a queue that is never
 empty must not keep lost tasks from coming back."""
@@ -170,14 +173,21 @@ class Claiming:
         base = yield from self._runner.base()
         ask = self._ask(seat, "", ttl)
         found: list[Window] = []
+        woken = 0
         while True:
             done = yield from self._carried(
-                seat, ask, lambda: self._choosing(seat, ask, base, able, found), {}
+                seat,
+                ask,
+                partial(self._choosing, seat, ask, base, able, found, enough=woken >= _WAKES),
+                {},
             )
             if isinstance(done.outcome, core.Claimed):
                 return (yield from self._stamped(done.outcome, done, base))
             if done.outcome == "due":
+                woken += 1
                 yield from self._progress.wake(seat.who, found[-1].due)
+            elif done.outcome == "again":
+                yield from self._progress.expire_around(seat.who, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
                 if not (yield from self._progress.tidy_all(seat.who, places)):
@@ -186,12 +196,19 @@ class Claiming:
                 return None
 
     def _choosing(
-        self, seat: Seat, ask: core.Ask, base: int, able: frozenset[str], found: list[Window]
+        self,
+        seat: Seat,
+        ask: core.Ask,
+        base: int,
+        able: frozenset[str],
+        found: list[Window],
+        *,
+        enough: bool,
     ) -> Deciding[core.ClaimOutcome | str]:
         """The first of a window that can be claimed; leaves the window."""
         window = yield from self._windows.read(able)
         found.append(window)
-        if window.due:
+        if window.due and not (enough and window.places):
             return Decision(outcome="due")
         for place in window.places:
             one = replace(ask, task=keys.listed(place.key))
@@ -204,9 +221,11 @@ class Claiming:
         self, seat: Seat, able: frozenset[str], ttl: float | None
     ) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
+        woken = 0
         while True:
             window: Window = yield from outside(self._windows.read(able))
-            if window.due:
+            if window.due and not (woken >= _WAKES and window.places):
+                woken += 1
                 yield from self._progress.wake(seat.who, window.due)
                 continue
             places = list(window.places)
@@ -215,14 +234,14 @@ class Claiming:
             for _ in range(_TRIES):
                 place = places.pop(self._chosen(len(places)))
                 outcome = yield from self._try(seat, place, ttl)
-                if outcome is not None:
+                if isinstance(outcome, core.Claimed):
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                if not places:
+                if outcome == "again" or not places:
                     break
 
-    def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
-        """Claim the task that has this place; None if it is gone, or was left behind."""
+    def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | str]:
+        """Claim the task that has this place; ``again`` if others have lost theirs as well."""
         ask = self._ask(seat, keys.listed(place.key), ttl)
         deadline = states.ready(place).deadline
         blind = deadline is None
@@ -233,9 +252,11 @@ class Claiming:
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
+        elif outcome == "again":
+            yield from self._progress.expire_around(seat.who, place.key)
         elif not isinstance(outcome, str):
             yield from self._progress.tidy(seat.who, place.key)
-        return None
+        return outcome
 
     def _chosen(self, among: int) -> int:
         return self._runner.random_below(min(self._spread, among))

@@ -29,6 +29,7 @@ CLAIMS_AT_ONCE = 100
 RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 16
+EXPIRED_AT_ONCE = 16
 
 
 class Progress:
@@ -104,12 +105,24 @@ class Progress:
         )
         return done.outcome
 
-    def expire(self, who: Who, task: str) -> Op[bool]:
-        """Make a dead letter of a task that nobody began before its deadline."""
-        done = yield from self._change(
-            who, (keys.status(task),), lambda known, now: flow.expire(Board(known, now), task)
+    def expire(self, who: Who, tasks: Sequence[str]) -> Op[int]:
+        """Make dead letters of tasks that nobody began before their deadline."""
+        done: Done[int] = yield from self._change(
+            who,
+            tuple(keys.status(task) for task in tasks),
+            lambda known, now: flow.expire(Board(known, now), tasks),
         )
-        return done.outcome == "expired"
+        return done.outcome
+
+    def expire_around(self, who: Who, place: str) -> Op[int]:
+        """The same for those of the best tasks with the same requirements for which it is time."""
+        page = Range(keys.ready(keys.set_in(place)), limit=EXPIRED_AT_ONCE)
+        found: Snapshot = yield Read(page)
+        now = self._runner.clock.wall()
+        late = [item for item in found.ranges[page] if (states.ready(item).deadline or now) < now]
+        if not late:
+            return 0
+        return (yield from self.expire(who, [keys.listed(item.key) for item in late]))
 
     def tidy(self, who: Who, place: str) -> Op[bool]:
         """Take away the place of a task that is not ready, as of one that somebody works on."""

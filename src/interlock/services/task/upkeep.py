@@ -60,7 +60,7 @@ class Upkeep:
         progress, taken, moved = self._progress, _Count(bound), _Count(bound)
         yield from _each(taken, stale, lambda task: progress.reclaim(who, task))
         yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
-        yield from _each(moved, late, lambda task: progress.expire(who, task))
+        yield from _each(moved, late, lambda task: progress.expire(who, (task,)))
         yield from self._wake(who, moved)
         yield from self._drain(who, moved)
         return Kept(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)
@@ -91,7 +91,7 @@ class _Count:
         self.left = 0
 
 
-def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[bool]]) -> Op[None]:
+def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[int]]) -> Op[None]:
     for one in wanted:
         yield from _one(count, 1, act(one))
 
