@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -152,3 +152,20 @@ def test_what_is_owed_is_found_among_any_number_of_claims(stage: Stage) -> None:
     op.close()
     ada.run(ada.desk.keeper.beat())
     assert state(ada) == "pending"
+
+
+class Contested(dict[str, core.Spec]):
+    """What another thread changes whenever somebody goes through it."""
+
+    def __len__(self) -> int:
+        return 1000
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: Stage) -> None:
+    ada = stage.remote("ada")
+    ada.run(ada.tasks.publish("t1"))
+    ada.desk.tasks.claiming.specs = Contested()
+    assert isinstance(ada.run(ada.tasks.claim("t1")), core.Claimed)
