@@ -21,7 +21,7 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.core.task import Nothing, State, TaskEvent
 from interlock.driving import drive, drive_async
-from interlock.errors import Lapsed, Lost, StoreAway, Unavailable
+from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.services.task import states
 from interlock.services.task.signals import SIGNALS
 from interlock.stores.memory import MemoryStore
@@ -46,6 +46,11 @@ def publish(fleet: interlock.Fleet, many: int) -> None:
 def stands(store: MemoryStore, many: int) -> list[State]:
     found = [states.status(store.read(key)[key]) for key in map(keys.status, names(many))]
     return [status.state for status in found if status is not None]
+
+
+def came_of(store: MemoryStore, task: str) -> bytes | None:
+    found = states.result(store.read(keys.result(task))[keys.result(task)])
+    return None if found is None else bytes(found.result or b"")
 
 
 def names(many: int) -> list[str]:
@@ -384,6 +389,53 @@ def test_serving_goes_on_after_a_failure_and_says_it(
     with caplog.at_level(logging.ERROR):
         in_a_loop(store, 3, body)
     assert "task t1 failed" in caplog.text
+
+
+def cut_once(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, name: str) -> None:
+    """The next transaction meets trouble."""
+
+    def cut(*_: object) -> object:
+        monkeypatch.undo()
+        raise StoreBusy("somebody holds it up")
+
+    monkeypatch.setattr(store, name, cut)
+
+
+def test_served_work_that_was_done_is_complete_though_saying_so_met_trouble(
+    fleet: interlock.Fleet,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publish(fleet, 1)
+    worker = fleet.tasks.work()
+
+    def handle(_claim: Claim) -> str:
+        cut_once(monkeypatch, store, "transact")
+        worker.stop()
+        return "done"
+
+    worker.serve(handle)
+    assert came_of(store, "t0") == b'"done"'
+    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
+
+
+def test_the_same_is_so_in_an_event_loop(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(fleet: aio.Fleet) -> None:
+        worker = fleet.tasks.work()
+
+        async def handle(_claim: AsyncClaim) -> str:
+            cut_once(monkeypatch, store, "transact_async")
+            worker.stop()
+            return "done"
+
+        await worker.serve(handle)
+        assert came_of(store, "t0") == b'"done"'
+
+    in_a_loop(store, 1, body)
+    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
 
 
 def test_serving_ends_with_what_ended_it(store: MemoryStore) -> None:
