@@ -497,6 +497,30 @@ def test_a_waiting_worker_survives_a_store_that_is_away_for_a_while(
     assert not troubles
 
 
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_worker_hears_that_it_is_to_stop_while_the_store_is_away(
+    fleet: interlock.Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, *, leased: bool
+) -> None:
+    """With a lease of its own, and in a session that somebody else keeps alive."""
+    asked = threading.Event()
+
+    def away(*_: object, **__: object) -> object:
+        asked.set()
+        raise StoreAway("cut off")
+
+    if not leased:
+        monkeypatch.setattr(fleet.calls.desk, "session_lease", None)
+    worker = fleet.tasks.work()
+    thread = threading.Thread(target=list, args=(worker,), daemon=True)
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "transact", away)
+        thread.start()
+        assert asked.wait(30)
+        worker.stop("SIGTERM")
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: MemoryStore) -> None:
     heard: list[TaskEvent] = []
     with fleet.tasks.subscribe(callback=heard.append), fleet.tasks.subscribe() as iterated:
