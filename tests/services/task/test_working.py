@@ -24,6 +24,7 @@ from interlock.driving import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.services.task import states
 from interlock.services.task.signals import SIGNALS
+from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
 
 
@@ -394,7 +395,7 @@ def test_serving_goes_on_after_a_failure_and_says_it(
 def cut_once(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, name: str) -> None:
     """The next transaction meets trouble."""
 
-    def cut(*_: object) -> object:
+    def cut(*_: object, **__: object) -> object:
         monkeypatch.undo()
         raise StoreBusy("somebody holds it up")
 
@@ -548,6 +549,44 @@ def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: Me
             await eventually(lambda: asynchronous == ["later"])
 
     in_a_loop(MemoryStore(SystemClock()), 0, body)
+
+
+def test_a_subscriber_goes_on_after_trouble_and_misses_nothing(
+    fleet: interlock.Fleet,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[str] = []
+    read = store.read
+
+    def cut(*refs: Ref, times: bool = False) -> Snapshot:
+        if threading.current_thread().name != "interlock-events":
+            return read(*refs, times=times)
+        monkeypatch.undo()
+        raise StoreBusy("somebody holds it up")
+
+    with fleet.tasks.subscribe(callback=lambda event: heard.append(event.task)):
+        monkeypatch.setattr(store, "read", cut)
+        publish(fleet, 2)
+        until(lambda: heard == names(2))
+    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
+
+
+def test_a_subscriber_in_an_event_loop_goes_on_likewise(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    async def body(fleet: aio.Fleet) -> None:
+        async with await fleet.tasks.subscribe(callback=lambda event: heard.append(event.task)):
+            cut_once(monkeypatch, store, "read_async")
+            await fleet.tasks.publish("t1")
+            await fleet.tasks.publish("t2")
+            await eventually(lambda: heard == ["t1", "t2"])
+
+    in_a_loop(store, 1, body)
+    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
 
 
 def test_a_callback_that_fails_is_told_and_the_next_event_comes(
