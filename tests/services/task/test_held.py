@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import keys, lock
 from interlock.core import task as core
 from interlock.driving import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
+from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.services.held import take
 from interlock.services.keeper import margin
 from interlock.services.task import states
 from interlock.services.task.held import ClaimInHand, Working, named
@@ -118,6 +121,31 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -
     assert isinstance(ada.run(ada.locks.acquire("merge", given=[proof])), lock.Fenced)
     with pytest.raises(Lost):
         ada.run(working.check())
+
+
+@pytest.mark.parametrize(
+    "aim",
+    [LockAim("merge"), SlotsAim("gpus", 1, 1), SeveralAim(("lock/a", "lock/b"))],
+    ids=["lock", "semaphore", "several"],
+)
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    proof = ada.run(working.check())
+    ada.run(working.complete())
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
+    with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
+        ada.run(take(ada.desk, aim, None, terms))
+
+
+def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
+    ada = stage.client("ada")
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.desk, SlotsAim("gpus", 1, 1), None, terms))
+    proof = ada.run(held.check())
+    ada.run(held.release())
+    with pytest.raises(Unavailable, match=r"^semaphore 'gpus', which .* acquire it again$"):
+        ada.run(take(ada.desk, LockAim("merge"), None, replace(terms, given=[proof])))
 
 
 def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
