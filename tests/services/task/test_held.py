@@ -249,7 +249,7 @@ def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stag
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.fail("no such branch"))
-    with pytest.raises(StoreTrouble, match="task t1 was not settled: cut off"):
+    with pytest.raises(StoreTrouble, match="task t1 was not settled and goes back: cut off"):
         ada.run(working.end(None))
     ada.run(ada.desk.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
