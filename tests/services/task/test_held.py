@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import keys, lock
 from interlock.core import task as core
 from interlock.driving import Op
 from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
+from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.services.held import take
 from interlock.services.keeper import margin
 from interlock.services.task import states
 from interlock.services.task.held import ClaimInHand, Working, named
@@ -120,6 +123,31 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -
         ada.run(working.check())
 
 
+@pytest.mark.parametrize(
+    "aim",
+    [LockAim("merge"), SlotsAim("gpus", 1, 1), SeveralAim(("lock/a", "lock/b"))],
+    ids=["lock", "semaphore", "several"],
+)
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    proof = ada.run(working.check())
+    ada.run(working.complete())
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
+    with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
+        ada.run(take(ada.desk, aim, None, terms))
+
+
+def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
+    ada = stage.client("ada")
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.desk, SlotsAim("gpus", 1, 1), None, terms))
+    proof = ada.run(held.check())
+    ada.run(held.release())
+    with pytest.raises(Unavailable, match=r"^semaphore 'gpus', which .* acquire it again$"):
+        ada.run(take(ada.desk, LockAim("merge"), None, replace(terms, given=[proof])))
+
+
 def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     proof = ada.run(hold(ada, published(ada)).check())
@@ -221,7 +249,7 @@ def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stag
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.fail("no such branch"))
-    with pytest.raises(StoreTrouble, match="task t1 was not settled: cut off"):
+    with pytest.raises(StoreTrouble, match="task t1 was not settled and goes back: cut off"):
         ada.run(working.end(None))
     ada.run(ada.desk.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)

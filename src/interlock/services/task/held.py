@@ -113,7 +113,8 @@ class Working(Grip):
         if self._again is not None:
             return (yield from self._again())
         if self.trouble:
-            raise StoreTrouble(f"task {self.claimed.task} was not settled: {self.trouble}")
+            task = self.claimed.task
+            raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
         if error is None:
             return (yield from self.complete())
         if isinstance(error, Exception):
