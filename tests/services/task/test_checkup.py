@@ -155,12 +155,14 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     assert problems(stage, waiting=7200.0) == ()
 
 
-def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_says_what_it_can(
+def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_reports(
     stage: Stage, ada: Client
 ) -> None:
     for task in ("g1", "g2"):
         ada.run(ada.tasks.publish(task, requires=["gpu"]))
     assert problems(stage) == ()
+    ada.run(ada.agents.status("idle", can=[]))
+    assert one(stage).kind == "unable", "nothing special is an answer, too"
     ada.run(ada.agents.status("idle", can=["rust"]))
     found = one(stage)
     assert (found.kind, found.thing) == ("unable", "task/g1")
