@@ -68,11 +68,17 @@ def claim(
             return Decision(outcome=over)
 
 
-def reclaim(board: Board, id_: str, chance: float, reason: str = "") -> Decision[str]:
-    """End a claim whose liveness is gone, and count the attempt."""
+def reclaim(
+    board: Board, id_: str, chance: float, reason: str = "", entry: str = ""
+) -> Decision[str]:
+    """End a claim whose liveness is gone, and count the attempt.
+
+    ``entry`` is where it was found among the claims; one that stands for nothing is taken away.
+    """
     status, held = board.known.status(id_), board.known.claim(id_)
-    if status is None or status.state != "running":
-        return Decision(outcome="gone")
+    other = held is not None and entry not in ("", keys.claims(held.session, id_))
+    if status is None or status.state != "running" or other:
+        return _tidied(board, id_, entry)
     if held is not None:
         if board.known.alive(held):
             return Decision(outcome="alive")
@@ -84,6 +90,14 @@ def reclaim(board: Board, id_: str, chance: float, reason: str = "") -> Decision
     if after.state == "dead":
         board.tell("dead", agent)
     return board.decision("reclaimed", "task.reclaim", f"task/{id_}")
+
+
+def _tidied(board: Board, id_: str, entry: str) -> Decision[str]:
+    if not entry or not board.known.has(entry):
+        return Decision(outcome="gone")
+    board.rely(entry, keys.owner(id_))
+    board.delete(entry)
+    return board.decision("tidied", "task.tidy", f"task/{id_}")
 
 
 def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:

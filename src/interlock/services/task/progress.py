@@ -7,7 +7,7 @@ steps, so nothing depends on a janitor being alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from interlock.core import flow, keys, work
@@ -53,8 +53,8 @@ class Progress:
             done += yield from self.drain(who, keys.listed(item.key))
         done += yield from self._hidden(who, snapshot.ranges[due])
         stale = yield from self._stale(page, snapshot.ranges[due])
-        for task in stale[:RECLAIMED_AT_ONCE]:
-            done += yield from self.reclaim(who, task)
+        for entry in stale[:RECLAIMED_AT_ONCE]:
+            done += yield from self.reclaim(who, keys.listed(entry), entry)
         return done > 0
 
     def _hidden(self, who: Who, first: Sequence[Item]) -> Op[int]:
@@ -73,27 +73,27 @@ class Progress:
         return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
-        """Tasks whose worker is lost; and remember when to look again."""
-        lives = {item.key: states.names(item) for item in claims}
+        """The entries of claims whose worker is lost; and remember when to look again."""
         rests = resting(due)
-        wanted = [key for each in lives.values() for key in each] + list(rests.values())
-        live = yield from looked_up(wanted, times=True)
+        live = yield from looked_up([*lives_of(claims), *rests.values()], times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
         now = self._runner.clock.wall()
         moments = [flow.moment(item.key) - now for item in due if item.key not in rests]
         self.soonest = min([*left, *moments], default=None)
-        gone = [key for key, each in lives.items() if any(live[name] is None for name in each)]
-        return [keys.listed(key) for key in gone]
+        return lost(claims, live)
 
-    def reclaim(self, who: Who, task: str) -> Op[bool]:
-        """Put a task back in the queue whose worker is lost."""
+    def reclaim(self, who: Who, task: str, entry: str = "") -> Op[bool]:
+        """Put a task back in the queue whose worker is lost.
+
+        If it was found by an ``entry`` that stands for nothing, that is taken away.
+        """
         chance = self._runner.random_below(1000) / 1000
         done = yield from self._change(
             who,
-            (keys.status(task), keys.owner(task)),
-            lambda known, now: work.reclaim(Board(known, now), task, chance),
+            (keys.status(task), keys.owner(task), *([entry] if entry else ())),
+            lambda known, now: work.reclaim(Board(known, now), task, chance, entry=entry),
         )
-        return done.outcome == "reclaimed"
+        return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
@@ -183,6 +183,16 @@ class Progress:
             return (yield from facts.decide(lambda known: decide(known, now)))
 
         return (yield from self._runner.change(deciding, who))
+
+
+def lives_of(claims: Sequence[Item]) -> list[str]:
+    """What keeps these claims alive."""
+    return [name for item in claims for name in states.names(item)]
+
+
+def lost(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
+    """The entries of claims that are not alive any more."""
+    return [item.key for item in claims if any(live[name] is None for name in states.names(item))]
 
 
 def hangers(need: str, known: Known) -> Range:
