@@ -26,6 +26,7 @@ ENTRY_NAMES = 6
 NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 """How many needs are looked at first, and by how much more each time: the next one is mostly not
 complete yet, and where thousands are, few questions should be enough."""
+HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:

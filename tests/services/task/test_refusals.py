@@ -92,3 +92,15 @@ def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over()
     assert isinstance(first, Failed)
     assert isinstance(again, Failed)
     assert (first.already, again.already, again.attempts) == (False, True, 1)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> None:
+    stage = Stage()
+    ada = stage.client("ada", ttl=600.0)
+    ada.run(ada.tasks.publish("t", deadline=1))
+    stage.clock.advance(2.0)
+    found = ada.run(ada.tasks.claim("t") if named else ada.tasks.next())
+    assert isinstance(found, Nothing)
+    (line,) = [each for each in ada.run(ada.record.log()) if each.verb == "task.expire"]
+    assert line.outcome == "expired"

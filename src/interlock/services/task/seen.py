@@ -302,9 +302,7 @@ def _retry_in(status: Status, aside: _Aside) -> float | None:
 
 
 def _reason(status: Status) -> str:
-    if status.on.startswith(BATCH):
-        return "its import has not ended; import the same file again to go on"
-    return status.reason
+    return flow.HIDDEN if status.on.startswith(BATCH) else status.reason
 
 
 def _outcome(came: Result | None) -> dict[str, Any]:
