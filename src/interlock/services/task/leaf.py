@@ -48,6 +48,8 @@ def nobody(able: Able, requires: Iterable[str]) -> bool:
 
 def leaf(seen: Looked, now: float, able: Able) -> Leaf:
     """What is to be said of a task."""
+    if seen.damage:
+        return Leaf(says=f"it is damaged: {seen.damage}", clear="see 'interlock doctor'", rank=6)
     if seen.status is None:
         clear = f"publish it: interlock task add {seen.task}"
         return Leaf(says="there is no such task", clear=clear, blocked=False, rank=5)
