@@ -186,13 +186,13 @@ class Progress:
 
 
 def lives_of(claims: Sequence[Item]) -> list[str]:
-    """What keeps these claims alive."""
-    return [name for item in claims for name in states.names(item)]
+    """What keeps these claims alive; of those that cannot be read, nothing is known."""
+    return [name for item in claims for name in states.readable(states.names, item) or ()]
 
 
 def lost(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
     """The entries of claims that are not alive any more."""
-    return [item.key for item in claims if any(live[name] is None for name in states.names(item))]
+    return [item.key for item in claims if any(live[name] is None for name in lives_of([item]))]
 
 
 def hangers(need: str, known: Known) -> Range:
