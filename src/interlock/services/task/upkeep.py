@@ -72,7 +72,16 @@ class Upkeep:
         ready = awake(due, lives, self._runner.clock.wall())
         for start in range(0, len(ready), DUE_AT_ONCE):
             some = ready[start : start + DUE_AT_ONCE]
-            yield from _one(count, len(some), self._progress.wake(who, some))
+            yield from _one(count, len(some), self._woken(who, some))
+
+    def _woken(self, who: Who, dues: Sequence[str]) -> Op[int]:
+        """Wake these; if one of them cannot be read, each by itself."""
+        try:
+            return (yield from self._progress.wake(who, dues))
+        except StoreDamaged:
+            alone = _Count(len(dues))
+        yield from _each(alone, dues, lambda due: self._progress.wake(who, (due,)))
+        return alone.done
 
     def _drain(self, who: Who, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""
@@ -91,7 +100,7 @@ class _Count:
         self.left = 0
 
 
-def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[bool]]) -> Op[None]:
+def _each(count: _Count, wanted: Sequence[T], act: Callable[[T], Op[int]]) -> Op[None]:
     for one in wanted:
         yield from _one(count, 1, act(one))
 
