@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from interlock.core import keys, work
 from interlock.core import task as core
-from interlock.core.board import Board, Known
+from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
@@ -28,7 +28,7 @@ from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.task import states
 from interlock.services.task.claiming import Claiming
-from interlock.services.task.facts import Facts
+from interlock.services.task.facts import Facts, change
 from interlock.services.task.progress import Progress, hangers
 from interlock.services.waiting import Seat, recalled, session_ttl_of
 from interlock.store import Item, Range
@@ -89,10 +89,11 @@ class Tasks:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
-        done: Done[core.Published | core.Exists] = yield from self._change(
+        done: Done[core.Published | core.Exists] = yield from change(
+            self._runner,
             who,
             wanted,
-            lambda known, now: work.publish(Board(known, now), task, spec),
+            lambda board: work.publish(board, task, spec),
             guess if len(guess) == len(wanted) else None,
         )
         for key in wanted[1:]:
@@ -187,19 +188,21 @@ class Tasks:
 
     def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
-        done: Done[core.CancelOutcome] = yield from self._change(
+        done: Done[core.CancelOutcome] = yield from change(
+            self._runner,
             who,
             (keys.status(task), keys.owner(task)),
-            lambda known, now: work.cancel(Board(known, now), task, who.agent, reason),
+            lambda board: work.cancel(board, task, who.agent, reason),
         )
         return done.outcome
 
     def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
         """Send back what failed."""
-        done: Done[core.RetryOutcome] = yield from self._change(
+        done: Done[core.RetryOutcome] = yield from change(
+            self._runner,
             who,
             (keys.status(task),),
-            lambda known, now: work.retry(Board(known, now), task, who.agent),
+            lambda board: work.retry(board, task, who.agent),
         )
         return done.outcome
 
@@ -251,20 +254,3 @@ class Tasks:
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
         return done
-
-    def _change(
-        self,
-        who: Who,
-        wanted: tuple[str, ...],
-        decide: Callable[[Known, float], Decision[T]],
-        guess: dict[str, Item | None] | None = None,
-    ) -> Op[Done[T]]:
-        base = yield from self._runner.base()
-
-        def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, base)
-            facts.learn((yield wanted).items)
-            now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(known, now)))
-
-        return (yield from self._runner.change(deciding, who, guess))

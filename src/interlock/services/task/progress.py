@@ -7,8 +7,7 @@ steps, so nothing depends on a janitor being alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
@@ -19,11 +18,9 @@ from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.facts import Facts
+from interlock.services.task.facts import Facts, change
 from interlock.services.task.window import resting
 from interlock.store import Item, Range, Snapshot
-
-T = TypeVar("T")
 
 CLAIMS_AT_ONCE = 100
 RECLAIMED_AT_ONCE = 16
@@ -88,26 +85,28 @@ class Progress:
         If it was found by an ``entry`` that stands for nothing, that is taken away.
         """
         chance = self._runner.random_below(1000) / 1000
-        done = yield from self._change(
+        done = yield from change(
+            self._runner,
             who,
             (keys.status(task), keys.owner(task), *([entry] if entry else ())),
-            lambda known, now: work.reclaim(Board(known, now), task, chance, entry=entry),
+            lambda board: work.reclaim(board, task, chance, entry=entry),
         )
         return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
-        done: Done[int] = yield from self._change(
+        done: Done[int] = yield from change(
+            self._runner,
             who,
             tuple(keys.status(keys.listed(due)) for due in dues),
-            lambda known, now: flow.wake(Board(known, now), dues),
+            lambda board: flow.wake(board, dues),
         )
         return done.outcome
 
     def expire(self, who: Who, task: str) -> Op[bool]:
         """Make a dead letter of a task that nobody began before its deadline."""
-        done = yield from self._change(
-            who, (keys.status(task),), lambda known, now: flow.expire(Board(known, now), task)
+        done = yield from change(
+            self._runner, who, (keys.status(task),), lambda board: flow.expire(board, task)
         )
         return done.outcome == "expired"
 
@@ -170,19 +169,6 @@ class Progress:
         return (
             yield from facts.decide(lambda k: flow.drain(Board(k, now), need, tasks, more=more))
         )
-
-    def _change(
-        self, who: Who, wanted: tuple[str, ...], decide: Callable[[Known, float], Decision[T]]
-    ) -> Op[Done[T]]:
-        base = yield from self._runner.base()
-
-        def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, base)
-            facts.learn((yield wanted).items)
-            now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(known, now)))
-
-        return (yield from self._runner.change(deciding, who))
 
 
 def lives_of(claims: Sequence[Item]) -> list[str]:
