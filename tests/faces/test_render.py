@@ -13,6 +13,7 @@ from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
 from interlock.core.log import Line
+from interlock.core.task import Failed
 from interlock.faces.operations.lock import LockList
 from interlock.faces.operations.record import Entries
 from interlock.faces.render import ago, columns, lasting, render
@@ -199,3 +200,8 @@ def test_an_entry_about_tasks_says_what_became_of_others() -> None:
         == "task.fail failed  task/a, dead"
     )
     assert told("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")
+
+
+@pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt;"), (2, "2 attempts;")])
+def test_a_dead_letter_counts_its_attempts(attempts: int, says: str) -> None:
+    assert says in render(Failed(task="t", state="dead", attempts=attempts))

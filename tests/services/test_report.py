@@ -257,7 +257,9 @@ def test_words_out_of_bounds_are_refused(stage: Stage, words: dict[str, object],
 
 def test_who_is_here_is_known_by_what_they_can_do(stage: Stage) -> None:
     ada, bob, dead = stage.client("ada"), stage.client("bob"), stage.client("dead", ttl=1.0)
+    stage.client("silent")
     ada.run(ada.agents.status(can=["gpu", "rust"]))
+    bob.run(bob.agents.status(can=[]))
     dead.run(dead.agents.status(can=["gpu"]))
     stage.clock.advance(2.0)
     assert ada.run(able()) == {ada.session: {"gpu", "rust"}, bob.session: frozenset()}

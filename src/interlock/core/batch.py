@@ -25,6 +25,7 @@ A small plan leaves a complete batch behind, too: that is how a repeated one is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -64,6 +65,9 @@ class Checked(Outcome, frozen=True, kw_only=True, tag="checked"):
     ready: int
     blocked: int
     later: int = 0
+
+
+Good = TypeVar("Good", Imported, Checked)
 
 
 class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
@@ -181,20 +185,9 @@ def _met(board: Board, need: str) -> bool:
     return status is not None and status.state == "complete"
 
 
-def imported(wanted: Plan, found: Survey) -> Imported:
-    """The good answer."""
-    return Imported(
-        plan=wanted.id,
-        tasks=len(wanted.drafts),
-        ready=found.ready,
-        blocked=found.blocked,
-        later=found.later,
-    )
-
-
-def checked(wanted: Plan, found: Survey) -> Checked:
-    """The good answer to somebody who only wants to know."""
-    return Checked(
+def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
+    """The good answer: it is published, or could be."""
+    return kind(
         plan=wanted.id,
         tasks=len(wanted.drafts),
         ready=found.ready,
@@ -215,7 +208,7 @@ def whole(board: Board, wanted: Plan, begun: Begun) -> Decision[Imported | Exist
     _label(board, wanted, begun, "complete")
     for id_, spec in specs.items():
         flow.place(board, id_, spec)
-    return board.decision(imported(wanted, found), VERB, flow.thing(wanted.batch))
+    return board.decision(answer(Imported, wanted, found), VERB, flow.thing(wanted.batch))
 
 
 def add(

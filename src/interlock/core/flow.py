@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.board import Board
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Outcome
 from interlock.core.task import Due, Spec, Status
 
 HANGER_SIZE = 6
@@ -26,6 +26,17 @@ ENTRY_NAMES = 6
 NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 """How many needs are looked at first, and by how much more each time: the next one is mostly not
 complete yet, and where thousands are, few questions should be enough."""
+HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
+
+
+class Moved(Outcome, frozen=True, kw_only=True, tag="moved"):
+    """So many tasks went on."""
+
+    tasks: int = 0
+
+
+class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
+    """So many tasks became dead letters, since nobody began them in time."""
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
@@ -122,18 +133,19 @@ def _fitting(ids: Sequence[str], text: int) -> int:
     return max(1, sum(size <= text for size in sizes))
 
 
-def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[int]:
+def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[Moved]:
     """Move on some of what was left hanging on a need that is complete."""
     if not board.known.has(keys.todo(need)):
-        return Decision(outcome=0)
+        return Decision(outcome=Moved())
     _, rest = move_on(board, need, hangers)
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))
-    return board.decision(len(hangers) - rest, "task.unblock", thing(need))
+    moved = Moved(tasks=len(hangers) - rest)
+    return board.decision(moved, "task.unblock", thing(need))
 
 
-def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
+def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
     """Tasks whose time has come get their place among those that are ready.
 
     A place among those that must not begin yet of a task that does not mean it is taken away.
@@ -153,11 +165,11 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
             board.tell("ready", "", id_)
             woken += 1
     if not woken:
-        return Decision(outcome=0)
-    return board.decision(woken, "task.ready", "tasks")
+        return Decision(outcome=Moved())
+    return board.decision(Moved(tasks=woken), "task.ready", "tasks")
 
 
-def expire(board: Board, ids: Sequence[str]) -> Decision[int]:
+def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
     """Tasks that nobody began before their deadline are dead letters."""
     board.known.ask_for(ids)
     late = [id_ for id_ in ids if is_late(board.known.status(id_), board.now)]
@@ -165,10 +177,9 @@ def expire(board: Board, ids: Sequence[str]) -> Decision[int]:
     for id_ in late:
         past_deadline(board, id_)
     if not late:
-        return Decision(outcome=0)
-    return board.decision(
-        len(late), "task.expire", f"task/{late[0]}" if len(late) == 1 else "tasks"
-    )
+        return Decision(outcome=Moved())
+    thing = f"task/{late[0]}" if len(late) == 1 else "tasks"
+    return board.decision(Expired(tasks=len(late)), "task.expire", thing)
 
 
 def is_late(status: Status | None, now: float) -> bool:

@@ -46,16 +46,18 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
 def claim(
     board: Board, ask: Ask, spec: Spec | None, place: str = ""
 ) -> Decision[task.ClaimOutcome | str]:
-    """Take a task that is pending; ``stale`` if its worker is lost, ``again`` if it expired.
+    """Take a task that is pending; ``stale`` if its worker is lost, ``expired`` if it is too late.
 
     Without a spec it is blind: all that is known is a guess that the commit checks, and perhaps
     its ``place`` among those that are ready.
     """
     status, id_ = board.known.status(ask.task), ask.task
-    if status is None or flow.hidden(board, status):
+    if status is None:
         return Decision(
             outcome=task.Nothing(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
+    if flow.hidden(board, status):
+        return Decision(outcome=task.Blocked(task=id_, reason=flow.HIDDEN))
     match status.state:
         case "pending":
             return _claim(board, ask, status, spec, place)
@@ -68,11 +70,17 @@ def claim(
             return Decision(outcome=over)
 
 
-def reclaim(board: Board, id_: str, chance: float, reason: str = "") -> Decision[str]:
-    """End a claim whose liveness is gone, and count the attempt."""
+def reclaim(
+    board: Board, id_: str, chance: float, reason: str = "", entry: str = ""
+) -> Decision[str]:
+    """End a claim whose liveness is gone, and count the attempt.
+
+    ``entry`` is where it was found among the claims; one that stands for nothing is taken away.
+    """
     status, held = board.known.status(id_), board.known.claim(id_)
-    if status is None or status.state != "running":
-        return Decision(outcome="gone")
+    other = held is not None and entry not in ("", keys.claims(held.session, id_))
+    if status is None or status.state != "running" or other:
+        return _tidied(board, id_, entry)
     if held is not None:
         if board.known.alive(held):
             return Decision(outcome="alive")
@@ -85,6 +93,14 @@ def reclaim(board: Board, id_: str, chance: float, reason: str = "") -> Decision
     if after.state == "dead":
         board.tell("dead", agent)
     return board.decision("reclaimed", "task.reclaim", f"task/{id_}")
+
+
+def _tidied(board: Board, id_: str, entry: str) -> Decision[str]:
+    if not entry or not board.known.has(entry):
+        return Decision(outcome="gone")
+    board.rely(entry, keys.owner(id_))
+    board.delete(entry)
+    return board.decision("tidied", "task.tidy", f"task/{id_}")
 
 
 def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
@@ -198,7 +214,7 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
     """Nobody is to do this; whoever works on it is told when it next speaks up."""
     status = board.known.status(id_)
     if status is None or flow.hidden(board, status):
-        return Decision(outcome=_unknown(id_))
+        return Decision(outcome=_absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
         return Decision(outcome=task.Cancelled(task=id_, already=True))
     if status.state in ("complete", "failed", "dead"):
@@ -218,8 +234,8 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
 def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
     """Send back a task that failed, with all its attempts."""
     status = board.known.status(id_)
-    if status is None:
-        return Decision(outcome=_unknown(id_))
+    if status is None or flow.hidden(board, status):
+        return Decision(outcome=_absent(id_, status))
     if status.state not in ("failed", "dead"):
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
@@ -263,7 +279,7 @@ def _claim(
         return Decision(outcome=_resting(board, id_, status))
     if spec is not None and flow.is_late(status, board.now):
         flow.past_deadline(board, id_)
-        return board.decision("again", "task.expire", f"task/{id_}")
+        return board.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(ask.session if ask.ttl is None else ask.claim)
     held = Claim(
         id=ask.claim,
@@ -375,5 +391,8 @@ def _failed(board: Board, id_: str, status: Status, *, already: bool = False) ->
     )
 
 
-def _unknown(id_: str) -> task.Unchanged:
-    return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
+def _absent(id_: str, status: Status | None) -> task.Unchanged:
+    """There is no such task, or not yet."""
+    if status is None:
+        return task.Unchanged(task=id_, state="unknown", reason=f"there is no task {id_}")
+    return task.Unchanged(task=id_, state=status.state, reason=flow.HIDDEN)

@@ -197,12 +197,12 @@ def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
 
 
 def able() -> Op[dict[str, frozenset[str]]]:
-    """What everybody who is here can do, by session; nothing for who did not say."""
+    """What everybody who is here and reports can do, by session."""
     sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
     reports = yield from all_reports()
     live = yield from looked_up(map(keys.live, sessions))
     here = [each for each in sessions if live[keys.live(each)] is not None]
-    return {each: frozenset(reports[each].can if each in reports else ()) for each in here}
+    return {each: frozenset(reports[each].can) for each in here if each in reports}
 
 
 def _note(note: str) -> str:

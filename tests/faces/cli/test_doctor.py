@@ -5,6 +5,7 @@ import resource
 import signal
 
 import apsw
+import pytest
 from tests.faces.shell import Shell, hold_the_turn, until
 
 import interlock
@@ -151,3 +152,18 @@ def test_the_facts_of_a_store(shell: Shell) -> None:
     assert facts["path"] == str(shell.folder / ".interlock" / "store.db")
     said = shell.run("store", "info").out
     assert len({line.index(line.split("  ")[-1].strip()) for line in said.splitlines()}) == 1
+
+
+@pytest.mark.parametrize("prefix", ["tasks/t/status", "claims/", "ready/"])
+def test_a_task_that_cannot_be_read_is_named(ada: Shell, prefix: str) -> None:
+    ada.run("task", "add", "t")
+    ada.run("task", "add", "free")
+    ada.run("task", "claim", "t", "--ttl", "1h")
+    assert "tasks and sessions can be read" in ada.run("doctor").out
+    db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    db.execute("UPDATE item SET value = ? WHERE key GLOB ?", (b"garbage", f"{prefix}*"))
+    assert db.changes() == 1
+    db.close()
+    done = ada.run("doctor")
+    assert done.status == 4
+    assert f"bad  integrity: {prefix}" in done.out

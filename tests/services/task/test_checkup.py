@@ -4,8 +4,9 @@ import pytest
 
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
+from interlock.core.task import BATCH
 from interlock.services.task import checkup
-from interlock.store import Put, Txn
+from interlock.store import Put, Range, Txn
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -155,12 +156,14 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     assert problems(stage, waiting=7200.0) == ()
 
 
-def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_says_what_it_can(
+def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_reports(
     stage: Stage, ada: Client
 ) -> None:
     for task in ("g1", "g2"):
         ada.run(ada.tasks.publish(task, requires=["gpu"]))
     assert problems(stage) == ()
+    ada.run(ada.agents.status("idle", can=[]))
+    assert one(stage).kind == "unable", "nothing special is an answer, too"
     ada.run(ada.agents.status("idle", can=["rust"]))
     found = one(stage)
     assert (found.kind, found.thing) == ("unable", "task/g1")
@@ -265,3 +268,24 @@ def test_what_is_complete_costs_nothing(stage: Stage, ada: Client) -> None:
         ada.run(ada.tasks.claim(f"t{number}"))
         ada.run(ada.tasks.complete(f"t{number}"))
     assert steps() == before
+
+
+def test_what_cannot_be_read_is_left_out_and_the_rest_is_told(stage: Stage, ada: Client) -> None:
+    bob = stage.client("bob", ttl=1.0)
+    for task in ("bad", "running", "lost", "gpu", "dead", "worse", "ready"):
+        ada.run(ada.tasks.publish(task, retries=0, requires=["gpu"] if task == "gpu" else ()))
+    for task in ("bad", "running", "lost"):
+        bob.run(bob.tasks.claim(task))
+    for task in ("dead", "worse"):
+        failed(ada, task, "no luck")
+    broken = [
+        keys.status("bad"), keys.owner("running"), keys.set_of("gpu"), keys.ended("worse"),
+        f"{keys.TASKS}{BATCH}1/status", f"{keys.CLAIMS}ses_0/none",
+    ]  # fmt: skip
+    (place,) = stage.store.read(page := Range(keys.ready("-"))).ranges[page]
+    puts = tuple(Put(key, b"garbage") for key in (*broken, place.key))
+    stage.store.commit(Txn(id="t", puts=puts, quiet=True))
+    stage.clock.advance(60.0)
+    assert sorted(each.thing for each in problems(stage, waiting=30.0)) == [
+        "task/dead", "task/gpu", "task/lost", "task/ready",
+    ]  # fmt: skip

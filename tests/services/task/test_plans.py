@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.searches import budget
 
-from interlock.core import batch, keys
+from interlock.core import batch, flow, keys
 from interlock.core import task as core
 from interlock.core.batch import Checked, Exists, Imported
 from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.services.task import states
+from interlock.services.task.shown import Shown
 from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -237,8 +238,7 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
             assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.Nothing)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
-                assert isinstance(claim, core.Nothing)
-                assert claim.state == "unknown"
+                assert claim == core.Blocked(task=id_, reason=flow.HIDDEN)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
         assert isinstance(outcome, Exists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
@@ -271,9 +271,12 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Stage) -> None:
     with pytest.raises(BadInput, match="task 'mine' needs 't0': neither in the plan nor"):
         bob.run(bob.tasks.publish_all([{"id": "mine", "needs": ["t0"]}]))
     assert isinstance(bob.run(bob.tasks.publish("t0")), core.Exists)
-    cancelled = bob.run(bob.tasks.cancel("t0"))
-    assert isinstance(cancelled, core.Unchanged)
-    assert cancelled.state == "unknown"
+    cancelled, retried = bob.run(bob.tasks.cancel("t0")), bob.run(bob.tasks.retry("t0"))
+    claimed, shown = bob.run(bob.tasks.claim("t0")), bob.run(bob.tasks.show("t0"))
+    assert cancelled == retried == core.Unchanged(task="t0", state="blocked", reason=flow.HIDDEN)
+    assert claimed == core.Blocked(task="t0", reason=flow.HIDDEN)
+    assert isinstance(shown, Shown)
+    assert (shown.state, shown.reason) == ("blocked", flow.HIDDEN)
     assert all_keys(stage.store) == before
 
 

@@ -168,3 +168,15 @@ def test_the_error_of_an_attempt_is_gone_with_the_next_one() -> None:
     done = ada.run(ada.tasks.show("t"))
     assert isinstance(done, Shown)
     assert done.error in (None, UNSET)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> None:
+    stage = Stage()
+    ada = stage.client("ada", ttl=600.0)
+    ada.run(ada.tasks.publish("t", deadline=1))
+    stage.clock.advance(2.0)
+    found = ada.run(ada.tasks.claim("t") if named else ada.tasks.next())
+    assert isinstance(found, Nothing)
+    (line,) = [each for each in ada.run(ada.record.log()) if each.verb == "task.expire"]
+    assert line.outcome == "expired"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 import interlock
 from interlock.core import codec, keys
 from interlock.core.task import STATES, Nothing, Spec, Status
-from interlock.errors import BadInput, BadName
+from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.services.task import seen
 from interlock.services.task.shown import Shown, TaskList
-from interlock.store import Committed, Put, Ref, Snapshot, Txn
+from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn
 from interlock.testing.stage import Client, Stage
 
 
@@ -283,3 +284,19 @@ def test_a_long_list_does_not_keep_the_data_of_its_tasks(
         tracemalloc.stop()
     assert len(listed) == 100
     assert most < 15_000_000, "of 20 million"
+
+
+@pytest.mark.parametrize("part", [keys.data, keys.status, keys.owner])
+def test_a_task_that_cannot_be_read_is_left_out_and_the_others_are_listed(
+    stage: Stage, ada: Client, part: Callable[[str], str]
+) -> None:
+    publish(ada, "bad")
+    publish(ada, "good")
+    publish(ada, "later", not_before=60)
+    ada.run(ada.tasks.claim("bad"))
+    (due,) = stage.store.read(page := Range(keys.DUE)).ranges[page]
+    puts = (Put(part("bad"), b"garbage"), Put(due.key, b"garbage"))
+    assert isinstance(stage.store.commit(Txn(id="put", puts=puts, quiet=True)), Committed)
+    assert listed(ada) == listed(ada, all=True) == ["good", "later"]
+    with pytest.raises(StoreDamaged, match="tasks/bad/"):
+        show(ada, "bad")

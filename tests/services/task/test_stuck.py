@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core import task as core
-from interlock.store import Range
+from interlock.services.task.progress import RECLAIMED_AT_ONCE
+from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, FaultyStore
 from interlock.testing.stage import Client, Stage
@@ -68,3 +69,28 @@ def test_a_queue_that_is_never_empty_does_not_keep_others_from_going_on(stage: S
         assert claim.priority == 1
         bob.run(bob.tasks.complete(claim.task))
     assert left(stage) == 0
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_entries_of_claims_that_stand_for_nothing_keep_no_lost_task_from_coming_back(
+    local: bool,
+) -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada", ttl=10.0), stage.client("bob", ttl=600.0)
+    for task in ("lost", "kept"):
+        bob.run(bob.tasks.publish(task, backoff=0))
+    ada.run(ada.tasks.claim("lost"))
+    kept = bob.run(bob.tasks.claim("kept"))
+    strays = [keys.claims("ses_0", f"gone{number:02}") for number in range(RECLAIMED_AT_ONCE)]
+    strays.append(keys.claims("ses_0", "kept"))
+    stray = tuple(Put(key, b'["live/ses_0"]') for key in strays)
+    stage.store.commit(Txn(id="strays", puts=stray, quiet=True))
+    stage.clock.advance(20.0)
+    eve = stage.client("eve") if local else stage.remote("eve")
+    found = [eve.run(eve.tasks.next()) for _ in range(2)]
+    assert "lost" in [each.task for each in found if isinstance(each, core.Claimed)]
+    page = Range(keys.CLAIMS)
+    left = [item.key for item in stage.store.read(page).ranges[page]]
+    assert left == sorted([keys.claims(eve.session, "lost"), keys.claims(bob.session, "kept")])
+    assert isinstance(kept, core.Claimed)
+    assert isinstance(bob.run(bob.tasks.complete("kept", token=kept.token)), core.Completed)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -102,6 +104,57 @@ def test_a_long_chain_is_followed_to_its_end_and_told_in_short(stage: Stage, ada
     assert len(found.needs) == TOLD + 1
     assert (found.needs[-1].task, found.needs[-1].depth) == ("c0", 59)
     assert "needs        " not in render(found), "a mere chain is said already"
+
+
+def chain(client: Client, count: int) -> str:
+    tasks = [{"id": f"c{n}", "needs": [f"c{n - 1}"] if n else []} for n in range(count)]
+    client.run(client.tasks.publish_all(tasks))
+    return f"c{count - 1}"
+
+
+def test_a_chain_of_a_thousand_has_an_end_too(stage: Stage, ada: Client) -> None:
+    found = why(stage, chain(ada, 1100))
+    assert "which needs 1096 others" in found.because
+    assert found.because.endswith("in the end c0 (pending): it waits for a worker")
+
+
+def test_a_chain_that_is_too_long_says_that_it_goes_on(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.services.task.why.FOLLOWED", 30)
+    found = why(stage, chain(ada, 60))
+    assert found.because.endswith(
+        "in the end c29 (blocked): it needs c28, and so on: 30 tasks were followed"
+    )
+    assert found.clear == "see 'interlock why task/c28'"
+
+
+def test_of_more_than_a_thousand_needs_all_are_counted_and_the_failed_one_is_named(
+    stage: Stage, ada: Client
+) -> None:
+    names = [f"n{number}" for number in range(1100)]
+    ada.run(ada.tasks.publish_all([{"id": name} for name in names]))
+    publish(ada, "top", *names)
+    ada.run(ada.tasks.claim("n1080"))
+    ada.run(ada.tasks.fail("n1080", "boom", retry=False))
+    found = why(stage, "top")
+    assert found.because.startswith("it needs n1080 (failed): it failed")
+    assert found.because.endswith("; 1100 of its needs are not complete")
+    assert [each.task for each in found.needs] == ["n1080", "n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("part", [keys.status, keys.data])
+def test_a_damaged_task_and_what_needs_it_say_so(
+    stage: Stage, ada: Client, part: Callable[[str], str]
+) -> None:
+    for task, need in (("bad", ()), ("mid", ("bad",)), ("top", ("mid",))):
+        publish(ada, task, *need)
+    stage.store.commit(Txn(id="t", puts=(Put(part("bad"), b"garbage"),)))
+    found = why(stage, "task/bad")
+    assert (found.state, found.blocked) == ("damaged", True)
+    assert found.because.startswith(f"it is damaged: {part('bad')} does not read as what it")
+    above = why(stage, "task/top")
+    assert above.because.startswith("it needs mid, which needs bad (damaged): it is damaged:")
 
 
 def test_many_needs_are_counted_and_some_told(stage: Stage, ada: Client) -> None:

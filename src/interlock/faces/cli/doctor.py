@@ -19,7 +19,7 @@ from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Diagnosis
 from interlock.faces.render import lasting
-from interlock.store import Finding
+from interlock.store import Finding, Item, Range
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -29,6 +29,7 @@ LEAST_PYTHON = (3, 11)
 EARLIEST = 1_704_067_200.0  # 2024
 MAY_BE_AHEAD = 5.0
 MOST_SHOWN = 3
+PAGE = 200
 
 Findings = Iterator[Finding]
 
@@ -101,22 +102,35 @@ def _integrity(fleet: Fleet) -> Findings:
     if len(unreadable) > MOST_SHOWN:
         yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
     if not unreadable:
-        yield _ok("integrity", "all locks, semaphores and sessions can be read")
+        yield _ok("integrity", "all locks, semaphores, tasks and sessions can be read")
 
 
 def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
-    """What is wrong with each lock and session that does not read as one."""
+    """What is wrong with each lock, session or task that does not read as one."""
     from interlock.core import keys
-    from interlock.driving import drive
     from interlock.services import states
-    from interlock.services.gather import every
+    from interlock.services.task.states import examine
 
-    for prefix in (*keys.POOLS, keys.SESSIONS):
-        for item in drive(every(prefix), fleet.store):
+    checks: dict[str, Callable[[Item], object]] = {
+        **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
+        keys.SESSIONS: states.session,
+        **dict.fromkeys(keys.WORK, examine),
+    }
+    for prefix, check in checks.items():
+        for item in _items(fleet, prefix):
             try:
-                states.pool(item, 0) if prefix in keys.POOLS else states.session(item)
+                check(item)
             except StoreDamaged as error:
                 yield error
+
+
+def _items(fleet: Fleet, prefix: str) -> Iterator[Item]:
+    """All under a prefix, a page at a time: the data of tasks may be large."""
+    page: Range | None = Range(prefix, limit=PAGE)
+    while page is not None:
+        items = fleet.store.read(page).ranges[page]
+        yield from items
+        page = Range(prefix, items[-1].key, PAGE) if len(items) == PAGE else None
 
 
 def _record(fleet: Fleet) -> Findings:

@@ -82,7 +82,8 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
     if outcome.state == "pending":
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
         return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
-    end = "for good" if outcome.state == "failed" else f"after {outcome.attempts} attempts"
+    tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
+    end = "for good" if outcome.state == "failed" else f"after {tries}"
     return f"{word} {task} {end}; to send it back: interlock task retry {task}"
 
 

@@ -1,6 +1,6 @@
 """Tasks on a store: publish, claim, finish.
 
-claiming.py   by name, or the next one
+claiming.py   by name, or the next one     past.py     past what cannot be read
 plan.py       whole plans at once
 progress.py   what makes tasks go on by themselves
 facts.py      what decisions read          states.py   items as typed state
@@ -19,23 +19,29 @@ from msgspec import Raw
 
 from interlock.core import keys, work
 from interlock.core import task as core
-from interlock.core.board import Board, Known
+from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import every
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.task import states
 from interlock.services.task.claiming import Claiming
-from interlock.services.task.facts import Facts
+from interlock.services.task.facts import Facts, change
 from interlock.services.task.progress import Progress, hangers
 from interlock.services.waiting import Seat, recalled, session_ttl_of
 from interlock.store import Item, Range
 
 if TYPE_CHECKING:
+    from interlock.services.task.past import Past
     from interlock.services.task.plan import Plans
 
 T = TypeVar("T")
+
+AROUND = 60.0
+"""Seconds for which the quick way to the next task is left alone after it met what it cannot read.
+Whatever it began there is owed, so it is not tried each time."""
 
 
 class Tasks:
@@ -46,6 +52,7 @@ class Tasks:
         self.progress = Progress(runner)
         self.claiming = Claiming(runner, queues, self.progress)
         self._last = 0.0
+        self._around = 0.0
 
     @cached_property
     def plans(self) -> Plans:
@@ -53,6 +60,16 @@ class Tasks:
         from interlock.services.task.plan import Plans
 
         return Plans(self._runner, self.progress, self.moment)
+
+    @cached_property
+    def _past(self) -> Past:
+        """The way around what cannot be read."""
+        from interlock.services.task.past import Past
+
+        return Past(
+            self._runner,
+            lambda seat, task, ttl: self.claiming.by_name(seat, task, ttl=ttl, wait=0.0),
+        )
 
     def moment(self, count: int = 1) -> float:
         """Now, and later than any moment before: what is published first is older.
@@ -72,10 +89,11 @@ class Tasks:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
-        done: Done[core.Published | core.Exists] = yield from self._change(
+        done: Done[core.Published | core.Exists] = yield from change(
+            self._runner,
             who,
             wanted,
-            lambda known, now: work.publish(Board(known, now), task, spec),
+            lambda board: work.publish(board, task, spec),
             guess if len(guess) == len(wanted) else None,
         )
         for key in wanted[1:]:
@@ -95,8 +113,15 @@ class Tasks:
     def next(
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready."""
-        return self.claiming.next(seat, can, ttl=ttl, wait=wait)
+        """Claim the best task that is ready; what cannot be read is passed over."""
+        began = self._runner.clock.monotonic()
+        if began >= self._around:
+            try:
+                return (yield from self.claiming.next(seat, can, ttl=ttl, wait=wait))
+            except StoreDamaged:
+                self._around = self._runner.clock.monotonic() + AROUND
+        left = max(0.0, began + wait - self._runner.clock.monotonic())
+        return (yield from self._past.next(seat, can, ttl=ttl, wait=left))
 
     def complete(
         self, who: Who, worker: core.Worker, result: Raw | None
@@ -163,19 +188,21 @@ class Tasks:
 
     def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
-        done: Done[core.CancelOutcome] = yield from self._change(
+        done: Done[core.CancelOutcome] = yield from change(
+            self._runner,
             who,
             (keys.status(task), keys.owner(task)),
-            lambda known, now: work.cancel(Board(known, now), task, who.agent, reason),
+            lambda board: work.cancel(board, task, who.agent, reason),
         )
         return done.outcome
 
     def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
         """Send back what failed."""
-        done: Done[core.RetryOutcome] = yield from self._change(
+        done: Done[core.RetryOutcome] = yield from change(
+            self._runner,
             who,
             (keys.status(task),),
-            lambda known, now: work.retry(Board(known, now), task, who.agent),
+            lambda board: work.retry(board, task, who.agent),
         )
         return done.outcome
 
@@ -227,20 +254,3 @@ class Tasks:
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
         return done
-
-    def _change(
-        self,
-        who: Who,
-        wanted: tuple[str, ...],
-        decide: Callable[[Known, float], Decision[T]],
-        guess: dict[str, Item | None] | None = None,
-    ) -> Op[Done[T]]:
-        base = yield from self._runner.base()
-
-        def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, base)
-            facts.learn((yield wanted).items)
-            now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(known, now)))
-
-        return (yield from self._runner.change(deciding, who, guess))

@@ -2,7 +2,7 @@
 
 Everything is found through the indexes, so what is complete costs nothing, however much of it there
 is.  An index says where to look and is never the truth: so what seems to be lost, or to wait, is
-looked at itself before anybody is told.
+looked at itself before anybody is told.  What cannot be read is left to doctor.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class Checkup:
     def _running(self) -> Op[list[Running]]:
         """All that somebody works on; who seems to be lost is looked at again after that."""
         claims = yield from self._read(keys.CLAIMS)
-        lives = {keys.listed(item.key): states.names(item) for item in claims}
+        lives = {keys.listed(item.key): _names(item) for item in claims}
         live = yield from looked_up(name for names in lives.values() for name in names)
         wanted = (key for task in lives for key in (keys.owner(task), keys.status(task)))
         items = yield from looked_up(wanted)
         found = []
         for task, names in lives.items():
-            claim = states.claim(items[keys.owner(task)])
-            status = states.status(items[keys.status(task)])
+            claim = states.readable(states.claim, items[keys.owner(task)])
+            status = _status(items[keys.status(task)])
             if claim is not None and status is not None and claim.live == names:
                 alive = all(live[name] is not None for name in names)
                 found.append(Running(task=task, claim=claim, status=status, alive=alive))
@@ -118,7 +118,7 @@ class Checkup:
     def _waiting(self, running: set[str]) -> Op[list[Waiting]]:
         """What waits for a worker, one for each set of requirements; and what nobody woke."""
         items = yield from self._read(keys.SETS)
-        sets = {item.key.removeprefix(keys.SETS): states.names(item) for item in items}
+        sets = {item.key.removeprefix(keys.SETS): _names(item) for item in items}
         found = [(yield from self._asleep())]
         for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
             standing = [item for item in places if keys.listed(item.key) not in running]
@@ -176,12 +176,16 @@ class Checkup:
     def _ended(self) -> Op[list[Problem]]:
         """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
         items = yield from self._read(keys.ENDED)
-        ended = {keys.listed(item.key): states.ended(item) for item in items}
+        ended = {
+            keys.listed(item.key): found
+            for item in items
+            if (found := states.readable(states.ended, item)) is not None
+        }
         order = sorted(ended, key=lambda task: ended[task].since)
         dead = [task for task in order if ended[task].state == "dead"]
         failed = [task for task in order if ended[task].state == "failed"]
-        found = yield from looked_up(map(keys.status, (*dead[:NAMED], *failed)))
-        known = {task: states.status(found.get(keys.status(task))) for task in order}
+        statuses = yield from looked_up(map(keys.status, (*dead[:NAMED], *failed)))
+        known = {task: _status(statuses.get(keys.status(task))) for task in order}
         given_up = [task for task in failed if (each := known[task]) is not None and each.token]
         return [
             *_letters("dead_letter", "died", dead, ended, known),
@@ -191,7 +195,7 @@ class Checkup:
     def _leftover(self, now: float) -> Op[list[Problem]]:
         needs = [keys.listed(item.key) for item in (yield from self._read(keys.TODO))]
         items = yield from looked_up(map(keys.status, needs))
-        known = {need: states.status(items[keys.status(need)]) for need in needs}
+        known = {need: _status(items[keys.status(need)]) for need in needs}
         return [
             Problem(
                 kind="leftover",
@@ -211,7 +215,7 @@ class Checkup:
         found = {
             keys.task_of(item.key): status
             for item in items
-            if item.key.endswith("/status") and (status := states.status(item)) is not None
+            if item.key.endswith("/status") and (status := _status(item)) is not None
         }
         open_ = [id_ for id_, each in found.items() if each.state in ("blocked", "failed")]
         live = yield from looked_up(map(keys.live, open_))
@@ -300,6 +304,14 @@ def _more(number: int, one: str, many: str) -> str:
     if number < 1:
         return ""
     return f"; 1 more such {one}" if number == 1 else f"; {number} more such {many}"
+
+
+def _names(item: Item) -> tuple[str, ...]:
+    return states.readable(states.names, item) or ()
+
+
+def _status(item: Item | None) -> Status | None:
+    return states.readable(states.status, item)
 
 
 def _named(need: str) -> str:

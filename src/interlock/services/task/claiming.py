@@ -221,7 +221,7 @@ class Claiming:
             if done.outcome == "due":
                 woken += 1
                 yield from self._progress.wake(seat.who, found[-1].due)
-            elif done.outcome == "again":
+            elif done.outcome == "expired":
                 yield from self._progress.expire_around(seat.who, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
@@ -270,11 +270,11 @@ class Claiming:
                 if isinstance(outcome, core.Claimed):
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                if outcome == "again" or not places:
+                if outcome == "expired" or not places:
                     break
 
     def _try(self, bid: _Bid, place: Item) -> Op[core.ClaimOutcome | str]:
-        """Claim the task that has this place; ``again`` if others have lost theirs as well."""
+        """Claim the task that has this place; ``expired`` if others may have lost theirs."""
         seat, ask = bid.seat, self._ask(bid, keys.listed(place.key))
         deadline = states.ready(place).deadline
         blind = deadline is None
@@ -285,7 +285,7 @@ class Claiming:
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
-        elif outcome == "again":
+        elif outcome == "expired":
             yield from self._progress.expire_around(seat.who, place.key)
         elif not isinstance(outcome, str):
             yield from self._progress.tidy(seat.who, place.key)

@@ -11,12 +11,13 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.board import Known
+from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
 from interlock.core.task import Taken
 from interlock.core.turn import Missing
+from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE
-from interlock.services.runner import Deciding, Glance, Reading, Runner
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.task import states
 from interlock.store import Item
 
@@ -98,3 +99,22 @@ class Facts:
         for start in range(0, len(refs), KEYS_AT_ONCE):
             some = Glance(refs[start : start + KEYS_AT_ONCE])
             self.learn((yield some).items, checked=False)
+
+
+def change(
+    runner: Runner,
+    who: Who,
+    wanted: tuple[str, ...],
+    decide: Callable[[Board], Decision[T]],
+    guess: dict[str, Item | None] | None = None,
+) -> Op[Done[T]]:
+    """Carry out a decision about tasks that begins with these items."""
+    base = yield from runner.base()
+
+    def deciding() -> Deciding[T]:
+        facts = Facts(runner, base)
+        facts.learn((yield wanted).items)
+        now = runner.clock.wall()
+        return (yield from facts.decide(lambda known: decide(Board(known, now))))
+
+    return (yield from runner.change(deciding, who, guess))

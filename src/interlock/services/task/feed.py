@@ -37,7 +37,6 @@ TO_DO = frozenset({"published", "ready"})
 
 _MARK = b'"task:'
 _PAGE = 100
-_BATCH = "+"
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -183,7 +182,7 @@ def _events(change: Change) -> Iterable[TaskEvent]:
     for event in entry.events:
         kind, _, word = event.name.partition(":")
         task = _task(event.thing or entry.thing)
-        if kind == "task" and not task.startswith(_BATCH):
+        if kind == "task" and not task.startswith(core.BATCH):
             yield _event(word, task, event.agent or entry.agent, change.revision, entry)
 
 

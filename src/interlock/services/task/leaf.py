@@ -1,7 +1,7 @@
 """How a task stands that waits for no other, in words: why, what clears it, and how bad that is.
 
 Whether anybody can do what a task requires is known only from what agents report.  Where nobody
-reports what it can, workers may still come who can; so nothing is said about it then.
+reports, workers may still come who can; so nothing is said about it then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interlock.core.words import EVERYTHING, span
 from interlock.services.task.look import Looked
 
 Able: TypeAlias = Mapping[str, frozenset[str]]
-"""What everybody who is here said that it can do, by session."""
+"""What everybody who is here and reports can do, by session."""
 
 
 class Leaf(Struct, frozen=True, kw_only=True):
@@ -43,11 +43,13 @@ def fit(able: Able, requires: Iterable[str]) -> list[str]:
 
 def nobody(able: Able, requires: Iterable[str]) -> bool:
     """Whether it is known that nobody who is here can do all of this."""
-    return any(able.values()) and not fit(able, requires)
+    return bool(able) and not fit(able, requires)
 
 
 def leaf(seen: Looked, now: float, able: Able) -> Leaf:
     """What is to be said of a task."""
+    if seen.damage:
+        return Leaf(says=f"it is damaged: {seen.damage}", clear="see 'interlock doctor'", rank=6)
     if seen.status is None:
         clear = f"publish it: interlock task add {seen.task}"
         return Leaf(says="there is no such task", clear=clear, blocked=False, rank=5)

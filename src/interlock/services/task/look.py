@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
 from interlock.core import flow, keys
 from interlock.core.task import BATCH, Claim, Due, Spec, Status
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
 from interlock.services.task import states
 from interlock.store import Item
 
+T = TypeVar("T")
+
+DAMAGED = "damaged"
 _SPECIFIED = ("blocked", "pending")
 
 
 class Looked(Struct, frozen=True, kw_only=True):
     """A task, as far as its state makes it matter.
 
-    ``left`` is how long its claim lives at least, or until it may begin.
+    ``left`` is how long its claim lives at least, or until it may begin.  ``damage`` says what of
+    it cannot be read.
     """
 
     task: str
@@ -30,10 +36,13 @@ class Looked(Struct, frozen=True, kw_only=True):
     token: int = 0
     alive: bool = False
     left: float | None = None
+    damage: str = ""
 
     @property
     def state(self) -> str:
         """How it stands."""
+        if self.damage:
+            return DAMAGED
         return "unknown" if self.status is None else self.status.state
 
     @property
@@ -66,10 +75,16 @@ def look(
     base = yield from runner.base()
     named = list(dict.fromkeys(tasks))
     items = yield from looked_up(map(keys.status, named))
-    found = {task: states.status(items[keys.status(task)]) for task in named}
+    damage: dict[str, str] = {}
+    found = {task: _read(states.status, items[keys.status(task)], task, damage) for task in named}
     more = yield from looked_up(_particulars(found, states_of))
-    claims = {task: states.claim(more.get(keys.owner(task))) for task in named}
-    dues = {task: states.due(more.get(each.due)) for task, each in found.items() if each}
+    specs = {task: _read(states.spec, more.get(keys.data(task)), task, damage) for task in named}
+    claims = {task: _read(states.claim, more.get(keys.owner(task)), task, damage) for task in named}
+    dues = {
+        task: _read(states.due, more.get(each.due), task, damage)
+        for task, each in found.items()
+        if each is not None
+    }
     wanted = [key for claim in claims.values() if claim for key in claim.live]
     wanted += [due.rest for due in dues.values() if due and due.rest]
     live = yield from looked_up(wanted, times=True)
@@ -78,14 +93,26 @@ def look(
         task: Looked(
             task=task,
             status=status,
-            spec=states.spec(more.get(keys.data(task))),
+            spec=specs[task],
             claim=claims[task],
             token=0 if (owner := more.get(keys.owner(task))) is None else base + owner.revision,
             alive=_alive(live, claims[task]),
             left=_left(live, status, claims[task], dues.get(task), now),
+            damage=damage.get(task, ""),
         )
         for task, status in found.items()
     }
+
+
+def _read(
+    read: Callable[[Item | None], T | None], item: Item | None, task: str, damage: dict[str, str]
+) -> T | None:
+    """What an item says; of what cannot be read, that."""
+    try:
+        return read(item)
+    except StoreDamaged as error:
+        damage[task] = str(error)
+        return None
 
 
 def _particulars(found: Mapping[str, Status | None], states_of: tuple[str, ...]) -> list[str]:

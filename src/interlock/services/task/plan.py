@@ -21,7 +21,7 @@ from interlock.services.gather import outside
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.facts import Facts
+from interlock.services.task.facts import Facts, change
 from interlock.services.task.progress import Progress, hangers
 from interlock.store import Item, Range
 
@@ -47,7 +47,7 @@ class Plans:
         found = yield from self._survey(plan)
         if isinstance(found.refused, Exists):
             return found.refused
-        return batch.checked(plan, found)
+        return batch.answer(Checked, plan, found)
 
     def publish(self, who: Who, plan: Plan) -> Op[Imported | Exists]:
         """Publish all of a plan, or nothing."""
@@ -90,7 +90,7 @@ class Plans:
         if refused is not None:
             return refused
         stuck = yield from self._show(who, plan, begun)
-        return stuck or batch.imported(plan, found)
+        return stuck or batch.answer(Imported, plan, found)
 
     def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[Exists | Stuck | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
@@ -177,13 +177,7 @@ class Plans:
         return Room(operations=known.room, text=known.text, size=_LOCAL_BYTES if local else _BYTES)
 
     def _change(self, who: Who, id_: str, decide: Callable[[Board], Decision[T]]) -> Op[Done[T]]:
-        def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, 0)
-            facts.learn((yield (keys.status(id_),)).items)
-            now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(Board(known, now))))
-
-        return (yield from self._runner.change(deciding, who))
+        return change(self._runner, who, (keys.status(id_),), decide)
 
     def _with_hangers(
         self,

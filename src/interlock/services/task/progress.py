@@ -7,23 +7,21 @@ steps, so nothing depends on a janitor being alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
+from interlock.core.flow import Moved
 from interlock.driving import Op
 from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.facts import Facts
+from interlock.services.task.facts import Facts, change
 from interlock.services.task.window import resting
 from interlock.store import Item, Range, Snapshot
-
-T = TypeVar("T")
 
 CLAIMS_AT_ONCE = 100
 RECLAIMED_AT_ONCE = 16
@@ -54,8 +52,8 @@ class Progress:
             done += yield from self.drain(who, keys.listed(item.key))
         done += yield from self._hidden(who, snapshot.ranges[due])
         stale = yield from self._stale(page, snapshot.ranges[due])
-        for task in stale[:RECLAIMED_AT_ONCE]:
-            done += yield from self.reclaim(who, task)
+        for entry in stale[:RECLAIMED_AT_ONCE]:
+            done += yield from self.reclaim(who, keys.listed(entry), entry)
         return done > 0
 
     def _hidden(self, who: Who, first: Sequence[Item]) -> Op[int]:
@@ -74,45 +72,48 @@ class Progress:
         return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
-        """Tasks whose worker is lost; and remember when to look again."""
-        lives = {item.key: states.names(item) for item in claims}
+        """The entries of claims whose worker is lost; and remember when to look again."""
         rests = resting(due)
-        wanted = [key for each in lives.values() for key in each] + list(rests.values())
-        live = yield from looked_up(wanted, times=True)
+        live = yield from looked_up([*lives_of(claims), *rests.values()], times=True)
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
         now = self._runner.clock.wall()
         moments = [flow.moment(item.key) - now for item in due if item.key not in rests]
         self.soonest = min([*left, *moments], default=None)
-        gone = [key for key, each in lives.items() if any(live[name] is None for name in each)]
-        return [keys.listed(key) for key in gone]
+        return lost(claims, live)
 
-    def reclaim(self, who: Who, task: str) -> Op[bool]:
-        """Put a task back in the queue whose worker is lost."""
+    def reclaim(self, who: Who, task: str, entry: str = "") -> Op[bool]:
+        """Put a task back in the queue whose worker is lost.
+
+        If it was found by an ``entry`` that stands for nothing, that is taken away.
+        """
         chance = self._runner.random_below(1000) / 1000
-        done = yield from self._change(
+        done = yield from change(
+            self._runner,
             who,
-            (keys.status(task), keys.owner(task)),
-            lambda known, now: work.reclaim(Board(known, now), task, chance),
+            (keys.status(task), keys.owner(task), *([entry] if entry else ())),
+            lambda board: work.reclaim(board, task, chance, entry=entry),
         )
-        return done.outcome == "reclaimed"
+        return done.outcome in ("reclaimed", "tidied")
 
     def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
-        done: Done[int] = yield from self._change(
+        done: Done[Moved] = yield from change(
+            self._runner,
             who,
             tuple(keys.status(keys.listed(due)) for due in dues),
-            lambda known, now: flow.wake(Board(known, now), dues),
+            lambda board: flow.wake(board, dues),
         )
-        return done.outcome
+        return done.outcome.tasks
 
     def expire(self, who: Who, tasks: Sequence[str]) -> Op[int]:
         """Make dead letters of tasks that nobody began before their deadline."""
-        done: Done[int] = yield from self._change(
+        done: Done[Moved] = yield from change(
+            self._runner,
             who,
             tuple(keys.status(task) for task in tasks),
-            lambda known, now: flow.expire(Board(known, now), tasks),
+            lambda board: flow.expire(board, tasks),
         )
-        return done.outcome
+        return done.outcome.tasks
 
     def expire_around(self, who: Who, place: str) -> Op[int]:
         """The same for those of the best tasks with the same requirements for which it is time."""
@@ -154,12 +155,12 @@ class Progress:
         base = yield from self._runner.base()
         moved = 0
         for _ in range(DRAINED_AT_ONCE):
-            done: Done[int] = yield from self._runner.change(
+            done: Done[Moved] = yield from self._runner.change(
                 lambda: self._draining(need, base), who
             )
             if done.revision is None:
                 break
-            moved += done.outcome
+            moved += done.outcome.tasks
         return moved
 
     def go_on(self, who: Who, need: str) -> Op[None]:
@@ -170,12 +171,12 @@ class Progress:
         except InterlockError:
             return
 
-    def _draining(self, need: str, base: int) -> Deciding[int]:
+    def _draining(self, need: str, base: int) -> Deciding[Moved]:
         todo = keys.todo(need)
         facts = Facts(self._runner, base)
         facts.learn((yield (todo,)).items)
         if not facts.known.there[todo]:
-            return Decision(outcome=0)
+            return Decision(outcome=Moved())
         page = hangers(need, facts.known)
         found = (yield (page,)).ranges[page]
         tasks = [keys.listed(item.key) for item in found]
@@ -184,18 +185,15 @@ class Progress:
             yield from facts.decide(lambda k: flow.drain(Board(k, now), need, tasks, more=more))
         )
 
-    def _change(
-        self, who: Who, wanted: tuple[str, ...], decide: Callable[[Known, float], Decision[T]]
-    ) -> Op[Done[T]]:
-        base = yield from self._runner.base()
 
-        def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, base)
-            facts.learn((yield wanted).items)
-            now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(known, now)))
+def lives_of(claims: Sequence[Item]) -> list[str]:
+    """What keeps these claims alive; of those that cannot be read, nothing is known."""
+    return [name for item in claims for name in states.readable(states.names, item) or ()]
 
-        return (yield from self._runner.change(deciding, who))
+
+def lost(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
+    """The entries of claims that are not alive any more."""
+    return [item.key for item in claims if any(live[name] is None for name in lives_of([item]))]
 
 
 def hangers(need: str, known: Known) -> Range:

@@ -20,6 +20,7 @@ from interlock.core import flow, keys
 from interlock.core import task as core
 from interlock.core.task import BATCH, STATES, Claim, Result, Spec, State, Status
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
 from interlock.services.steps import Read
@@ -183,7 +184,7 @@ class _Scan:
     def _fits(self, item: Item) -> bool:
         if item.key != keys.status(keys.task_of(item.key)):
             return False
-        status = states.status(item)
+        status = states.readable(states.status, item)
         named = self._query.names(keys.task_of(item.key))
         return named and status is not None and status.state in self._query.states
 
@@ -208,7 +209,7 @@ def _matching(query: Query, tasks: Iterable[str], base: int) -> Op[list[_Seen]]:
     """Of these tasks, those that a query asks for."""
     wanted = [(task, _items(task)) for task in tasks]
     items = (yield Read(*[key for _, each in wanted for key in each])).items if wanted else {}
-    read = (_seen(task, items, base) for task, _ in wanted)
+    read = (_readable(task, items, base) for task, _ in wanted)
     found = [_light(seen) for seen in read if seen is not None and query.keeps(seen)]
     batches = {seen.status.on for seen in found if seen.status.on.startswith(BATCH)}
     held = yield from looked_up(keys.status(batch) for batch in batches)
@@ -227,19 +228,27 @@ def _visible(on: str, ended: set[str]) -> bool:
 
 
 def _complete(item: Item | None) -> bool:
-    status = states.status(item)
+    status = states.readable(states.status, item)
     return status is not None and status.state == "complete"
 
 
 def _lost(gone: Sequence[_Seen]) -> Op[frozenset[str]]:
     """Of the tasks whose claim is not alive any more, those that still have it."""
     owners = yield from looked_up(keys.owner(each.task) for each in gone)
-    still = {key: states.claim(item) for key, item in owners.items()}
+    still = {key: states.readable(states.claim, item) for key, item in owners.items()}
     return frozenset(each.task for each in gone if still[keys.owner(each.task)] == each.claim)
 
 
 def _items(task: str) -> tuple[str, ...]:
     return keys.data(task), keys.owner(task), keys.status(task)
+
+
+def _readable(task: str, items: Mapping[str, Item | None], base: int) -> _Seen | None:
+    """For a list: a task that cannot be read is left to doctor."""
+    try:
+        return _seen(task, items, base)
+    except StoreDamaged:
+        return None
 
 
 def _seen(task: str, items: Mapping[str, Item | None], base: int) -> _Seen | None:
@@ -302,9 +311,7 @@ def _retry_in(status: Status, aside: _Aside) -> float | None:
 
 
 def _reason(status: Status) -> str:
-    if status.on.startswith(BATCH):
-        return "its import has not ended; import the same file again to go on"
-    return status.reason
+    return flow.HIDDEN if status.on.startswith(BATCH) else status.reason
 
 
 def _outcome(came: Result | None) -> dict[str, Any]:

@@ -1,12 +1,24 @@
-"""Items of tasks as typed state."""
+"""Items of tasks as typed state.
+
+What cannot be read is damage, and raises.  But a place among those that are ready or due only
+repeats what the status of its task and its own key say; one that cannot be read says nothing more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import msgspec
 
+from interlock.core import keys
 from interlock.core.task import Claim, Due, Ended, Ready, Result, Spec, Status
+from interlock.errors import StoreDamaged
 from interlock.services.states import decoded
 from interlock.store import Item
+
+T = TypeVar("T")
+Given = TypeVar("Given", Item, Item | None)
 
 _SPEC = msgspec.json.Decoder(Spec)
 _STATUS = msgspec.json.Decoder(Status)
@@ -16,6 +28,21 @@ _DUE = msgspec.json.Decoder(Due)
 _ENDED = msgspec.json.Decoder(Ended)
 _RESULT = msgspec.json.Decoder(Result)
 _NAMES = msgspec.json.Decoder(tuple[str, ...])
+
+
+_OF_TASKS: dict[str, msgspec.json.Decoder[Any]] = {
+    "data": _SPEC,
+    "status": _STATUS,
+    "owner": _CLAIM,
+    "result": _RESULT,
+}
+_OF_INDEXES: dict[str, msgspec.json.Decoder[Any]] = {
+    keys.READY: _READY,
+    keys.SETS: _NAMES,
+    keys.DUE: _DUE,
+    keys.CLAIMS: _NAMES,
+    keys.ENDED: _ENDED,
+}
 
 
 def spec(item: Item | None) -> Spec | None:
@@ -35,12 +62,12 @@ def claim(item: Item | None) -> Claim | None:
 
 def ready(item: Item) -> Ready:
     """What stands beside a task that is ready."""
-    return decoded(_READY, item)
+    return readable(lambda known: decoded(_READY, known), item) or Ready()
 
 
 def due(item: Item | None) -> Due | None:
     """What a task waits for that must not begin yet."""
-    return None if item is None else decoded(_DUE, item)
+    return None if item is None else readable(lambda known: decoded(_DUE, known), item) or Due()
 
 
 def ended(item: Item) -> Ended:
@@ -56,3 +83,22 @@ def result(item: Item | None) -> Result | None:
 def names(item: Item) -> tuple[str, ...]:
     """What an index says beside a key: requirements, or what keeps a claim alive."""
     return decoded(_NAMES, item)
+
+
+def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
+    """The same, for a pass over many: one that cannot be read is nobody else's trouble."""
+    try:
+        return read(item)
+    except StoreDamaged:
+        return None
+
+
+def examine(item: Item) -> None:
+    """See that an item of a task, or of an index of tasks, says what it should."""
+    decoder = next(
+        (each for prefix, each in _OF_INDEXES.items() if item.key.startswith(prefix)), None
+    )
+    if item.key.startswith(keys.TASKS):
+        decoder = _OF_TASKS.get(item.key.rpartition("/")[2])
+    if decoder is not None:
+        decoded(decoder, item)

@@ -20,7 +20,7 @@ from interlock.services.gather import every, looked_up
 from interlock.services.runner import Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.progress import DUE_AT_ONCE, Progress
+from interlock.services.task.progress import DUE_AT_ONCE, Progress, lives_of, lost
 from interlock.services.task.window import awake, resting
 from interlock.store import Item, Range
 
@@ -53,12 +53,12 @@ class Upkeep:
             return Kept()
         claims = yield from every(keys.CLAIMS, most=LOOKED_AT)
         places = yield from every(keys.READY, most=LOOKED_AT)
-        stale = yield from _stale(claims)
-        running = {keys.listed(item.key) for item in claims}.difference(stale)
+        stale = lost(claims, (yield from looked_up(lives_of(claims))))
+        running = {keys.listed(item.key) for item in claims}.difference(map(keys.listed, stale))
         left_standing = [item.key for item in places if keys.listed(item.key) in running]
         late = _late(places, running, self._runner.clock.wall())
         progress, taken, moved = self._progress, _Count(bound), _Count(bound)
-        yield from _each(taken, stale, lambda task: progress.reclaim(who, task))
+        yield from _each(taken, stale, lambda key: progress.reclaim(who, keys.listed(key), key))
         yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
         yield from _each(moved, late, lambda task: progress.expire(who, (task,)))
         yield from self._wake(who, moved)
@@ -72,7 +72,16 @@ class Upkeep:
         ready = awake(due, lives, self._runner.clock.wall())
         for start in range(0, len(ready), DUE_AT_ONCE):
             some = ready[start : start + DUE_AT_ONCE]
-            yield from _one(count, len(some), self._progress.wake(who, some))
+            yield from _one(count, len(some), self._woken(who, some))
+
+    def _woken(self, who: Who, dues: Sequence[str]) -> Op[int]:
+        """Wake these; if one of them cannot be read, each by itself."""
+        try:
+            return (yield from self._progress.wake(who, dues))
+        except StoreDamaged:
+            alone = _Count(len(dues))
+        yield from _each(alone, dues, lambda due: self._progress.wake(who, (due,)))
+        return alone.done
 
     def _drain(self, who: Who, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""
@@ -108,14 +117,6 @@ def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
         return 0
     count.done += done
     return done
-
-
-def _stale(claims: Sequence[Item]) -> Op[list[str]]:
-    """Tasks whose worker is lost."""
-    lives = {item.key: states.names(item) for item in claims}
-    live = yield from looked_up(name for names in lives.values() for name in names)
-    gone = [key for key, names in lives.items() if any(live[name] is None for name in names)]
-    return [keys.listed(key) for key in gone]
 
 
 def _late(places: Sequence[Item], running: set[str], now: float) -> list[str]:

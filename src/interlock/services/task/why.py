@@ -1,9 +1,10 @@
 """Why a task does not go on: down to what it needs in the end, and who can clear that.
 
 A blocked task hangs on one unmet need, which may hang on another.  That chain is followed to its
-leaf, however long it is; the other unmet needs are named beside it, and followed as far as a person
-would read.  Of all leaves the one is told first that will not clear by itself: a dead letter before
-a task that nobody takes, and that before one that somebody works on.
+leaf, however long it is.  The other unmet needs are counted; as many as a person would read are
+named and followed, first of all those that ended without being complete.  Of all leaves the one is
+told first that will not clear by itself: a dead letter before a task that nobody takes, and that
+before one that somebody works on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from interlock.core import keys
 from interlock.core.pool import caller
 from interlock.core.task import BATCH, Claim
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreDamaged
 from interlock.services import states as pools
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
 from interlock.services.report import able
@@ -23,16 +24,19 @@ from interlock.services.session import Sessions
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.leaf import Able, Leaf, fit, leaf
-from interlock.services.task.look import Looked, look
+from interlock.services.task.look import DAMAGED, Looked, look
 from interlock.services.why import NAMED, Explain, Need, Why, meanwhile
-from interlock.store import Range, Snapshot
+from interlock.store import Item, Range, Snapshot
 
 TOLD = 20
 """So many unmet needs are told, with those of them below each other."""
-FOLLOWED = 1000
-"""So far down a chain is followed, and so many needs of one task are looked at."""
+FOLLOWED = 100_000
+"""So far down a chain is followed."""
+BELOW = 1000
+"""So many needs are looked at of a task that is itself only a need; of the first one, all."""
 COUNTED = 1000
 """So many are counted that come before a task."""
+_ENDED = ("failed", "dead", DAMAGED)
 _SHOWN = 4
 """So many tasks of a chain are named one after the other."""
 
@@ -126,7 +130,7 @@ class Reasons:
             state="blocked",
             blocked=True,
             because=f"it needs {_chain(tree.path(worst))} ({_state(tree.seen[worst])}):"
-            f" {found.says}{_others(tree.unmet)}",
+            f" {found.says}{_cut(tree.seen[worst])}{_others(tree.unmet)}",
             clear=found.clear,
             by=found.by,
             since=first.how.since,
@@ -140,24 +144,22 @@ class Reasons:
         level = [tree.first]
         while level and tree.room > 0:
             for seen in level:
-                tree.add(seen.task, (yield from self._unmet(seen)))
+                tree.add(seen.task, (yield from self._unmet(tree, seen)))
             fresh = [task for task in tree.order if task not in tree.seen]
             tree.seen |= yield from look(self._runner, fresh)
             level = [tree.seen[task] for task in fresh if tree.seen[task].hangs]
 
-    def _unmet(self, seen: Looked) -> Op[list[str]]:
-        """The needs of a blocked task that are not complete; more than are told, if there are."""
-        status, needs = seen.how, seen.what.needs
+    def _unmet(self, tree: _Tree, seen: Looked) -> Op[list[str]]:
+        """The needs of a blocked task that are not complete, the worst first; at least one."""
+        status = seen.how
         if status.on.startswith(BATCH):
             return [status.on]
-        unmet: list[str] = []
-        needs = needs[max(status.place, 0) :][:FOLLOWED]
-        for start in range(0, len(needs), KEYS_AT_ONCE):
-            some = needs[start : start + KEYS_AT_ONCE]
-            items = yield from looked_up(map(keys.status, some))
-            found = {need: states.status(items[keys.status(need)]) for need in some}
-            unmet += [need for need, each in found.items() if each and each.state != "complete"]
-        return unmet or [status.on]
+        most = None if seen is tree.first else BELOW
+        needs = seen.what.needs[max(status.place, 0) :][:most]
+        items = yield from looked_up(map(keys.status, needs))
+        found = {need: _state_of(items[keys.status(need)]) for need in needs}
+        unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
+        return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
     def _follow(self, tree: _Tree) -> Op[None]:
         """The chain that the task itself hangs on, to its leaf."""
@@ -167,9 +169,17 @@ class Reasons:
                 return
             need = at.how.on
             if need not in tree.seen:
-                tree.seen |= yield from look(self._runner, [need], states_of=("pending",))
+                tree.seen[need] = yield from self._next(need)
                 tree.hang(at.task, need)
             at = tree.seen[need]
+
+    def _next(self, need: str) -> Op[Looked]:
+        """One task of a chain; where that goes on, its status is all that matters."""
+        key = keys.status(need)
+        item = (yield Read(key))[key]
+        if not need.startswith(BATCH) and _state_of(item) == "blocked":
+            return Looked(task=need, status=states.status(item))
+        return (yield from look(self._runner, [need], states_of=("pending",)))[need]
 
 
 class _Tree:
@@ -270,8 +280,21 @@ def _chain(path: Sequence[str]) -> str:
     return ", which needs ".join(named)
 
 
+def _cut(seen: Looked) -> str:
+    return f", and so on: {FOLLOWED} tasks were followed" if seen.hangs else ""
+
+
 def _others(unmet: int) -> str:
     return "" if unmet <= 1 else f"; {unmet} of its needs are not complete"
+
+
+def _state_of(item: Item | None) -> str:
+    """How a task stands, in a word, whatever stands there."""
+    try:
+        status = states.status(item)
+    except StoreDamaged:
+        return DAMAGED
+    return "unknown" if status is None else status.state
 
 
 def _name(task: str) -> str:
