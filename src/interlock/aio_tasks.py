@@ -10,7 +10,7 @@ from interlock.aio import Fleet, Noun, awaited
 from interlock.core import words
 from interlock.core.task import TaskEvent
 from interlock.driving import drive_async
-from interlock.errors import StoreAway, StoreClosed
+from interlock.errors import StoreClosed, StoreTrouble
 from interlock.services.task.calls import TaskCalls
 from interlock.store import Store
 
@@ -145,16 +145,20 @@ class Subscription:
         await self.close()
 
     async def _call(self, callback: Callable[[TaskEvent], object]) -> None:
+        from interlock.services.task.feed import Complaints
         from interlock.services.task.worker import AGAIN
 
+        complaints = Complaints()
         while True:
             try:
                 found = await self.take()
             except StoreClosed:
                 return
-            except StoreAway:  # it goes on where it was when the store is back
+            except StoreTrouble as trouble:  # it goes on where it was when that is over
+                complaints.tell(trouble)
                 await asyncio.sleep(AGAIN)
                 continue
+            complaints.over()
             for event in found:
                 await self._one(callback, event)
 

@@ -308,5 +308,9 @@ async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) 
                 await claim.complete(result)
     except Lost as lost:
         logging.getLogger("interlock").warning("%s", lost)
-    except Exception:
-        logging.getLogger("interlock").exception("task %s failed", claim.task)
+    except Exception as error:
+        log = logging.getLogger("interlock")
+        if claim.troubled:
+            log.warning("task %s could not be settled at once: %s", claim.task, error)
+        else:
+            log.exception("task %s failed", claim.task)

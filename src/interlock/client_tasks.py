@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from interlock.client import Fleet, Noun, blocking
 from interlock.core.task import TaskEvent
 from interlock.driving import drive
-from interlock.errors import StoreAway, StoreClosed
+from interlock.errors import StoreClosed, StoreTrouble
 from interlock.services.task.calls import TaskCalls
 from interlock.store import Store
 
@@ -139,16 +139,20 @@ class Subscription:
         self.close()
 
     def _call(self, callback: Callable[[TaskEvent], object]) -> None:
+        from interlock.services.task.feed import Complaints
         from interlock.services.task.worker import AGAIN, SLICE
 
+        complaints = Complaints()
         while not self._closed.is_set():
             try:
                 found = self.take(SLICE)
             except StoreClosed:
                 return
-            except StoreAway:  # it goes on where it was when the store is back
+            except StoreTrouble as trouble:  # it goes on where it was when that is over
+                complaints.tell(trouble)
                 self._closed.wait(AGAIN)
                 continue
+            complaints.over()
             for event in found:
                 self._one(callback, event)
 

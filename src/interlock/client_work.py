@@ -181,5 +181,9 @@ def handled(claim: Claim, handler: Callable[[Claim], object]) -> None:
                 claim.complete(result)
     except Lost as lost:
         logging.getLogger("interlock").warning("%s", lost)
-    except Exception:
-        logging.getLogger("interlock").exception("task %s failed", claim.task)
+    except Exception as error:
+        log = logging.getLogger("interlock")
+        if claim.troubled:
+            log.warning("task %s could not be settled at once: %s", claim.task, error)
+        else:
+            log.exception("task %s failed", claim.task)

@@ -38,7 +38,7 @@ class Job(Struct, kw_only=True):
     early: bool = False
     rests_until: float = 0.0
     cancelled: bool = False
-    ended: tuple[int, str] | None = None
+    ended: Held | None = None
     newest: int = 0
 
 
@@ -72,7 +72,8 @@ class Model:
         return not early and job.rests_until <= now.monotonic
 
     def too_late(self, job: Job) -> bool:
-        return job.deadline is not None and job.deadline < self._times().wall
+        begun = job.attempts > 0
+        return job.deadline is not None and job.deadline < self._times().wall and not begun
 
     def ready(self, able: Iterable[str]) -> list[Job]:
         """What may begin, best first; also what is past its deadline, which somebody will meet."""
@@ -96,7 +97,7 @@ class Model:
     def complete(self, job: Job) -> int:
         """How many others may begin now."""
         assert job.held is not None
-        job.ended = (job.held.token, job.held.agent)
+        job.ended = job.held
         job.state, job.held = "complete", None
         free = [each for each in self.jobs.values() if each.state == "blocked" and self._met(each)]
         for each in free:
@@ -106,7 +107,7 @@ class Model:
     def fail(self, job: Job, *, retry: bool = True) -> None:
         held, job.held = job.held, None
         job.attempts += 1
-        job.ended = None if held is None else (held.token, held.agent)
+        job.ended = held
         if not retry or job.attempts > job.retries:
             job.state = "dead" if retry else "failed"
             return
@@ -121,7 +122,7 @@ class Model:
         job.state, job.held, job.cancelled, job.ended = "failed", None, True, None
 
     def retry(self, job: Job) -> None:
-        if self.too_late(job):
+        if job.deadline is not None and job.deadline < self._times().wall:
             job.deadline = None
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None

@@ -187,6 +187,8 @@ class TaskMachine(RuleBasedStateMachine):
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
         client, wall = self.clients[session], self.clock.wall()
         moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
+        if (moments["deadline"] or 0.0) <= (moments["not_before"] or 0.0):  # refused by itself
+            moments["deadline"] = None
         published = client.run(
             client.tasks.publish(
                 name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
@@ -326,7 +328,7 @@ class TaskMachine(RuleBasedStateMachine):
             assert isinstance(got, core.Completed), got
             assert not got.already
             assert got.unblocked == free or (self.cramped and got.unblocked <= free)
-        elif job.state == "complete" and job.ended == (token, held.agent):
+        elif job.state == "complete" and self._was_its(job, held, token):
             assert got == core.Completed(task=held.task, already=True)
         else:
             self._fenced(got, token)
@@ -341,7 +343,7 @@ class TaskMachine(RuleBasedStateMachine):
             assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
         elif isinstance(got, core.Failed):
             assert got.already
-            assert job.ended == (token, held.agent)
+            assert self._was_its(job, held, token)
         else:
             self._fenced(got, token)
         self.observe()
@@ -380,14 +382,22 @@ class TaskMachine(RuleBasedStateMachine):
         )
 
     def _is_its(self, job: Job, held: Held, token: int | None) -> bool:
-        if job.held is None:
+        return self._speaks_for(job.held, held, token)
+
+    def _was_its(self, job: Job, held: Held, token: int | None) -> bool:
+        return self._speaks_for(job.ended, held, token)
+
+    def _speaks_for(self, claim: Held | None, held: Held, token: int | None) -> bool:
+        if claim is None:
             return False
         if token is None:
-            return job.held.session == held.session
-        return (job.held.token, job.held.agent) == (token, held.agent)
+            return claim.session == held.session
+        return (claim.token, claim.agent) == (token, held.agent)
 
     def _fenced(self, got: object, token: int | None) -> None:
-        assert isinstance(got, core.NotOwner if token is None else core.Fenced), got
+        """Without a token nobody can tell for ever that somebody once had it."""
+        known = (core.Fenced, core.NotOwner) if token is None else core.Fenced
+        assert isinstance(got, known), got
 
     def meddle(self, data: st.DataObject) -> None:
         """Somebody who never had it, with a token that nobody was given yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import count
 from typing import Any
 
 import interlock
@@ -22,14 +23,14 @@ def die(url: str, ttl: str, write: str, when: str) -> None:
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     store: Any = fleet.store
     word = "transact" if store.capabilities.local else "commit"
-    change, left = getattr(store, word), [int(write)]
+    change, writes = getattr(store, word), count(1)
 
     def deadly(*arguments: Any) -> Any:
-        left[0] -= 1
-        if not left[0] and when == "before":
+        last = next(writes) == int(write)  # the keeper's thread writes, too
+        if last and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         answer = change(*arguments)
-        if not left[0]:
+        if last:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 

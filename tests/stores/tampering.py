@@ -89,7 +89,7 @@ class RedisHand:
         for row in log:
             fields = ("i", row.id, "e", row.value, "h", row.hash, "t", "")
             self._ask("XADD", stream, f"{row.revision}-0", *fields)
-            self._ask("HSET", ids, row.id, row.revision)
+            self._ask("HSET", ids, row.id, str(row.revision))
 
     def put(self, item: Item) -> None:
         stamp = f"{item.revision} {item.created} 0 {item.entry} {item.hash} ".encode()

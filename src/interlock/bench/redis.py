@@ -115,7 +115,7 @@ class Bare:
         self._sock = sock
         self._reader = Reader()
 
-    def ask(self, words: Sequence[str | bytes | int]) -> Any:  # noqa: ANN401 - whatever it says
+    def ask(self, words: Sequence[str | bytes]) -> Any:  # noqa: ANN401 - whatever it says
         """The reply to a command."""
         self._sock.sendall(pack(tuple(words)))
         gets = self._reader.gets
@@ -171,7 +171,7 @@ class AsyncRedisFloor:
         self._waiting.append(future)
         return future
 
-    def command(self, name: str, act: Act = ACQUIRE) -> tuple[str | bytes | int, ...]:
+    def command(self, name: str, act: Act = ACQUIRE) -> tuple[str | bytes, ...]:
         """The words of that request."""
         return (*self._start, *_arguments(name, act))
 
@@ -216,16 +216,16 @@ class RedisBell(Bare):
 
     def hear(self) -> None:
         """Wait for the next entry."""
-        read = ("XREAD", "BLOCK", _PATIENCE * 1000, "STREAMS", self._key, self._last)
+        read = ("XREAD", "BLOCK", str(_PATIENCE * 1000), "STREAMS", self._key, self._last)
         self._last = self.ask(read)[0][1][-1][0]
 
 
-def _start(sha: bytes, namespace: str) -> tuple[str | bytes | int, ...]:
-    return ("EVALSHA", sha, len(_FLOOR), *(f"{{{namespace}}}:{name}" for name in _FLOOR))
+def _start(sha: bytes, namespace: str) -> tuple[str | bytes, ...]:
+    return ("EVALSHA", sha, str(len(_FLOOR)), *(f"{{{namespace}}}:{name}" for name in _FLOOR))
 
 
-def _arguments(name: str, act: Act) -> list[str | bytes | int]:
-    words: list[str | bytes | int] = [f"txn_{name:0>26}", act.entry, HASH, len(act.puts)]
+def _arguments(name: str, act: Act) -> list[str | bytes]:
+    words: list[str | bytes] = [f"txn_{name:0>26}", act.entry, HASH, str(len(act.puts))]
     for key, value in act.puts:
         words += [key.format(name), _STAMP + value]
     return words + [key.format(name) for key in act.deletes]

@@ -56,6 +56,8 @@ class Known:
         """Of the claim of each task that has one."""
         self.newest: dict[str, int] = {}
         """What the token of a claim would be that was made with the last change of a task."""
+        self.oldest: dict[str, int] = {}
+        """The same for its publishing: no claim of it can have that token, or a lower one."""
         self.dues: dict[str, Due | None] = {}
         self.there: dict[str, bool] = {}
         """Keys of which nothing else matters: liveness, sets of requirements, marks."""
@@ -245,8 +247,9 @@ class Board:
         )
 
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
-        """No: recorded once in a while, and otherwise without a trace."""
-        mark = keys.refused(f"task/{keys.part(task)}")
+        """No: recorded once in a while for each claim, and otherwise without a trace."""
+        held = self.known.claims.get(task)
+        mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
         if self.known.status(task) is None or self.known.has(mark):
             return Decision(outcome=outcome)
         write = Write(mark, {"for": f"task/{task}"}, REFUSAL_WINDOW)

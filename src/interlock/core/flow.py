@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.board import Board
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Outcome
 from interlock.core.task import Due, Spec, Status
 
 HANGER_SIZE = 6
@@ -27,6 +27,16 @@ NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 """How many needs are looked at first, and by how much more each time: the next one is mostly not
 complete yet, and where thousands are, few questions should be enough."""
 HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
+
+
+class Moved(Outcome, frozen=True, kw_only=True, tag="moved"):
+    """So many tasks went on."""
+
+    tasks: int = 0
+
+
+class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
+    """So many tasks became dead letters, since nobody began them in time."""
 
 
 def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
@@ -43,6 +53,7 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
         board.rely(known)
         if not board.known.has(known):
             board.put(known, spec.requires)
+            board.put(keys.SETS_MARK, {})
     board.rely(keys.status(id_))
     at = -1 if need else unmet(board, spec.needs, 0)
     if at is None:
@@ -122,18 +133,19 @@ def _fitting(ids: Sequence[str], text: int) -> int:
     return max(1, sum(size <= text for size in sizes))
 
 
-def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[int]:
+def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[Moved]:
     """Move on some of what was left hanging on a need that is complete."""
     if not board.known.has(keys.todo(need)):
-        return Decision(outcome=0)
+        return Decision(outcome=Moved())
     _, rest = move_on(board, need, hangers)
     if not rest and not more:
         board.rely(keys.todo(need))
         board.delete(keys.todo(need))
-    return board.decision(len(hangers) - rest, "task.unblock", thing(need))
+    moved = Moved(tasks=len(hangers) - rest)
+    return board.decision(moved, "task.unblock", thing(need))
 
 
-def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
+def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
     """Tasks whose time has come get their place among those that are ready.
 
     A place among those that must not begin yet of a task that does not mean it is taken away.
@@ -147,25 +159,34 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[int]:
             board.delete(due)
             woken += 1
         elif is_due(board, status):
-            said = {"reason": status.reason, "by": status.by, "token": status.token}
-            board.move(id_, "ready", "pending", **said)
+            blame = Blame(status.reason, status.by, status.token, status.session)
+            board.move(id_, "ready", "pending", **asdict(blame))
             board.make_ready(id_, board.known.spec(id_))
             board.tell("ready", "", id_)
             woken += 1
     if not woken:
-        return Decision(outcome=0)
-    return board.decision(woken, "task.ready", "tasks")
+        return Decision(outcome=Moved())
+    return board.decision(Moved(tasks=woken), "task.ready", "tasks")
 
 
-def expire(board: Board, id_: str) -> Decision[str]:
-    """A task that nobody began before its deadline is a dead letter."""
-    status = board.known.status(id_)
-    if status is None or status.state != "pending":
-        return Decision(outcome="gone")
-    if status.deadline is None or status.deadline >= board.now:
-        return Decision(outcome="early")
-    past_deadline(board, id_, status, board.known.spec(id_))
-    return board.decision("expired", "task.expire", f"task/{id_}")
+def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
+    """Tasks that nobody began before their deadline are dead letters."""
+    board.known.ask_for(ids)
+    late = [id_ for id_ in ids if is_late(board.known.status(id_), board.now)]
+    board.known.all_of(board.known.spec, late)
+    for id_ in late:
+        past_deadline(board, id_)
+    if not late:
+        return Decision(outcome=Moved())
+    thing = f"task/{late[0]}" if len(late) == 1 else "tasks"
+    return board.decision(Expired(tasks=len(late)), "task.expire", thing)
+
+
+def is_late(status: Status | None, now: float) -> bool:
+    """Whether it is too late to begin a task; one that was begun in time may be tried again."""
+    if status is None or status.state != "pending" or status.attempts:
+        return False
+    return status.deadline is not None and status.deadline < now
 
 
 def is_due(board: Board, status: Status) -> bool:
@@ -197,6 +218,7 @@ class Blame(Struct, frozen=True, gc=False):
     reason: str
     by: str = ""
     token: int = 0
+    session: str = ""
 
 
 def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Status:
@@ -219,9 +241,10 @@ def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Stat
     return after
 
 
-def past_deadline(board: Board, id_: str, status: Status, spec: Spec) -> None:
+def past_deadline(board: Board, id_: str) -> None:
     """It is too late to begin."""
-    if not status.due:
-        board.delete(spec.place(id_))
+    status = board.status(id_)
+    if status is not None and not status.due:
+        board.delete(board.known.spec(id_).place(id_))
     board.move(id_, "expire", "dead", since=board.now, reason="nobody began it before its deadline")
     board.tell("dead", "", id_)

@@ -11,6 +11,7 @@
     tasks/{id}/result     what came of it, or why it failed
     ready/{set}/{order}/{id}  tasks that wait for a worker, by what they require, best first
     sets/{set}            which requirements tasks have ever had together
+    meta/sets             written anew with every new one of these
     due/{moment}/{id}     tasks that must not begin yet
     hangs/{need}/{id}     a blocked task, under the one need that it hangs on for now
     todo/{need}           a need that is complete, with tasks under it that were not moved on yet
@@ -60,6 +61,7 @@ WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
+SETS_MARK = "meta/sets"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 

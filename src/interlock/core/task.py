@@ -120,7 +120,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     among its needs.  ``due`` is its place among those that must not begin yet.  ``deadline`` is
     here as well, so that nobody takes a task with one for a plain one (FRESH), and is gone when a
     task comes back that had missed it.  ``by`` and
-    ``token`` say who ended it, with which claim, and ``reason`` why.
+    ``token`` say who ended it, with which claim, in which ``session``, and ``reason`` why.
     """
 
     state: State
@@ -133,6 +133,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     deadline: float | None = None
     by: str = ""
     token: int = 0
+    session: str = ""
     reason: str = ""
 
 
@@ -384,6 +385,8 @@ class Worker(Struct, frozen=True, kw_only=True, gc=False):
 
     def ended(self, status: Status) -> bool:
         """Whether the task was ended with the claim that is meant."""
+        if self.token is None:
+            return bool(status.token) and self.session == status.session
         return bool(status.token) and (self.token, self.agent) == (status.token, status.by)
 
 

@@ -86,7 +86,8 @@ def reclaim(
             return Decision(outcome="alive")
         board.end_claim(id_, held)
     agent = "" if held is None else held.agent
-    blame = flow.Blame(reason or f"{agent or 'its worker'} was lost")
+    session = "" if held is None else held.session
+    blame = flow.Blame(reason or f"{agent or 'its worker'} was lost", session=session)
     after = flow.count(board, id_, "reclaim", blame, chance)
     board.tell("reclaimed", agent)
     if after.state == "dead":
@@ -131,11 +132,20 @@ def complete(
     token = board.known.tokens[id_]
     board.end_claim(id_, held)
     board.move(
-        id_, "complete", "complete", awaited=False, since=board.now, by=held.agent, token=token
+        id_,
+        "complete",
+        "complete",
+        awaited=False,
+        since=board.now,
+        by=held.agent,
+        token=token,
+        session=held.session,
     )
     if result is not None:
         kept = Result(by=held.agent, at=board.now, token=token, result=result)
         board.put(keys.result(id_), kept)
+    elif status.attempts:  # that of an attempt before this one
+        board.delete(keys.result(id_))
     board.tell("completed", held.agent)
     begun, rest = flow.move_on(board, id_, hangers)
     if status.awaited and (rest or more):
@@ -157,7 +167,8 @@ def fail(
     token = board.known.tokens[id_]
     board.end_claim(id_, held)
     if retry:
-        after = flow.count(board, id_, "fail", flow.Blame(reason, held.agent, token), chance)
+        blame = flow.Blame(reason, held.agent, token, held.session)
+        after = flow.count(board, id_, "fail", blame, chance)
     else:
         after = board.move(
             id_,
@@ -168,10 +179,13 @@ def fail(
             reason=reason,
             by=held.agent,
             token=token,
+            session=held.session,
         )
     if error is not None:
         kept = Result(by=held.agent, at=board.now, token=token, error=error)
         board.put(keys.result(id_), kept)
+    elif status.attempts:
+        board.delete(keys.result(id_))
     board.tell("dead" if after.state == "dead" else "failed", held.agent)
     return board.decision(_failed(board, id_, after), "task.fail", f"task/{id_}")
 
@@ -263,8 +277,8 @@ def _claim(
     id_ = ask.task
     if not flow.is_due(board, status):
         return Decision(outcome=_resting(board, id_, status))
-    if spec is not None and status.deadline is not None and status.deadline < board.now:
-        flow.past_deadline(board, id_, status, spec)
+    if spec is not None and flow.is_late(status, board.now):
+        flow.past_deadline(board, id_)
         return board.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(ask.session if ask.ttl is None else ask.claim)
     held = Claim(
@@ -341,13 +355,21 @@ def _refused(
     """Not the one who works on it: refused, and recorded once in a while."""
     if status is None:
         return Decision(outcome=task.NotOwner(task=who.task, state="unknown"))
-    if who.token is not None and who.token <= board.known.newest[who.task]:
-        return board.refuse(_fenced(board, who, status), verb, who.task)
     held = board.known.claim(who.task)
+    if _was_ours(board, who, status, held):
+        return board.refuse(_fenced(board, who, status), verb, who.task)
     outcome = task.NotOwner(
         task=who.task, state=status.state, holder="" if held is None else held.agent
     )
     return board.refuse(outcome, verb, who.task)
+
+
+def _was_ours(board: Board, who: Worker, status: Status, held: Claim | None) -> bool:
+    """Whether whoever speaks may have worked on this task before: its token could be of a claim."""
+    if who.token is None:
+        return bool(status.session) and status.session == who.session
+    newest = board.known.newest[who.task] if held is None else board.known.tokens[who.task] - 1
+    return board.known.oldest[who.task] < who.token <= newest
 
 
 def _fenced(board: Board, who: Worker, status: Status) -> task.Fenced:

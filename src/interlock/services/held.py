@@ -24,6 +24,7 @@ from interlock.services.keeper import Lease, Stake
 if TYPE_CHECKING:
     from interlock.core import several
 
+_KINDS = {"sem": "semaphore"}
 WAITED = 0.05
 """An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
 
@@ -206,7 +207,7 @@ def _take_once(
     sent = clock.monotonic()
     outcome = yield from aim.acquire(desk, terms)
     if not isinstance(outcome, Granted):
-        raise _no(outcome)
+        raise _no(outcome, terms.given)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > WAITED
     if waited and (terms.ttl is not None or terms.max_hold is not None):
@@ -245,8 +246,8 @@ def _leases(
             yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
-def _no(outcome: object) -> Unavailable:
-    """Why a block cannot begin."""
+def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
+    """Why a block cannot begin, which relies on what is given."""
     from interlock.core import lock, semaphore, several
 
     match outcome:
@@ -264,15 +265,22 @@ def _no(outcome: object) -> Unavailable:
             return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)
         case several.Busy():
             return Unavailable(_blocked(outcome), outcome)
-        case lock.Fenced(lock=name):
-            what = f"lock {name!r}"
-        case semaphore.Fenced(semaphore=name):
-            what = f"semaphore {name!r}"
+        case lock.Fenced(lock=name) | semaphore.Fenced(semaphore=name):
+            gone = [proof.thing for proof in given if proof.thing.partition("/")[2] == name]
         case _:
-            what = " and ".join(getattr(outcome, "things", ()))
-    return Unavailable(
-        f"{what}, which this relies on, is no longer ours; acquire it again", outcome
-    )
+            gone = list(getattr(outcome, "things", ()))
+    what, verb = " or ".join(map(_spoken, gone)), "claim" if _tasks(gone) else "acquire"
+    return Unavailable(f"{what}, which this relies on, is no longer ours; {verb} it again", outcome)
+
+
+def _spoken(thing: str) -> str:
+    """A thing, or several of one grant, as the record names them, in words."""
+    parts = [each.partition("/") for each in thing.split("+")]
+    return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
+
+
+def _tasks(things: Sequence[str]) -> bool:
+    return all(thing.startswith("task/") for thing in things)
 
 
 def _blocked(outcome: several.Busy) -> str:

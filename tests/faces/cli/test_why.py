@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faces.shell import Here
+from tests.faces.shell import Here, until
 
 
 def claim(here: Here, task: str, *words: str) -> tuple[str, str]:
@@ -74,6 +74,9 @@ def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(here: Here) -> 
 
 
 def test_maintain_says_what_it_moved_on(here: Here) -> None:
-    here.run("task", "add", "t1", "--not-before", "1ms")
-    assert here.run("maintain").out == "reclaimed 0, sealed 0, left 0, moved on 1 task\n"
+    here.run("task", "add", "t1", "--backoff", "500ms")
+    _, claim = here.json("task", "claim", "t1")
+    here.run("task", "fail", "t1", "--token", str(claim["token"]))
+    moved = "reclaimed 0, sealed 0, left 0, moved on 1 task\n"
+    until(lambda: here.run("maintain").out == moved)
     assert here.json("maintain") == (0, {"reclaimed": 0, "sealed": 0, "left": 0})

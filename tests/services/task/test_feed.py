@@ -6,9 +6,10 @@ import pytest
 
 from interlock.core import task as core
 from interlock.core.task import WORDS, TaskEvent
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreBusy
 from interlock.services.task.feed import Feed
 from interlock.store import Log
+from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
 
@@ -55,6 +56,19 @@ def test_a_listener_wakes_with_the_commit_and_not_by_looking(stage: Stage) -> No
     assert waits.wakes == float("inf")
     ada.run(ada.tasks.publish("t1"))
     assert [event.task for event in waits.run().result()] == ["t1"]
+
+
+def test_trouble_with_reading_what_came_loses_nothing(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    feed = opened(bob)
+    ada.run(ada.tasks.publish("t1", {"x": 1}))
+    hears = Hand(feed.take(0), bob.store, bob.clock)
+    hears.go()
+    with pytest.raises(StoreBusy):
+        hears.interrupt(StoreBusy("somebody holds it up")).result()
+    ada.run(ada.tasks.publish("t2"))
+    assert [event.data for event in came(bob, feed)] == [{"x": 1}]
+    assert told(bob, feed) == [("published", "t2")]
 
 
 def test_other_changes_let_it_sleep_on(stage: Stage) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import keys, lock
 from interlock.core import task as core
 from interlock.driving import Op
-from interlock.errors import Lost, StoreAway, Unavailable
+from interlock.errors import Lost, StoreAway, StoreTrouble, Unavailable
+from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
+from interlock.services.held import take
 from interlock.services.keeper import margin
 from interlock.services.task import states
 from interlock.services.task.held import ClaimInHand, Working, named
+from interlock.services.task.shown import Shown
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
+
+CUT_OFF = StoreAway("cut off")
 
 
 @pytest.fixture
@@ -117,6 +123,31 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -
         ada.run(working.check())
 
 
+@pytest.mark.parametrize(
+    "aim",
+    [LockAim("merge"), SlotsAim("gpus", 1, 1), SeveralAim(("lock/a", "lock/b"))],
+    ids=["lock", "semaphore", "several"],
+)
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    proof = ada.run(working.check())
+    ada.run(working.complete())
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
+    with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
+        ada.run(take(ada.desk, aim, None, terms))
+
+
+def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
+    ada = stage.client("ada")
+    terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
+    held = ada.run(take(ada.desk, SlotsAim("gpus", 1, 1), None, terms))
+    proof = ada.run(held.check())
+    ada.run(held.release())
+    with pytest.raises(Unavailable, match=r"^semaphore 'gpus', which .* acquire it again$"):
+        ada.run(take(ada.desk, LockAim("merge"), None, replace(terms, given=[proof])))
+
+
 def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     proof = ada.run(hold(ada, published(ada)).check())
@@ -189,6 +220,50 @@ def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Stage
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_work_that_was_done_is_completed_by_the_end_of_its_block(
+    stage: Stage, *, swallowed: bool
+) -> None:
+    """Trouble with saying so is no failed attempt."""
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    while_away(ada, working.complete({"pull": 7}))
+    ada.run(working.end(None if swallowed else CUT_OFF))
+    shown = ada.run(ada.tasks.show("t1"))
+    assert isinstance(shown, Shown)
+    assert (shown.state, shown.result) == ("complete", {"pull": 7})
+
+
+def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Stage) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    while_away(ada, working.complete())
+    end = Hand(working.end(CUT_OFF), ada.store, ada.clock)
+    end.interrupt(StoreAway("cut off")).result()
+    assert working.lost()
+    ada.run(ada.desk.keeper.beat())
+    assert (status(stage).state, status(stage).attempts) == ("pending", 0)
+
+
+def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stage: Stage) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    while_away(ada, working.fail("no such branch"))
+    with pytest.raises(StoreTrouble, match="task t1 was not settled and goes back: cut off"):
+        ada.run(working.end(None))
+    ada.run(ada.desk.keeper.beat())
+    assert (status(stage).state, status(stage).attempts) == ("pending", 0)
+
+
+def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Stage) -> None:
+    ada = stage.client("ada")
+    working = hold(ada, published(ada))
+    while_away(ada, working.fail("no such branch", retry=False))
+    ada.run(working.end(CUT_OFF))
+    ada.run(ada.desk.keeper.beat())
+    assert (status(stage).state, status(stage).reason) == ("pending", "")
+
+
 def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     while_away(ada, hold(ada, published(ada)).end(None))
@@ -214,10 +289,13 @@ def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Stage) -> None:
     assert told == []
 
 
-def test_a_claim_that_nobody_can_settle_any_more_is_released(stage: Stage) -> None:
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_claim_that_nobody_can_settle_any_more_is_released(stage: Stage, *, tried: bool) -> None:
     ada = stage.client("ada")
     claim = ClaimInHand(hold(ada, published(ada)))
     assert claim.forgotten
+    if tried:
+        while_away(ada, claim._working.complete())
     del claim
     ada.run(ada.desk.queues.pay())
     assert status(stage).state == "pending"

@@ -7,6 +7,7 @@ import pytest
 from interlock.core import keys, task
 from interlock.errors import Lapsed
 from interlock.store import Put, Range, Txn
+from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
 
@@ -51,3 +52,29 @@ def test_who_waits_for_work_is_told_that_its_session_is_over(ada: Client) -> Non
     ada.clock.advance(31)
     with pytest.raises(Lapsed):
         waits.run().result()
+
+
+def test_two_calls_at_once_both_find_tasks_of_a_kind_that_is_new_to_them() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.remote("bob")
+    bob.run(bob.tasks.next(can=["rust"]))
+    for number in range(5):
+        ada.run(ada.tasks.publish(f"t{number}", requires=["rust"]))
+    calls = [Hand(bob.tasks.next(can=["rust"]), bob.store, bob.clock) for _ in range(2)]
+    while not all(call.done for call in calls):
+        for call in calls:
+            call.go()
+    assert [type(call.result()) for call in calls] == [task.Claimed, task.Claimed]
+
+
+def test_many_that_are_too_late_or_due_cost_one_who_asks_for_work_little(ada: Client) -> None:
+    for number in range(100):
+        ada.run(ada.tasks.publish(f"late{number}", priority=1, deadline=1))
+        ada.run(ada.tasks.publish(f"due{number}", priority=9, not_before=1))
+    ada.run(ada.tasks.publish("mine"))
+    ada.clock.advance(2)
+    before = ada.store.read().revision
+    got = ada.run(ada.tasks.next())
+    assert isinstance(got, task.Claimed)
+    assert got.task == "mine"
+    assert ada.store.read().revision - before < 25

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import UNSET
 
 from interlock.core.log import decode
-from interlock.core.task import Claimed, Failed, Fenced, Nothing, NotOwner, Retried
+from interlock.core.task import Claimed, Completed, Failed, Fenced, Nothing, NotOwner, Retried
+from interlock.errors import BadInput
+from interlock.services.task.shown import Shown
 from interlock.store import VOID, Log
 from interlock.testing.stage import Client, Stage
 
@@ -92,6 +95,79 @@ def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over()
     assert isinstance(first, Failed)
     assert isinstance(again, Failed)
     assert (first.already, again.already, again.attempts) == (False, True, 1)
+
+
+@pytest.mark.parametrize("words", [{"deadline": 0}, {"deadline": 5, "not_before": 9}])
+def test_a_deadline_that_nobody_can_meet_is_refused(words: dict[str, float]) -> None:
+    ada = Stage().client("ada")
+    with pytest.raises(BadInput, match="deadline"):
+        ada.run(ada.tasks.publish("t", **words))  # type: ignore[arg-type]
+
+
+def test_whoever_begins_in_time_may_try_again_after_the_deadline() -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t", deadline=5))
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    ada.run(ada.tasks.fail("t", token=got.token))
+    stage.clock.advance(10)
+    assert isinstance(ada.run(ada.tasks.next()), Claimed)
+
+
+def test_the_token_of_somebody_else_or_of_no_claim_makes_nobody_an_owner() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.tasks.publish("t"))
+    assert isinstance(bob.run(bob.tasks.complete("t", token=1)), NotOwner)
+    got = ada.run(ada.tasks.claim("t"))
+    assert isinstance(got, Claimed)
+    assert isinstance(bob.run(bob.tasks.complete("t", token=got.token)), NotOwner)
+    ada.run(ada.tasks.release("t"))
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Fenced)
+
+
+def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fenced() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.tasks.publish("t", retries=0))
+    ada.run(ada.tasks.publish("u", backoff=100))
+    ada.run(ada.tasks.claim("t"))
+    ada.run(ada.tasks.complete("t"))
+    assert ada.run(ada.tasks.complete("t")) == Completed(task="t", already=True)
+    ada.run(ada.tasks.claim("u", ttl=5))
+    stage.clock.advance(6)
+    bob.run(bob.fleet.maintain())
+    assert isinstance(ada.run(ada.tasks.complete("u")), Fenced)
+
+
+def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
+    stage = Stage()
+    ada, eve = stage.client("ada"), stage.client("eve")
+    ada.run(ada.tasks.publish("t"))
+    for _ in range(2):
+        ada.run(ada.tasks.claim("t"))
+        for _ in range(2):
+            assert isinstance(eve.run(eve.tasks.complete("t")), NotOwner)
+        ada.run(ada.tasks.release("t"))
+    lines = ada.run(ada.record.log(thing="task/t", agent="eve"))
+    assert [line.outcome for line in lines] == ["not_owner", "not_owner"]
+
+
+def test_the_error_of_an_attempt_is_gone_with_the_next_one() -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t", backoff=0))
+    ada.run(ada.tasks.claim("t"))
+    ada.run(ada.tasks.fail("t", error={"trace": "boom"}))
+    failed = ada.run(ada.tasks.show("t"))
+    assert isinstance(failed, Shown)
+    assert failed.error == {"trace": "boom"}
+    ada.run(ada.tasks.claim("t"))
+    ada.run(ada.tasks.complete("t"))
+    done = ada.run(ada.tasks.show("t"))
+    assert isinstance(done, Shown)
+    assert done.error in (None, UNSET)
 
 
 @pytest.mark.parametrize("named", [True, False])

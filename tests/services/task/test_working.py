@@ -21,9 +21,10 @@ from interlock.clock import SystemClock
 from interlock.core import keys
 from interlock.core.task import Nothing, State, TaskEvent
 from interlock.driving import drive, drive_async
-from interlock.errors import Lapsed, Lost, StoreAway, Unavailable
+from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.services.task import states
 from interlock.services.task.signals import SIGNALS
+from interlock.store import Ref, Snapshot
 from interlock.stores.memory import MemoryStore
 
 
@@ -46,6 +47,11 @@ def publish(fleet: interlock.Fleet, many: int) -> None:
 def stands(store: MemoryStore, many: int) -> list[State]:
     found = [states.status(store.read(key)[key]) for key in map(keys.status, names(many))]
     return [status.state for status in found if status is not None]
+
+
+def came_of(store: MemoryStore, task: str) -> bytes | None:
+    found = states.result(store.read(keys.result(task))[keys.result(task)])
+    return None if found is None else bytes(found.result or b"")
 
 
 def names(many: int) -> list[str]:
@@ -386,6 +392,53 @@ def test_serving_goes_on_after_a_failure_and_says_it(
     assert "task t1 failed" in caplog.text
 
 
+def cut_once(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, name: str) -> None:
+    """The next transaction meets trouble."""
+
+    def cut(*_: object, **__: object) -> object:
+        monkeypatch.undo()
+        raise StoreBusy("somebody holds it up")
+
+    monkeypatch.setattr(store, name, cut)
+
+
+def test_served_work_that_was_done_is_complete_though_saying_so_met_trouble(
+    fleet: interlock.Fleet,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publish(fleet, 1)
+    worker = fleet.tasks.work()
+
+    def handle(_claim: Claim) -> str:
+        cut_once(monkeypatch, store, "transact")
+        worker.stop()
+        return "done"
+
+    worker.serve(handle)
+    assert came_of(store, "t0") == b'"done"'
+    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
+
+
+def test_the_same_is_so_in_an_event_loop(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(fleet: aio.Fleet) -> None:
+        worker = fleet.tasks.work()
+
+        async def handle(_claim: AsyncClaim) -> str:
+            cut_once(monkeypatch, store, "transact_async")
+            worker.stop()
+            return "done"
+
+        await worker.serve(handle)
+        assert came_of(store, "t0") == b'"done"'
+
+    in_a_loop(store, 1, body)
+    assert "task t0 could not be settled at once: somebody holds it up" in caplog.text
+
+
 def test_serving_ends_with_what_ended_it(store: MemoryStore) -> None:
     async def body(fleet: aio.Fleet) -> None:
         async def handle(_claim: AsyncClaim) -> None:
@@ -445,6 +498,30 @@ def test_a_waiting_worker_survives_a_store_that_is_away_for_a_while(
     assert not troubles
 
 
+@pytest.mark.parametrize("leased", [True, False])
+def test_a_worker_hears_that_it_is_to_stop_while_the_store_is_away(
+    fleet: interlock.Fleet, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, *, leased: bool
+) -> None:
+    """With a lease of its own, and in a session that somebody else keeps alive."""
+    asked = threading.Event()
+
+    def away(*_: object, **__: object) -> object:
+        asked.set()
+        raise StoreAway("cut off")
+
+    if not leased:
+        monkeypatch.setattr(fleet.calls.desk, "session_lease", None)
+    worker = fleet.tasks.work()
+    thread = threading.Thread(target=list, args=(worker,), daemon=True)
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "transact", away)
+        thread.start()
+        assert asked.wait(30)
+        worker.stop("SIGTERM")
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: MemoryStore) -> None:
     heard: list[TaskEvent] = []
     with fleet.tasks.subscribe(callback=heard.append), fleet.tasks.subscribe() as iterated:
@@ -472,6 +549,44 @@ def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: Me
             await eventually(lambda: asynchronous == ["later"])
 
     in_a_loop(MemoryStore(SystemClock()), 0, body)
+
+
+def test_a_subscriber_goes_on_after_trouble_and_misses_nothing(
+    fleet: interlock.Fleet,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[str] = []
+    read = store.read
+
+    def cut(*refs: Ref, times: bool = False) -> Snapshot:
+        if threading.current_thread().name != "interlock-events":
+            return read(*refs, times=times)
+        monkeypatch.undo()
+        raise StoreBusy("somebody holds it up")
+
+    with fleet.tasks.subscribe(callback=lambda event: heard.append(event.task)):
+        monkeypatch.setattr(store, "read", cut)
+        publish(fleet, 2)
+        until(lambda: heard == names(2))
+    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
+
+
+def test_a_subscriber_in_an_event_loop_goes_on_likewise(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    async def body(fleet: aio.Fleet) -> None:
+        async with await fleet.tasks.subscribe(callback=lambda event: heard.append(event.task)):
+            cut_once(monkeypatch, store, "read_async")
+            await fleet.tasks.publish("t1")
+            await fleet.tasks.publish("t2")
+            await eventually(lambda: heard == ["t1", "t2"])
+
+    in_a_loop(store, 1, body)
+    assert caplog.text.count("goes on when this is over: somebody holds it up") == 1
 
 
 def test_a_callback_that_fails_is_told_and_the_next_event_comes(

@@ -27,7 +27,7 @@ def now() -> int:
 def turn_ahead(store: RedisStore, microseconds: int) -> int:
     """As if the clock had been ahead by so much at the last commit, and was turned back."""
     revision = now() + microseconds
-    ask(store, "HSET", store.keys["meta"], "rev", revision)
+    ask(store, "HSET", store.keys["meta"], "rev", str(revision))
     return revision
 
 

@@ -109,6 +109,7 @@ class TaskCalls(Calls):
         wanted = words.names(needs, "needs", core.NEEDS_LIMIT)
         if id_ in wanted:
             raise BadInput(f"task {id_!r} needs itself; drop that need")
+        begins = None if not_before is None else words.later(not_before, now, "not-before")
         return core.Spec(
             at=self._tasks.moment(),
             by=self.desk.me().who.agent,
@@ -117,8 +118,8 @@ class TaskCalls(Calls):
             requires=tuple(sorted(words.names(requires, "requires", core.REQUIRES_LIMIT))),
             needs=wanted,
             labels=words.names(labels, "labels", core.LABELS_LIMIT),
-            not_before=None if not_before is None else words.later(not_before, now, "not-before"),
-            deadline=None if deadline is None else words.later(deadline, now, "deadline"),
+            not_before=begins,
+            deadline=_deadline(deadline, now, begins),
             retries=words.whole(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=words.duration(backoff, "backoff"),
             backoff_most=words.duration(backoff_most, "longest backoff"),
@@ -288,3 +289,15 @@ def _reason(text: str) -> str:
             f"the reason has more than {core.REASON_LIMIT} bytes; give the rest as the error"
         )
     return text
+
+
+def _deadline(moment: Moment | None, now: float, begins: float | None) -> float | None:
+    """A deadline that can be met."""
+    if moment is None:
+        return None
+    deadline = words.later(moment, now, "deadline")
+    if deadline <= now:
+        raise BadInput("the deadline is over already; name a later one, or leave it out")
+    if begins is not None and deadline <= begins:
+        raise BadInput("the deadline is not after 'not-before'; nobody could begin it in time")
+    return deadline

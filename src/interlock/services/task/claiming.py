@@ -8,11 +8,16 @@ The next one is chosen from a small window of those that are ready, best first. 
 the choice is part of the transaction, so the order is exact and nobody conflicts.  Across a network
 others may take the same one; whoever loses chooses from twice as many at the next attempt, and
 with every success from half as many again, so that one claimer alone keeps the exact order.
+
+Whoever asked is told of its claim, or has none: if a call raises while a claim of it may stand,
+that claim is given back, at once or as soon as the store answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,8 +29,8 @@ from interlock.core import task as core
 from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
-from interlock.errors import Lapsed, StoreTrouble
-from interlock.services.gather import outside
+from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.services.gather import every, outside
 from interlock.services.queue import Debt, Queues
 from interlock.services.runner import ALIVE, Deciding, Done, Runner
 from interlock.services.steps import Open, Read, Take
@@ -34,15 +39,28 @@ from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress
 from interlock.services.task.window import WIDTH, Window, Windows
 from interlock.services.waiting import Seat
-from interlock.store import Item, Range, Watch
+from interlock.store import Item, Watch
 
 _TRIES = 8
+_WAKES = 4
+"""How many portions of those whose time has come are woken before one is claimed all the same."""
 _SELFLESS = 32
 """Every so many claims of the next one somebody looks after what is stuck: a queue that is never
 empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
+
+
+class _Bid:
+    """What one call asks for, and which claim of it may stand by now."""
+
+    __slots__ = ("open", "seat", "ttl")
+
+    def __init__(self, seat: Seat, ttl: float | None) -> None:
+        self.seat = seat
+        self.ttl = ttl
+        self.open: core.Ask | None = None
 
 
 class Claiming:
@@ -62,23 +80,44 @@ class Claiming:
         self, seat: Seat, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        ask = self._ask(seat, task, ttl)
-        scope = f"{keys.TASKS}{keys.part(task)}/"
-        return (yield from self._waiting(seat, scope, wait, lambda: self._named(seat, ask)))
+        bid = _Bid(seat, ttl)
+        ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
+        return self._told(bid, self._waiting(seat, scope, wait, lambda: self._named(bid, ask)))
 
     def next(
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do."""
-        able = frozenset(can)
-        return (
-            yield from self._waiting(
+        bid, able = _Bid(seat, ttl), frozenset(can)
+        return self._told(
+            bid,
+            self._waiting(
                 seat,
                 keys.WAKE_READY,
                 wait,
-                lambda: self._best(seat, able, ttl),
+                lambda: self._best(bid, able),
                 lambda: self._peek(able),
-            )
+            ),
+        )
+
+    def _told(self, bid: _Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+        """Carry a call through; if it raises, leave no claim behind of which nobody was told."""
+        try:
+            return (yield from op)
+        except (StoreTrouble, GeneratorExit):
+            if bid.open is not None:
+                self._queues.owe_this(self._debt(bid.seat, bid.open))
+            raise
+        except InterlockError:  # a refusal: nothing was committed
+            raise
+        except BaseException:
+            if bid.open is not None:
+                yield from self._queues.give_this_up(self._debt(bid.seat, bid.open))
+            raise
+
+    def _debt(self, seat: Seat, ask: core.Ask) -> Debt:
+        return Debt(
+            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
         )
 
     def _waiting(
@@ -126,10 +165,10 @@ class Claiming:
         grain = self._runner.capabilities.grain
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
-    def _named(self, seat: Seat, ask: core.Ask) -> Op[core.ClaimOutcome]:
-        blind = not self._runner.capabilities.local
+    def _named(self, bid: _Bid, ask: core.Ask) -> Op[core.ClaimOutcome]:
+        seat, blind = bid.seat, not self._runner.capabilities.local
         while True:
-            outcome = yield from self._claim(seat, ask, None, blind=blind)
+            outcome = yield from self._claim(bid, ask, None, blind=blind)
             if outcome == "stale":
                 yield from self._progress.reclaim(seat.who, ask.task)
             elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
@@ -144,14 +183,15 @@ class Claiming:
             return False
         return (yield from self._progress.drain(seat.who, outcome.on)) > 0
 
-    def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
+    def _best(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
+        seat = bid.seat
         self._turns += 1
         if self._turns % _SELFLESS == 0:
             yield from self._progress.step(seat.who)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
-            outcome = yield from take(seat, able, ttl)
+            outcome = yield from take(bid, able)
             if outcome is not None:
                 return outcome
             if last or not (yield from self._progress.step(seat.who)):
@@ -163,21 +203,26 @@ class Claiming:
         window = yield from outside(self._windows.read(able))
         return bool(window.places or window.due)
 
-    def _inside(
-        self, seat: Seat, able: frozenset[str], ttl: float | None
-    ) -> Op[core.ClaimOutcome | None]:
+    def _inside(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
-        ask = self._ask(seat, "", ttl)
+        seat, ask = bid.seat, self._ask(bid, "")
         found: list[Window] = []
+        woken = 0
         while True:
-            done = yield from self._carried(
-                seat, ask, lambda: self._choosing(seat, ask, base, able, found), {}
+            bid.open = ask
+            enough = woken >= _WAKES
+            done = yield from self._runner.change(
+                partial(self._choosing, seat, ask, base, able, found, enough=enough), seat.who
             )
             if isinstance(done.outcome, core.Claimed):
                 return (yield from self._stamped(done.outcome, done, base))
+            bid.open = None
             if done.outcome == "due":
+                woken += 1
                 yield from self._progress.wake(seat.who, found[-1].due)
+            elif done.outcome == "expired":
+                yield from self._progress.expire_around(seat.who, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
                 if not (yield from self._progress.tidy_all(seat.who, places)):
@@ -186,12 +231,19 @@ class Claiming:
                 return None
 
     def _choosing(
-        self, seat: Seat, ask: core.Ask, base: int, able: frozenset[str], found: list[Window]
+        self,
+        seat: Seat,
+        ask: core.Ask,
+        base: int,
+        able: frozenset[str],
+        found: list[Window],
+        *,
+        enough: bool,
     ) -> Deciding[core.ClaimOutcome | str]:
         """The first of a window that can be claimed; leaves the window."""
         window = yield from self._windows.read(able)
         found.append(window)
-        if window.due:
+        if window.due and not (enough and window.places):
             return Decision(outcome="due")
         for place in window.places:
             one = replace(ask, task=keys.listed(place.key))
@@ -200,50 +252,52 @@ class Claiming:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
 
-    def _optimistic(
-        self, seat: Seat, able: frozenset[str], ttl: float | None
-    ) -> Op[core.ClaimOutcome | None]:
+    def _optimistic(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
+        woken = 0
         while True:
             window: Window = yield from outside(self._windows.read(able))
-            if window.due:
-                yield from self._progress.wake(seat.who, window.due)
+            if window.due and not (woken >= _WAKES and window.places):
+                woken += 1
+                yield from self._progress.wake(bid.seat.who, window.due)
                 continue
             places = list(window.places)
             if not places:
                 return None
             for _ in range(_TRIES):
                 place = places.pop(self._chosen(len(places)))
-                outcome = yield from self._try(seat, place, ttl)
-                if outcome is not None:
+                outcome = yield from self._try(bid, place)
+                if isinstance(outcome, core.Claimed):
                     self._spread = max(1, self._spread // 2)
                     return outcome
-                if not places:
+                if outcome == "expired" or not places:
                     break
 
-    def _try(self, seat: Seat, place: Item, ttl: float | None) -> Op[core.ClaimOutcome | None]:
-        """Claim the task that has this place; None if it is gone, or was left behind."""
-        ask = self._ask(seat, keys.listed(place.key), ttl)
+    def _try(self, bid: _Bid, place: Item) -> Op[core.ClaimOutcome | str]:
+        """Claim the task that has this place; ``expired`` if others may have lost theirs."""
+        seat, ask = bid.seat, self._ask(bid, keys.listed(place.key))
         deadline = states.ready(place).deadline
         blind = deadline is None
-        outcome = yield from self._claim(seat, ask, place, blind=blind)
+        outcome = yield from self._claim(bid, ask, place, blind=blind)
         if isinstance(outcome, core.Claimed):
             return outcome
         if outcome == "gone":  # somebody else was quicker
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
             yield from self._progress.reclaim(seat.who, ask.task)
+        elif outcome == "expired":
+            yield from self._progress.expire_around(seat.who, place.key)
         elif not isinstance(outcome, str):
             yield from self._progress.tidy(seat.who, place.key)
-        return None
+        return outcome
 
     def _chosen(self, among: int) -> int:
         return self._runner.random_below(min(self._spread, among))
 
     def _claim(
-        self, seat: Seat, ask: core.Ask, place: Item | None, *, blind: bool
+        self, bid: _Bid, ask: core.Ask, place: Item | None, *, blind: bool
     ) -> Op[core.ClaimOutcome | str]:
-        base = yield from self._runner.base()
+        seat, base = bid.seat, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
         if blind:
             status = keys.status(ask.task)
@@ -260,9 +314,11 @@ class Claiming:
                 yield from self._deciding(seat, ask, base, key, blind=bool(first and first.pop()))
             )
 
-        done = yield from self._carried(seat, ask, deciding, guess)
+        bid.open = ask
+        done = yield from self._runner.change(deciding, seat.who, guess)
         if isinstance(done.outcome, core.Claimed):
             return (yield from self._stamped(done.outcome, done, base))
+        bid.open = None
         return done.outcome
 
     def _deciding(
@@ -289,34 +345,14 @@ class Claiming:
             return Decision(outcome=facts.timed(decision.outcome))
         return replace(decision, reads=(data,)) if blind and decision.changes else decision
 
-    def _carried(
-        self,
-        seat: Seat,
-        ask: core.Ask,
-        deciding: Callable[[], Deciding[core.ClaimOutcome | str]],
-        guess: dict[str, Item | None],
-    ) -> Op[Done[core.ClaimOutcome | str]]:
-        """Carry a claim through; interrupted, leave none behind."""
-        debt = Debt(
-            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
-        )
-        try:
-            return (yield from self._runner.change(deciding, seat.who, guess))
-        except (StoreTrouble, GeneratorExit):
-            self._queues.owe_this(debt)
-            raise
-        except Exception:
-            raise
-        except BaseException:
-            yield from self._queues.give_this_up(debt)
-            raise
-
     def take_back(self, seat: Seat, task: str, claim: str) -> Op[None]:
         """Release what we may have claimed; without a task, find out which that was."""
         tasks = [task]
         if not task:
-            page = Range(keys.claims(seat.who.session))
-            tasks = [keys.listed(item.key) for item in (yield Read(page)).ranges[page]]
+            places = yield from every(keys.claims(seat.who.session))
+            owners = {keys.owner(task): task for task in map(keys.listed, [p.key for p in places])}
+            standing = yield from self._queues.standing(owners)
+            tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()
         for each in tasks:
             worker = core.Worker(
@@ -350,15 +386,17 @@ class Claiming:
         """What completing needs to know of a task that was claimed blindly."""
         self.specs[task] = replace(spec, data=Raw(b"null"))
         if len(self.specs) > _SPECS:
-            self.specs.pop(next(iter(self.specs)), None)
+            with suppress(RuntimeError, StopIteration):  # another thread was quicker
+                self.specs.pop(next(iter(self.specs)), None)
 
-    def _ask(self, seat: Seat, task: str, ttl: float | None) -> core.Ask:
+    def _ask(self, bid: _Bid, task: str) -> core.Ask:
+        seat = bid.seat
         return core.Ask(
             task=task,
             claim=self._runner.new_id("clm"),
             agent=seat.who.agent,
             session=seat.who.session,
-            ttl=ttl,
+            ttl=bid.ttl,
             session_ttl=seat.session_ttl,
             caller=seat.caller,
         )

@@ -57,6 +57,7 @@ class Facts:
                 case "status":
                     self.known.statuses[task] = states.status(item)
                     self.known.newest[task] = 0 if item is None else self._base + item.revision
+                    self.known.oldest[task] = 0 if item is None else self._base + item.created
                 case "owner":
                     self.known.claims[task] = states.claim(item)
                     self.known.tokens[task] = 0 if item is None else self._base + item.revision

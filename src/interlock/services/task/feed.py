@@ -25,7 +25,7 @@ from interlock.core.log import Entry
 from interlock.core.task import WORDS, TaskEvent
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreTrouble
 from interlock.services.gather import looked_up
 from interlock.services.history import read
 from interlock.services.steps import Open, Read, Take
@@ -67,6 +67,8 @@ class Feed:
         self._ready: str | None = None
         """How far those that are ready were told, while that is to be done."""
         self._missed = 0
+        self._heard: list[TaskEvent] = []
+        """What came and was not told yet: trouble with reading what it is about loses nothing."""
 
     def open(self, after: int | None) -> Op[None]:
         """Begin after a revision, or from now on."""
@@ -93,10 +95,15 @@ class Feed:
             self._watch.close()
 
     def _next(self, timeout: float | None) -> Op[list[TaskEvent]]:
-        if self._ready is not None:
-            return (yield from self._page(self._ready))
+        if not self._heard and self._ready is not None:
+            yield from self._page(self._ready)
+        elif not self._heard:
+            self._listen((yield Take(self._watch, timeout)))  # type: ignore[arg-type]  # it is open
+        return (yield from self._described())
+
+    def _listen(self, changes: Iterable[Change | Resync]) -> None:
         found: list[TaskEvent] = []
-        for change in (yield Take(self._watch, timeout)):  # type: ignore[arg-type]  # it is open
+        for change in changes:
             if isinstance(change, Resync):
                 found, self._ready, self._missed = [], "", change.revision
                 if not self._wanted.events <= TO_DO:
@@ -105,37 +112,55 @@ class Feed:
                 found += filter(self._wanted.names, _events(change))
         if self._ready is not None and not self._wanted.events & TO_DO:
             self._ready = None
-        return (yield from self._described(found))
+        self._heard = found
 
-    def _page(self, after: str) -> Op[list[TaskEvent]]:
+    def _page(self, after: str) -> Op[None]:
         """Some of those that are ready."""
         page = Range(keys.READY, after, _PAGE)
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
         self._ready = items[-1].key if len(items) == _PAGE else None
         tasks = [keys.listed(item.key) for item in items]
-        told = [
+        self._heard = [
             TaskEvent(event="ready", task=task, at=self._clock.wall(), revision=self._missed)
             for task in tasks
             if task.startswith(self._wanted.prefix)
         ]
-        return (yield from self._described(told))
 
-    def _described(self, events: list[TaskEvent]) -> Op[list[TaskEvent]]:
-        """The same with what the tasks are, as far as we want to know; without what is not ours."""
+    def _described(self) -> Op[list[TaskEvent]]:
+        """What we heard with what it is about, as far as wanted; without what is not ours."""
         wanted = [
             keys.data(event.task)
-            for event in events
+            for event in self._heard
             if event.event in TO_DO or (self._wanted.can is not None and event.task)
         ]
-        if not wanted:
-            return events
-        items = yield from looked_up(wanted)
+        items = (yield from looked_up(wanted)) if wanted else {}
+        events, self._heard = self._heard, []
         specs = {key: states.spec(item) for key, item in items.items()}
         return [
             _described(event, spec)
             for event in events
             if self._wanted.fits(spec := specs.get(keys.data(event.task)))
         ]
+
+
+class Complaints:
+    """Tells the log of the program what keeps a subscription from hearing, but each only once."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def tell(self, trouble: StoreTrouble) -> None:
+        """It cannot hear for now."""
+        if self._said != str(trouble):
+            import logging
+
+            self._said = str(trouble)
+            log = logging.getLogger("interlock")
+            log.warning("a subscription to tasks goes on when this is over: %s", trouble)
+
+    def over(self) -> None:
+        """It hears again."""
+        self._said = ""
 
 
 def wanted(events: Iterable[str], prefix: str, can: Collection[str] | None) -> Wanted:

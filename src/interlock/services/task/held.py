@@ -4,8 +4,9 @@ Shared by the blocking and the async blocks, which differ only in how they wait.
 
 A claim is settled by completing, failing or releasing its task.  While the store is in trouble it
 cannot be, and whoever tries is told: nothing that was done is dropped without a word.  The claim
-stays in our hands then, so that it can be tried again; if the block ends instead, the task goes
-back to the queue as soon as the store answers, or when the lease ends.
+stays in our hands then, so that it can be tried again; if the block ends instead, completing is
+tried once more if that was asked for, and otherwise the task goes back to the queue as soon as the
+store answers, or when the lease ends.  Trouble with saying how it went is never a failed attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.decision import Outcome, Write
 from interlock.driving import Op
-from interlock.errors import InterlockError, Lost, Unavailable
+from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk
 from interlock.services.held import WAITED, Grip
 from interlock.services.keeper import Lease
@@ -40,13 +41,18 @@ class Working(Grip):
         self.on_settled: Callable[[], None] = lambda: None
         """Called when it is no longer in our hands, however that came."""
         self._calls = TaskCalls(desk)
+        self.trouble = ""
+        """What the last attempt to settle it met; only its words, since an error knows its caller,
+        and whoever drops the claim must not be kept by it."""
+        self._again: Callable[[], Op[Outcome]] | None = None
+        """What to try once more then."""
         self._settling = False
 
     def complete(self, result: object = None) -> Op[core.Completed]:
         """The task is done."""
         task, token = self.claimed.task, self.claimed.token
         call = self._calls.complete(task, token=token, result=result)
-        return (yield from self._settle(call, core.Completed))
+        return (yield from self._settle(call, core.Completed, lambda: self.complete(result)))
 
     def fail(self, reason: str, error: object = None, *, retry: bool = True) -> Op[core.Failed]:
         """The attempt failed."""
@@ -62,20 +68,18 @@ class Working(Grip):
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
 
-        Only completing raises: otherwise there is an error on its way already.
+        It raises only if the block did not: otherwise there is an error on its way already.
         """
         if self.released:
             return
         if error is None:
-            yield from self._or_give_up(self.complete())
+            yield from self._or_give_up(self._closing(None))
             return
         try:
-            if isinstance(error, Exception):
-                yield from self._or_give_up(self.fail(_reason(error), _traceback(error)))
-            elif self.desk.store.trouble:  # whoever is interrupted need not wait for it, too
-                self.give_up()
+            if not isinstance(error, Exception) and self.desk.store.trouble:
+                self.give_up()  # whoever is interrupted need not wait for it, too
             else:
-                yield from self._or_give_up(self.release())
+                yield from self._or_give_up(self._closing(error))
         except Lost:
             return
         except InterlockError as trouble:
@@ -104,6 +108,19 @@ class Working(Grip):
             " stop working on it: it goes on without us"
         )
 
+    def _closing(self, error: BaseException | None) -> Op[Outcome]:
+        """What the end of a block makes of it; what was asked for inside counts for more."""
+        if self._again is not None:
+            return (yield from self._again())
+        if self.trouble:
+            task = self.claimed.task
+            raise StoreTrouble(f"task {task} was not settled and goes back: {self.trouble}")
+        if error is None:
+            return (yield from self.complete())
+        if isinstance(error, Exception):
+            return (yield from self.fail(_reason(error), _traceback(error)))
+        return (yield from self.release())
+
     def _or_give_up(self, op: Op[Outcome]) -> Op[None]:
         """Settle it; if that cannot be, it is nobody's from here on."""
         try:
@@ -112,13 +129,18 @@ class Working(Grip):
             self.give_up()
             raise
 
-    def _settle(self, call: Op[Outcome], good: type[T]) -> Op[T]:
+    def _settle(
+        self, call: Op[Outcome], good: type[T], again: Callable[[], Op[Outcome]] | None = None
+    ) -> Op[T]:
         """End the claim; what strikes meanwhile because it ended is no loss."""
         if self.released:
             raise self.over()
         self._settling = True
         try:
             outcome = yield from call
+        except StoreTrouble as trouble:
+            self.trouble, self._again = str(trouble), again
+            raise
         finally:
             self._settling = False
         self.let_go()
@@ -172,6 +194,11 @@ class ClaimInHand:
     def settled(self) -> bool:
         """Whether it is out of our hands: completed, failed, released, or given up."""
         return self._working.released
+
+    @property
+    def troubled(self) -> bool:
+        """Whether settling it met trouble."""
+        return bool(self._working.trouble)
 
     @property
     def forgotten(self) -> bool:

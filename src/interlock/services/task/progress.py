@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from interlock.core import flow, keys, work
 from interlock.core.board import Board, Known
 from interlock.core.decision import Decision
+from interlock.core.flow import Moved
 from interlock.driving import Op
 from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
@@ -26,6 +27,7 @@ CLAIMS_AT_ONCE = 100
 RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 16
+EXPIRED_AT_ONCE = 16
 
 
 class Progress:
@@ -95,20 +97,33 @@ class Progress:
 
     def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
-        done: Done[int] = yield from change(
+        done: Done[Moved] = yield from change(
             self._runner,
             who,
             tuple(keys.status(keys.listed(due)) for due in dues),
             lambda board: flow.wake(board, dues),
         )
-        return done.outcome
+        return done.outcome.tasks
 
-    def expire(self, who: Who, task: str) -> Op[bool]:
-        """Make a dead letter of a task that nobody began before its deadline."""
-        done = yield from change(
-            self._runner, who, (keys.status(task),), lambda board: flow.expire(board, task)
+    def expire(self, who: Who, tasks: Sequence[str]) -> Op[int]:
+        """Make dead letters of tasks that nobody began before their deadline."""
+        done: Done[Moved] = yield from change(
+            self._runner,
+            who,
+            tuple(keys.status(task) for task in tasks),
+            lambda board: flow.expire(board, tasks),
         )
-        return done.outcome == "expired"
+        return done.outcome.tasks
+
+    def expire_around(self, who: Who, place: str) -> Op[int]:
+        """The same for those of the best tasks with the same requirements for which it is time."""
+        page = Range(keys.ready(keys.set_in(place)), limit=EXPIRED_AT_ONCE)
+        found: Snapshot = yield Read(page)
+        now = self._runner.clock.wall()
+        late = [item for item in found.ranges[page] if (states.ready(item).deadline or now) < now]
+        if not late:
+            return 0
+        return (yield from self.expire(who, [keys.listed(item.key) for item in late]))
 
     def tidy(self, who: Who, place: str) -> Op[bool]:
         """Take away the place of a task that is not ready, as of one that somebody works on."""
@@ -140,12 +155,12 @@ class Progress:
         base = yield from self._runner.base()
         moved = 0
         for _ in range(DRAINED_AT_ONCE):
-            done: Done[int] = yield from self._runner.change(
+            done: Done[Moved] = yield from self._runner.change(
                 lambda: self._draining(need, base), who
             )
             if done.revision is None:
                 break
-            moved += done.outcome
+            moved += done.outcome.tasks
         return moved
 
     def go_on(self, who: Who, need: str) -> Op[None]:
@@ -156,12 +171,12 @@ class Progress:
         except InterlockError:
             return
 
-    def _draining(self, need: str, base: int) -> Deciding[int]:
+    def _draining(self, need: str, base: int) -> Deciding[Moved]:
         todo = keys.todo(need)
         facts = Facts(self._runner, base)
         facts.learn((yield (todo,)).items)
         if not facts.known.there[todo]:
-            return Decision(outcome=0)
+            return Decision(outcome=Moved())
         page = hangers(need, facts.known)
         found = (yield (page,)).ranges[page]
         tasks = [keys.listed(item.key) for item in found]

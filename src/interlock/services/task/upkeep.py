@@ -60,7 +60,7 @@ class Upkeep:
         progress, taken, moved = self._progress, _Count(bound), _Count(bound)
         yield from _each(taken, stale, lambda key: progress.reclaim(who, keys.listed(key), key))
         yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
-        yield from _each(moved, late, lambda task: progress.expire(who, task))
+        yield from _each(moved, late, lambda task: progress.expire(who, (task,)))
         yield from self._wake(who, moved)
         yield from self._drain(who, moved)
         return Kept(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)

@@ -25,52 +25,62 @@ class Window(Struct, frozen=True):
     due: tuple[str, ...]
 
 
+class Known(Struct, frozen=True):
+    """The sets of requirements that there are, as of a revision of the mark that tells of new ones.
+
+    ``fitting`` remembers which of them somebody can do.
+    """
+
+    revision: int
+    sets: Mapping[str, frozenset[str]]
+    fitting: dict[frozenset[str], list[str]]
+
+    def of(self, able: frozenset[str]) -> list[str]:
+        """The sets that somebody can do who can do this."""
+        if able not in self.fitting:
+            every = EVERYTHING in able
+            found = [name for name, needed in self.sets.items() if every or needed <= able]
+            self.fitting[able] = [keys.NO_REQUIREMENTS, *found]
+        return self.fitting[able]
+
+
 class Windows:
     """Reads them, and remembers which sets of requirements there are."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._sets: dict[str, frozenset[str]] = {}
+        self._known = Known(0, {}, {})
 
     def read(self, able: frozenset[str]) -> Reading[Window]:
         """What is ready for us, best first."""
-        limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
-        sets, due = Range(keys.SETS), Range(keys.DUE, limit=_DUE_WIDTH)
-        heads = [Range(keys.ready(each), limit=limit) for each in self._known(able)]
-        snapshot = yield ((sets, due, *heads) if able else (due, *heads))
-        places = [item for head in heads for item in snapshot.ranges[head]]
-        if able and (fresh := (yield from self._fresh(snapshot.ranges[sets], sets))):
-            more = [Range(keys.ready(each), limit=limit) for each in self._fitting(fresh, able)]
-            later = (yield tuple(more)).ranges if more else {}
-            places += [item for head in more for item in later[head]]
+        known, due = self._known, Range(keys.DUE, limit=_DUE_WIDTH)
+        heads = self._heads(known.of(able))
+        snapshot = yield Glance((keys.SETS_MARK, due, *heads) if able else (due, *heads))
+        mark = snapshot.items.get(keys.SETS_MARK)
+        found = snapshot.ranges
+        if mark is not None and mark.revision != known.revision:
+            self._known = known = yield from self._learn(mark.revision)
+            heads = self._heads(known.of(able))
+            found = {**found, **(yield tuple(heads)).ranges}
+        places = [item for head in heads for item in found[head]]
         places.sort(key=lambda item: keys.order(item.key))
-        awake = yield from self._awake(snapshot.ranges[due])
-        return Window(tuple(places), awake)
+        return Window(tuple(places), (yield from self._awake(found[due])))
 
-    def _known(self, able: frozenset[str]) -> list[str]:
-        """The sets of requirements that we know of and can do; nothing is required of most."""
-        if not able:
-            return [keys.NO_REQUIREMENTS]
-        return [keys.NO_REQUIREMENTS, *self._fitting(self._sets, able)]
+    def _heads(self, sets: Iterable[str]) -> list[Range]:
+        limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH
+        return [Range(keys.ready(each), limit=limit) for each in sets]
 
-    def _fresh(self, found: Sequence[Item], page: Range) -> Reading[list[str]]:
-        """The sets of requirements that we did not know yet."""
-        fresh = []
+    def _learn(self, revision: int) -> Reading[Known]:
+        """All sets of requirements; what comes after the mark was read is found the next time."""
+        sets: dict[str, frozenset[str]] = {}
+        page = Range(keys.SETS)
         while True:
-            for item in found:
-                name = item.key[len(keys.SETS) :]
-                if name not in self._sets:
-                    self._sets[name] = frozenset(states.names(item))
-                    fresh.append(name)
-            if len(found) < page.limit:
-                return fresh
-            page = Range(keys.SETS, found[-1].key)
             found = (yield (page,)).ranges[page]
-
-    def _fitting(self, sets: Iterable[str], able: frozenset[str]) -> list[str]:
-        if EVERYTHING in able:
-            return list(sets)
-        return [each for each in sets if self._sets[each] <= able]
+            for item in found:
+                sets[item.key[len(keys.SETS) :]] = frozenset(states.names(item))
+            if len(found) < page.limit:
+                return Known(revision, sets, {})
+            page = Range(keys.SETS, found[-1].key)
 
     def _awake(self, found: Sequence[Item]) -> Reading[tuple[str, ...]]:
         if not found:

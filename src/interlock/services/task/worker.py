@@ -47,13 +47,16 @@ class Shift:
     def ask(self, wait: float = 0.0) -> Op[Working | None]:
         """Claim the next task, if there is one in time.
 
-        A store that is away is waited for: either it comes back, or our session is over.
+        A store that is away is waited for: it comes back, or our session is over, or we are to
+        stop, which is heard all the same.
         """
-        while True:
+        while not self.reason:
             try:
                 return (yield from self._ask(wait))
             except (StoreAway, StoreBusy, OutcomeUnknown):
-                yield Pause(AGAIN)
+                if not self.reason:
+                    yield Pause(AGAIN)
+        return None
 
     def wait(self) -> Op[Working | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
@@ -83,7 +86,8 @@ class Shift:
         return self._desk.session_lease
 
     def _stopped(self) -> bool:
-        self.insist()
+        if not self.reason:
+            self.insist()
         return bool(self.reason)
 
     def _ask(self, wait: float) -> Op[Working | None]:

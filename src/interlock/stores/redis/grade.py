@@ -48,7 +48,7 @@ def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
         user = (address.user,) if address.user else ()
         commands.append(("AUTH", *user, address.password))
     if address.db:
-        commands.append(("SELECT", address.db))
+        commands.append(("SELECT", str(address.db)))
     commands += [
         ("CLIENT", "SETNAME", NAME),
         ("TIME",),

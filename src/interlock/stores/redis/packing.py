@@ -15,7 +15,8 @@ from hiredis import pack_command
 
 from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
 
-Argument: TypeAlias = bytes | str | int
+Argument: TypeAlias = bytes | str
+"""No number: hiredis crashes if a signal handler raises while it spells one."""
 
 pack = cast("Callable[[tuple[Argument, ...]], bytes]", pack_command)
 """A command as it goes over the wire.  (Its own annotation allows one word only.)"""
@@ -29,22 +30,22 @@ def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
         raise ValueError(f"the id or the hash of {txn.id!r} has a blank")
     found: list[Argument] = [
         txn.id,
-        latest,
-        bound,
-        1 if txn.quiet else 0,
+        str(latest),
+        str(bound),
+        "1" if txn.quiet else "0",
         txn.entry,
         txn.hash,
-        len(txn.checks),
-        len(txn.puts),
-        len(txn.deletes),
-        len(txn.reads),
-        len(txn.signals),
+        str(len(txn.checks)),
+        str(len(txn.puts)),
+        str(len(txn.deletes)),
+        str(len(txn.reads)),
+        str(len(txn.signals)),
     ]
     for check in txn.checks:
         found += (check.kind, check.key, _wanted(check))
     for put in txn.puts:
         # Rounded up: it never lapses early.
-        found += (put.key, put.value, 0 if put.ttl is None else ceil(put.ttl * _MICRO))
+        found += (put.key, put.value, "0" if put.ttl is None else str(ceil(put.ttl * _MICRO)))
     found += txn.deletes
     found += txn.reads
     found += txn.signals
@@ -52,7 +53,7 @@ def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
 
 
 def _wanted(check: Check) -> Argument:
-    return check.value if check.kind == "has" else check.revision
+    return check.value if check.kind == "has" else str(check.revision)
 
 
 def asking(refs: Iterable[Ref]) -> list[Argument]:
@@ -64,9 +65,9 @@ def asking(refs: Iterable[Ref]) -> list[Argument]:
         elif isinstance(ref, Range):
             start = f"({ref.after}" if ref.after >= ref.prefix and ref.after else f"[{ref.prefix}"
             # No key in UTF-8 has this byte.
-            found += ("r", start, b"(" + ref.prefix.encode() + b"\xff", ref.limit)
+            found += ("r", start, b"(" + ref.prefix.encode() + b"\xff", str(ref.limit))
         else:
-            found += ("l", ref.after, ref.before, ref.limit, 1 if ref.last else 0)
+            found += ("l", *map(str, (ref.after, ref.before, ref.limit)), "1" if ref.last else "0")
     return found
 
 

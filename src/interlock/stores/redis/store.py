@@ -69,7 +69,7 @@ class RedisStore(NetworkStore):
         super().__init__(self.wire, address.shown, patience=patience)
         self.capabilities = _capabilities("none", self.bound)
         self.grade: Grade | None = None
-        self._tail: tuple[packing.Argument, ...] = (len(self.keys), *self.keys.values())
+        self._tail: tuple[packing.Argument, ...] = (str(len(self.keys)), *self.keys.values())
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
@@ -166,10 +166,11 @@ class RedisStore(NetworkStore):
         return Conflict(items)
 
     def _sweep(self) -> Op[int]:
-        return (yield from self.run(SWEEP, (_AT_ONCE,)))  # type: ignore[no-any-return]
+        return (yield from self.run(SWEEP, (str(_AT_ONCE),)))  # type: ignore[no-any-return]
 
     def _trim(self, revision: int) -> Op[int]:
-        return (yield from self.run(TRIM, (revision, _TRIMMED_AT_ONCE, self.settling)))  # type: ignore[no-any-return]
+        terms = (str(revision), str(_TRIMMED_AT_ONCE), str(self.settling))
+        return (yield from self.run(TRIM, terms))  # type: ignore[no-any-return]
 
     def _extent(self) -> Op[Extent]:
         entries: int = yield from self.asked(pack(("XLEN", self.keys["log"])))

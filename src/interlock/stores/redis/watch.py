@@ -166,7 +166,8 @@ class RedisWatch:
     def _look(self) -> Op[list[Change | Resync]]:
         """What the log has after the position."""
         scope = "" if self._root else self.scope
-        kind, position, *rest = yield from self._store.once(SINCE, (scope, self.after, PAGE))
+        asked = (scope, str(self.after), str(PAGE))
+        kind, position, *rest = yield from self._store.once(SINCE, asked)
         self._due = time.monotonic() + LOOK * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
         if kind or self._reborn():
             self.after, self._behind = position, False

@@ -1,0 +1,42 @@
+"""Requests are packed whole, or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+INTERRUPTED = """
+import signal
+from interlock.store import Check, Log, Put, Range, Txn
+from interlock.stores.redis.packing import asking, changing, pack
+
+def strike(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, strike)
+checks = (Check("k", "at", revision=7),) * 40
+txn = Txn(id="txn_1", checks=checks, puts=(Put("k", b"1", 5.0),))
+make = {"commit": lambda: changing(txn, 1, 2), "read": lambda: asking([Range("a/"), Log()] * 40)}
+struck = 0
+while struck < 200:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)
+        words = make[KIND]()
+        while True:
+            pack(tuple(words))
+    except KeyboardInterrupt:
+        struck += 1
+print(struck)
+"""
+
+
+@pytest.mark.parametrize("kind", ["commit", "read"])
+def test_a_signal_that_raises_while_a_request_is_packed_is_only_an_exception(kind: str) -> None:
+    """The packer crashes if it has to spell a number then, so it never gets one."""
+    program = INTERRUPTED.replace("KIND", repr(kind))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr
