@@ -10,8 +10,9 @@
 
 ``MOVES`` is the table of these; nothing changes a state but ``moved``.
 
-A task is four items.  Its data are written once, at publishing, and may be large; a claim touches
-only the small ones, its status and its owner.  The owner is there exactly while the task runs.  Its
+A task is four items: its data, its status, its owner and a result.  The data are written once, at
+publishing, and may be large, and so may the result, which says what came of an attempt; a claim
+touches only the two small ones between them.  The owner is there exactly while the task runs.  Its
 revision is the token of the claim; whoever completes, fails or releases carries that token, and
 the same commit checks it.  So a worker that was given up can finish nothing: neither its own
 task, which somebody else may do by now, nor anybody else's.

@@ -22,6 +22,7 @@ METADATA_LIMIT = 16 * 1024
 METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
+CAN_LIMIT = 64
 EVERYTHING = "*"
 """What somebody can do who can do everything; no name of a capability."""
 
@@ -136,6 +137,14 @@ def names(values: Iterable[str], what: str, most: int) -> tuple[str, ...]:
     if len(found) > most:
         raise BadInput(f"{len(found)} names for {what}; {most} are allowed")
     return found
+
+
+def abilities(can: Iterable[str]) -> tuple[str, ...]:
+    """What somebody can do: a few names, each once, or everything."""
+    if isinstance(can, str):
+        raise BadInput(f"'can' takes a list of names; put brackets around {_shown(can)}")
+    wanted = tuple(can)
+    return (EVERYTHING,) if EVERYTHING in wanted else names(wanted, "ability", CAN_LIMIT)
 
 
 def payload(value: object, what: str, most: int) -> bytes:

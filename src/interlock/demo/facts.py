@@ -91,20 +91,14 @@ def gather(
 ) -> Facts:
     """Everything that a run showed; ``grain`` is how exactly the store measures a TTL."""
     tally = Tally().read(lines)
-    slots = _slots(seen)
-    most = ttl + grain + GRACE
+    slots, done_by = _slots(seen), tally.done_by()
     promises = {
-        "all_done_and_none_twice": tally.done_once(steps),
-        "needs_came_first": tally.in_order(steps),
-        "only_by_those_who_can": _able(tally, steps, can),
-        "moved_on_in_time": 0 < seen.task_moved <= most and 0 < seen.slots_moved <= most,
-        "attempt_counted": _counted(tally, seen),
-        "late_done_refused": seen.late == "fenced",
+        **_of_tasks(tally, steps, can),
+        **_of_the_kill(tally, seen, ttl + grain + GRACE),
         "never_above_the_capacity": 0 < slots.most_at_once <= CAPACITY,
         "one_merge_at_a_time": _merged(writes, steps),
         "record_not_refuted": "bad" not in verdicts.values(),
     }
-    done_by = tally.done_by()
     return Facts(
         outcome="done" if all(promises.values()) else "failed",
         workers=len(can),
@@ -113,17 +107,8 @@ def gather(
         tasks=len(steps),
         completed=len(tally.completed),
         done_by={agent: done_by[agent] for agent in can},
-        killed=Killed(
-            agent=seen.victim, pid=seen.pid, task=TRAP, token=seen.token, slots=seen.slots
-        ),
-        moved_on=MovedOn(
-            agent=seen.heir,
-            attempt=seen.attempt,
-            token=seen.heir_token,
-            seconds=round(seen.task_moved, 3),
-            slots_seconds=round(seen.slots_moved, 3),
-            meanwhile=seen.meanwhile,
-        ),
+        killed=_killed(seen),
+        moved_on=_moved_on(seen),
         late_done=seen.late,
         slots=slots,
         merges=len(writes),
@@ -131,6 +116,39 @@ def gather(
         promises=promises,
         entries=len(lines),
         story=tuple(_told(line) for line in lines if line.thing == f"task/{TRAP}"),
+    )
+
+
+def _of_tasks(
+    tally: Tally, steps: tuple[Step, ...], can: dict[str, tuple[str, ...]]
+) -> dict[str, bool]:
+    return {
+        "all_done_and_none_twice": tally.done_once(steps),
+        "needs_came_first": tally.in_order(steps),
+        "only_by_those_who_can": _able(tally, steps, can),
+    }
+
+
+def _of_the_kill(tally: Tally, seen: Seen, most: float) -> dict[str, bool]:
+    return {
+        "moved_on_in_time": 0 < seen.task_moved <= most and 0 < seen.slots_moved <= most,
+        "attempt_counted": _counted(tally, seen),
+        "late_done_refused": seen.late == "fenced",
+    }
+
+
+def _killed(seen: Seen) -> Killed:
+    return Killed(agent=seen.victim, pid=seen.pid, task=TRAP, token=seen.token, slots=seen.slots)
+
+
+def _moved_on(seen: Seen) -> MovedOn:
+    return MovedOn(
+        agent=seen.heir,
+        attempt=seen.attempt,
+        token=seen.heir_token,
+        seconds=round(seen.task_moved, 3),
+        slots_seconds=round(seen.slots_moved, 3),
+        meanwhile=seen.meanwhile,
     )
 
 

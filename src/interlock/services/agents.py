@@ -54,9 +54,8 @@ class AgentCalls(Calls):
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
         """The report of a session that can do this, and does nothing yet."""
         from interlock.core.report import Report, writes
-        from interlock.services.report import abilities
 
-        now, known = self.desk.runner.clock.wall(), abilities(can)
+        now, known = self.desk.runner.clock.wall(), words.abilities(can)
         return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
 
     def status(

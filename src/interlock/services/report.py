@@ -19,7 +19,6 @@ from interlock.services.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot
 
-CAN_LIMIT = 64
 NOTE_LIMIT = 1024
 NEVER = float("inf")
 AGAIN = 1.0
@@ -142,25 +141,11 @@ def asked(
         raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
     return core.Say(
         state=known,
-        can=None if can is None else abilities(can),
+        can=None if can is None else words.abilities(can),
         doing=words.name(doing, "thing that is done") if doing else doing,
         note=None if note is None else _note(note),
         paces=paces,
     )
-
-
-def abilities(can: Iterable[str]) -> tuple[str, ...]:
-    """What somebody can do: a few names, each once."""
-    if isinstance(can, str):
-        raise BadInput("'can' takes a list of names; put brackets around it")
-    found = tuple(dict.fromkeys(_ability(each) for each in can))
-    if len(found) > CAN_LIMIT:
-        raise TooLarge(f"{len(found)} abilities are too many; {CAN_LIMIT} are allowed")
-    return found
-
-
-def _ability(text: str) -> str:
-    return text if text == words.EVERYTHING else words.name(text, "ability")
 
 
 def paces(settings: Settings) -> dict[core.State, float]:

@@ -57,7 +57,7 @@ def said(shell: Here, *words: str) -> tuple[int, str]:
         (("claim",), "TASK is missing"),
         (("claim", "here", "--ttl", "1ms"), "too short"),
         (("claim", "here", "there"), "one word too many"),
-        (("next", "--can", "a b"), "can"),
+        (("next", "--can", "a b"), "ability"),
         (("next", "--wait", "soon"), "wait"),
         (("done", "here", "--token", "x"), "whole number"),
         (("done", "here", "--result", "{"), "--result is not JSON"),

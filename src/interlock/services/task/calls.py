@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from interlock.services.task.feed import Feed
     from interlock.services.task.seen import Seen
     from interlock.services.task.shown import Shown, TaskList
-
-CAN_LIMIT = 64
 
 
 class TaskCalls(Calls):
@@ -264,14 +262,9 @@ def named(task: str) -> str:
     return words.task(task)
 
 
-def able(can: Iterable[str]) -> Collection[str]:
+def able(can: Iterable[str]) -> tuple[str, ...]:
     """What somebody can do."""
-    if isinstance(can, str):
-        raise BadInput(f"'can' takes a list of names; put brackets around {can!r:.40}")
-    wanted = list(can)
-    if words.EVERYTHING in wanted:
-        return (words.EVERYTHING,)
-    return words.names(wanted, "can", CAN_LIMIT)
+    return words.abilities(can)
 
 
 def _states(given: Iterable[str]) -> frozenset[core.State]:
