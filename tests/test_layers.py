@@ -10,7 +10,7 @@ import interlock
 
 ROOT = Path(interlock.__file__).parent
 
-FOUNDATION = {"errors", "version", "clock", "driving"}
+FOUNDATION = {"errors", "version", "clock", "driving", "threads"}
 BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
 CLIENTS = {"opening", "client", "client_tasks", "client_work", "aio", "aio_tasks", "aio_work"}
 CLIENTS |= {"interlock"}
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "clock": set[str](),
     "check_record": set[str](),
     "driving": set[str](),
+    "threads": set[str](),
     "core": {"core", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,

@@ -37,6 +37,7 @@ from interlock.services.keeper import LOOK
 from interlock.services.record import Following
 from interlock.services.runner import TRACE, Who
 from interlock.store import Resync, Store
+from interlock.threads import background
 
 if TYPE_CHECKING:
     import logging
@@ -382,7 +383,7 @@ class Fleet(Noun[FleetCalls]):
         names = {thread.name for thread in self._threads}
         for name, loop in (("interlock-beat", self._beat), ("interlock-watch", self._watch)):
             if name not in names and (watch or loop == self._beat):
-                thread = threading.Thread(target=loop, name=name, daemon=True)
+                thread = background(loop, name)
                 self._threads.append(thread)
                 thread.start()
 

@@ -12,6 +12,7 @@ from interlock.driving import drive
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.services.task.calls import TaskCalls
 from interlock.store import Store
+from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client_work import Claim, Hold, Worker
@@ -112,9 +113,7 @@ class Subscription:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         if callback is not None:
-            self._thread = threading.Thread(
-                target=self._call, args=(callback,), name="interlock-events", daemon=True
-            )
+            self._thread = background(lambda: self._call(callback), "interlock-events")
             self._thread.start()
 
     def take(self, timeout: float | None = None) -> tuple[TaskEvent, ...]:

@@ -188,6 +188,10 @@ class Board:
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
         self.put(spec.place(task), Ready(deadline, since))
+        self.call(spec)
+
+    def call(self, spec: Spec) -> None:
+        """Let those look who wait for tasks like this: it is ready, or will be."""
         self._signals[keys.wake_ready(spec.set)] = None
 
     def begin(self, task: str, spec: Spec) -> Status:
@@ -198,7 +202,7 @@ class Board:
         else:
             status = replace(status, due=keys.due(spec.not_before, task))
             self.put(status.due, Due())
-            self._signals[keys.wake_ready(spec.set)] = None
+            self.call(spec)
         self.set(task, status)
         return status
 

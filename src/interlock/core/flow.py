@@ -237,6 +237,7 @@ def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Stat
     due, rest = keys.due(board.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
     after = board.move(id_, act, "pending", due=due, **said)
     board.put(due, Due(rest))
+    board.call(spec)
     board.put(rest, {"for": f"task/{id_}"}, seconds)
     return after
 

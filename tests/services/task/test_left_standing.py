@@ -78,3 +78,24 @@ def test_many_that_are_too_late_or_due_cost_one_who_asks_for_work_little(ada: Cl
     assert isinstance(got, task.Claimed)
     assert got.task == "mine"
     assert ada.store.read().revision - before < 25
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize(("failed", "at_most"), [(True, 1.5), (False, 3.6)])
+def test_who_waits_for_work_looks_as_soon_as_a_rest_is_over(
+    far: bool, failed: bool, at_most: float
+) -> None:
+    stage = Stage()
+    ada = stage.remote("ada", ttl=600.0) if far else stage.client("ada", ttl=600.0)
+    bob = stage.client("bob", ttl=None)
+    ada.run(ada.tasks.publish("t"))
+    claim = bob.run(bob.tasks.claim("t", ttl=2))
+    assert isinstance(claim, task.Claimed)
+    waits = ada.start(ada.tasks.next(wait=60))
+    began = stage.clock.monotonic()
+    if failed:
+        bob.run(bob.tasks.fail("t", token=claim.token))
+    while not waits.run().done:
+        stage.clock.advance(max(0.0, waits.wakes - stage.clock.monotonic()))
+    assert isinstance(waits.result(), task.Claimed)
+    assert stage.clock.monotonic() - began < at_most

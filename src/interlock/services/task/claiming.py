@@ -140,11 +140,10 @@ class Claiming:
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
                 yield from self._insist(seat)
-                nap = self._nap(outcome)
-                woken = yield Take(watch, min(left, nap))
+                woken = yield Take(watch, min(left, self._nap(outcome)))
                 while woken and peek is not None and not (yield from peek()):
                     left = ends - self._runner.clock.monotonic()
-                    woken = left > 0 and (yield Take(watch, min(left, nap)))
+                    woken = left > 0 and (yield Take(watch, min(left, self._nap(outcome))))
         finally:
             if watch is not None:
                 watch.close()
@@ -161,7 +160,7 @@ class Claiming:
             case core.Taken(expires_in=left) | core.Blocked(retry_in=left):
                 soon = left
             case _:
-                soon = self._progress.soonest
+                soon = self._progress.soon()
         grain = self._runner.capabilities.grain
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
@@ -201,6 +200,7 @@ class Claiming:
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
         window = yield from outside(self._windows.read(able))
+        self._progress.expect(window.later)
         return bool(window.places or window.due)
 
     def _inside(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:

@@ -37,8 +37,21 @@ class Progress:
         self._runner = runner
         self._after = ""
         self._passed = ""
-        self.soonest: float | None = None
-        """When, as far as the last step saw, a claim may lapse or a task may begin."""
+        self._look_at: float | None = None
+        """The monotonic moment at which, as far as we know, a claim may lapse or a task begin."""
+
+    def soon(self) -> float | None:
+        """How long until something may happen that is no change in the store; None if unknown."""
+        if self._look_at is None:
+            return None
+        return max(0.0, self._look_at - self._runner.clock.monotonic())
+
+    def expect(self, due: Sequence[str]) -> None:
+        """Know of tasks that must not begin yet: look again no later than they may."""
+        if due:
+            first = flow.moment(due[0]) - self._runner.clock.wall()
+            moment = self._runner.clock.monotonic() + max(first, 0.0)
+            self._look_at = moment if self._look_at is None else min(self._look_at, moment)
 
     def step(self, who: Who) -> Op[bool]:
         """Do a bounded part of what is due; whether there was anything."""
@@ -54,6 +67,9 @@ class Progress:
         stale = yield from self._stale(page, snapshot.ranges[due])
         for entry in stale[:RECLAIMED_AT_ONCE]:
             done += yield from self.reclaim(who, keys.listed(entry), entry)
+        if stale:  # what was lost rests now
+            found = (yield Read(due)).ranges[due]
+            self.expect([item.key for item in found])
         return done > 0
 
     def _hidden(self, who: Who, first: Sequence[Item]) -> Op[int]:
@@ -78,7 +94,9 @@ class Progress:
         left = [item.expires_in for item in live.values() if item and item.expires_in is not None]
         now = self._runner.clock.wall()
         moments = [flow.moment(item.key) - now for item in due if item.key not in rests]
-        self.soonest = min([*left, *moments], default=None)
+        soonest = min([*left, *moments], default=None)
+        here = self._runner.clock.monotonic()
+        self._look_at = None if soonest is None else here + max(soonest, 0.0)
         return lost(claims, live)
 
     def reclaim(self, who: Who, task: str, entry: str = "") -> Op[bool]:

@@ -19,10 +19,14 @@ _DUE_WIDTH = 16
 
 
 class Window(Struct, frozen=True):
-    """What there is to choose from: places, best first, and those of tasks whose time has come."""
+    """What there is to choose from: places, best first, and those of tasks whose time has come.
+
+    ``later`` are the first of those whose time is still to come.
+    """
 
     places: tuple[Item, ...]
     due: tuple[str, ...]
+    later: tuple[str, ...]
 
 
 class Known(Struct, frozen=True):
@@ -64,7 +68,9 @@ class Windows:
             found = {**found, **(yield tuple(heads)).ranges}
         places = [item for head in heads for item in found[head]]
         places.sort(key=lambda item: keys.order(item.key))
-        return Window(tuple(places), (yield from self._awake(found[due])))
+        ready = yield from self._awake(found[due])
+        later = tuple([item.key for item in found[due] if item.key not in ready])
+        return Window(tuple(places), ready, later)
 
     def _heads(self, sets: Iterable[str]) -> list[Range]:
         limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH

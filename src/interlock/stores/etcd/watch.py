@@ -37,6 +37,7 @@ from interlock.stores.etcd.silence import grpc
 from interlock.stores.etcd.trouble import SILENT, Stale, told
 from interlock.stores.etcd.wire import RANGE, EtcdWire, Link, LogIn
 from interlock.stores.network import REPLY, Unanswered, Unsent, pauses
+from interlock.threads import background
 
 if TYPE_CHECKING:
     import asyncio
@@ -106,7 +107,7 @@ class Feed:
         if watch.given_up is not None:
             raise self._store.gone(watch.given_up)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="interlock-etcd", daemon=True)
+            self._thread = background(self._run, "interlock-etcd")
             self._thread.start()
         elif self._requests is not None:
             if not watch.number:

@@ -35,6 +35,7 @@ from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed
 from interlock.store import Committed, Work
 from interlock.stores.sqlite.engine import Engine, Job
 from interlock.stores.sqlite.turnstile import Turnstile
+from interlock.threads import background
 
 if TYPE_CHECKING:
     import asyncio
@@ -170,9 +171,7 @@ class Writer:
                 raise StoreClosed("this store was closed; connect again")
             self._queue.extend(jobs)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._serve, name="interlock-writer", daemon=True
-                )
+                self._thread = background(self._serve, "interlock-writer")
                 self._thread.start()
             self._call()
 
