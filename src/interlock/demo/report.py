@@ -18,7 +18,7 @@ Pieces: TypeAlias = list[tuple[str, str]]
 ROOM = 64
 NEXT = (
     ("interlock init", "a store for this folder"),
-    ("interlock task add hello --data '\"world\"'", "work for anybody"),
+    ("interlock task add hello --agent ada", "work for anybody"),
     ("interlock task next --agent ada", "claim what is best"),
     ("interlock lock run merge --agent ada -- sleep 9", "hold a lock for a command"),
 )

@@ -109,6 +109,10 @@ def file_of(url: str) -> str | None:
 def _file(path: str) -> str:
     if not path or "\0" in path:
         raise BadInput("the path of the store is empty or has a NUL; name a file")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadInput("the path of the store is not UTF-8; write it in UTF-8") from None
     return os.path.expanduser(path)
 
 

@@ -71,7 +71,7 @@ def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
         (("lock", "list", "--store", ""), "--store is empty"),
         (("lock", "list", "--store", "memory:"), "name a file"),
         (("lock", "list", "--store", "redis2://x"), "redis2://"),
-        (("lock", "list", "--store", b"/tmp/\xff.db"), "UTF-8"),
+        (("lock", "acquire", "x", "--store", b"/tmp/\xff.db"), "UTF-8"),
     ],
 )
 def test_wrong_words_get_a_hint(ada: Shell, words: tuple[str | bytes, ...], hint: str) -> None:

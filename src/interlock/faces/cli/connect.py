@@ -127,7 +127,8 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
 
 def _connected(parsed: Parsed, identity: Identity, *, joins: bool) -> Fleet:
     operation = parsed.operation
-    common: dict[str, Any] = {"url": identity.store, "trace": identity.trace}
+    looks = operation.needs == "store"  # a look makes nothing
+    common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     if operation.needs == "agent" and not identity.session and not identity.agent:

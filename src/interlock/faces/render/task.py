@@ -159,7 +159,7 @@ def shown(task: Shown, paint: Paint) -> str:
 def task_list(outcome: TaskList, paint: Paint) -> str:
     """Tasks by id."""
     if not outcome.tasks:
-        return "no such task; 'interlock task list --all' shows complete ones, too"
+        return "no task here is like that; 'interlock task list --all' has complete ones, too"
     titles = ("TASK", "STATE", "PRIORITY", "LABELS", "")
     rows = table(titles, [_row(task, paint) for task in outcome.tasks], paint)
     return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
