@@ -368,9 +368,10 @@ class Fleet(Noun[FleetCalls]):
     async def _beat(self) -> None:
         keeper = self.calls.desk.keeper
         pause = 0.0
-        while not self._closed:  # wait_for of Python 3.11 may swallow that we are cancelled
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudge.wait(), max(keeper.wait(), pause))
+        while not self._closed:
+            with suppress(TimeoutError):  # not wait_for: that of 3.11 may swallow a cancellation
+                async with asyncio.timeout(max(keeper.wait(), pause)):
+                    await self._nudge.wait()
             self._nudge.clear()
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from interlock import aio
+from interlock.stores.memory import MemoryStore
 
 
 def test_closing_ends_though_the_keeper_was_woken_at_that_very_moment(tmp_path: Path) -> None:
@@ -20,3 +21,18 @@ def test_closing_ends_though_the_keeper_was_woken_at_that_very_moment(tmp_path: 
             await open_and_close(number)
 
     asyncio.run(main())
+
+
+def test_a_program_that_ends_without_closing_ends_though_the_keeper_was_woken_just_then() -> None:
+    async def main() -> bool:
+        fleet = await aio.connect(agent="ada", store=MemoryStore())
+        await asyncio.sleep(0)
+        keeper = fleet._tasks[0]
+        fleet._nudge.set()
+        keeper.cancel()  # once, as asyncio.run does
+        await asyncio.wait({keeper}, timeout=5)
+        ended = keeper.done()
+        await fleet.close()
+        return ended
+
+    assert asyncio.run(main())
