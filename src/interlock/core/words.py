@@ -8,7 +8,7 @@ can hold things too.  It has no leading ``-`` (it would read as an option) and n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TypeVar
 
@@ -92,31 +92,21 @@ def moment(text: str | float | datetime, now: float, what: str = "time") -> floa
 
     A time without a zone is a local one.
     """
-    if isinstance(text, datetime):
-        return text.timestamp()
-    try:
-        return now - duration(text, what)
-    except BadDuration:
-        if not isinstance(text, str):
-            raise
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError):
-        raise BadInput(
-            f"{what} is no moment: {_shown(text)};"
-            " give a duration back from now, like 2h, or a time, like 2026-11-15T10:00"
-        ) from None
+    return _time(text, what, "a duration back from now", lambda span: now - span)
 
 
 def later(text: str | float | datetime, now: float, what: str = "time") -> float:
-    """A moment to come: so long after now as a duration says, or a time like 2026-11-15T10:00.
+    """A moment to come: so long after now as a duration says, or a time, likewise."""
+    return _time(text, what, "a duration from now", lambda span: now + span)
 
-    A time without a zone is a local one.
-    """
+
+def _time(
+    text: str | float | datetime, what: str, like: str, counted: Callable[[float], float]
+) -> float:
     if isinstance(text, datetime):
         return text.timestamp()
     try:
-        return now + duration(text, what)
+        return counted(duration(text, what))
     except BadDuration:
         if not isinstance(text, str):
             raise
@@ -125,7 +115,7 @@ def later(text: str | float | datetime, now: float, what: str = "time") -> float
     except (ValueError, OverflowError):
         raise BadInput(
             f"{what} is no moment: {_shown(text)};"
-            " give a duration from now, like 2h, or a time, like 2026-11-15T10:00"
+            f" give {like}, like 2h, or a time, like 2026-11-15T10:00"
         ) from None
 
 
