@@ -17,12 +17,31 @@
     todo/{need}           a need that is complete, with tasks under it that were not moved on yet
     claims/{session}/{id} who works on what
     ended/{id}            tasks that failed, or are dead letters
+    mailboxes/{agent}     an agent that messages can be sent to
+    joined/{agent}        an agent that has had a session at least once
+    agents/{agent}/{session}    its sessions
+    serving/{agent}/{caller}    who takes messages for it now, while a liveness key lives
+    paused/{agent}        an agent that may not send for now, and why
+    messages/{id}         a message to some agents; written once
+    unread/{agent}/{id}   it waits for this one
+    read/{agent}/{id}     this one acknowledged it; kept for a while
+    sent/{agent}/{id}     mail that this one sent, likewise
+    topics/{topic}/{id}   a message to all who subscribed; written once
+    subscriptions/{agent}/{topic}  what an agent asked to hear of
+    cursors/{agent}/{topic}        how far it has acknowledged that
+    trimmed/{topic}       how far the messages of a topic were forgotten
+    queries/{id}          a question, how it stands, and its answer
+    open/{agent}/{id}     the questions of an agent that nobody answered yet
+    answers/{digest}      the query that answered this question last
+    decisions/{id}        what only a person can say
+    rates/{agent}/{slot}  when an agent used one of its turns to send
     sessions/{session}    who this incarnation of an agent is
     reports/{session}     what it says of itself
     logbooks/{agent}      which chunks of its log stand
     logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{session}.heard  what a session says of itself still holds: it was heard of
+    live/{query}          it may still be answered
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
@@ -52,6 +71,28 @@ TODO = "todo/"
 CLAIMS = "claims/"
 ENDED = "ended/"
 WORK = (TASKS, READY, SETS, DUE, HANGS, TODO, CLAIMS, ENDED)
+MAILBOXES = "mailboxes/"
+JOINED = "joined/"
+AGENTS = "agents/"
+SERVING = "serving/"
+PAUSED = "paused/"
+MESSAGES = "messages/"
+UNREAD = "unread/"
+READ = "read/"
+SENT = "sent/"
+TOPICS = "topics/"
+SUBSCRIPTIONS = "subscriptions/"
+CURSORS = "cursors/"
+TRIMMED = "trimmed/"
+QUERIES = "queries/"
+OPEN = "open/"
+ANSWERS = "answers/"
+DECISIONS = "decisions/"
+RATES = "rates/"
+POST = (
+    MAILBOXES, JOINED, AGENTS, SERVING, PAUSED, MESSAGES, UNREAD, READ, SENT, TOPICS,
+    SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, OPEN, ANSWERS, DECISIONS, RATES,
+)  # fmt: skip
 SESSIONS = "sessions/"
 REPORTS = "reports/"
 LOGBOOKS = "logbooks/"
@@ -69,7 +110,16 @@ LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
 NO_REQUIREMENTS = "-"
 _LONGEST_SET = 120
 
-KINDS = {"lock": LOCKS, "sem": SEMAPHORES, "task": TASKS, "agent": SESSIONS}
+KINDS = {
+    "lock": LOCKS,
+    "sem": SEMAPHORES,
+    "task": TASKS,
+    "agent": SESSIONS,
+    "message": MESSAGES,
+    "query": QUERIES,
+    "alert": TOPICS,
+    "decision": DECISIONS,
+}
 """What a thing is called in the record, and where the things of its kind stand."""
 
 
@@ -280,3 +330,114 @@ def ended(task: str) -> str:
 def wake_ready(set_: str) -> str:
     """The signal that a task with these requirements is ready."""
     return WAKE_READY + set_
+
+
+def mailbox(agent: str) -> str:
+    """The item that says that messages can be sent to an agent."""
+    return MAILBOXES + part(agent)
+
+
+def joined(agent: str) -> str:
+    """The item that says that an agent has had sessions."""
+    return JOINED + part(agent)
+
+
+def present(agent: str, session: str = "") -> str:
+    """A session under the name of its agent; without one, all of them."""
+    return f"{AGENTS}{part(agent)}/{session}"
+
+
+def serving(agent: str, caller: str = "") -> str:
+    """A caller that takes the messages of an agent; without one, all of them."""
+    return f"{SERVING}{part(agent)}/{part(caller)}"
+
+
+def serves(session: str, caller: str) -> str:
+    """The liveness of a caller that takes messages."""
+    return f"{LIVE}{session}.serves.{part(caller)}"
+
+
+def paused(agent: str) -> str:
+    """The item that keeps an agent from sending."""
+    return PAUSED + part(agent)
+
+
+def message(id_: str) -> str:
+    """A message to some agents, or a question."""
+    return (QUERIES if id_.startswith("qry_") else MESSAGES) + id_
+
+
+def unread(agent: str, id_: str = "") -> str:
+    """A message that waits for an agent; without one, all of them."""
+    return f"{UNREAD}{part(agent)}/{id_}"
+
+
+def read(agent: str, id_: str = "") -> str:
+    """A message that an agent acknowledged, likewise."""
+    return f"{READ}{part(agent)}/{id_}"
+
+
+def sent(agent: str, id_: str = "") -> str:
+    """Mail that an agent sent, likewise."""
+    return f"{SENT}{part(agent)}/{id_}"
+
+
+def topic(topic: str, id_: str = "") -> str:
+    """A message to all who subscribed to a topic, likewise."""
+    return f"{TOPICS}{part(topic)}/{id_}"
+
+
+def topic_of(key: str) -> str:
+    """The topic of a key that has one: of a message, a subscription or a cursor."""
+    parts = key.split("/")
+    return name(parts[1] if key.startswith((TOPICS, TRIMMED)) else parts[2])
+
+
+def subscription(agent: str, topic: str = "") -> str:
+    """What an agent asked to hear of; without a topic, all of it."""
+    return f"{SUBSCRIPTIONS}{part(agent)}/{part(topic)}"
+
+
+def cursor(agent: str, topic: str = "") -> str:
+    """How far an agent has acknowledged the messages of a topic, likewise."""
+    return f"{CURSORS}{part(agent)}/{part(topic)}"
+
+
+def trimmed(topic: str) -> str:
+    """How far the messages of a topic were forgotten."""
+    return TRIMMED + part(topic)
+
+
+def query(id_: str) -> str:
+    """A question."""
+    return QUERIES + id_
+
+
+def open_query(agent: str, id_: str = "") -> str:
+    """A question of an agent that nobody answered yet; without one, all of them."""
+    return f"{OPEN}{part(agent)}/{id_}"
+
+
+def answer(to: str, question: bytes) -> str:
+    """Which query answered this question of the same agent, or of the same ability, last."""
+    return ANSWERS + digest(to.encode("ascii") + b" " + question)
+
+
+def decision(id_: str) -> str:
+    """What only a person can say."""
+    return DECISIONS + id_
+
+
+def rate(agent: str, slot: int) -> str:
+    """One of the turns that an agent has to send."""
+    return f"{RATES}{part(agent)}/{slot:05d}"
+
+
+def owner_of(key: str) -> str:
+    """The agent in a key that has one, such as ``unread/{agent}/{id}``."""
+    return name(key.split("/", 2)[1])
+
+
+def last(key: str) -> str:
+    """What a key ends with, such as the id of a message."""
+    return key.rpartition("/")[2]

@@ -1,0 +1,173 @@
+"""Acknowledging, and how far somebody has read what is for all.
+
+A cursor is two things: ``after``, the revision up to which everything of a topic is acknowledged,
+and ``also``, the revisions beyond it that were acknowledged out of turn.  What a reader knows to be
+still unread (``pending``), as of the revision that it has seen (``upto``), moves the cursor on: it
+stands right before the first that is unread, or at ``upto`` if there is none.
+
+So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
+leaves out; and two readers under one name only ever add to each other's cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.message import (
+    Acknowledged,
+    NotSubscribed,
+    NotYours,
+    Subscribed,
+    Subscription,
+    Unsubscribed,
+)
+from interlock.core.post import MAILBOX, acknowledged
+
+
+class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How far somebody has acknowledged the messages of a topic."""
+
+    after: int
+    also: tuple[int, ...] = ()
+
+    def has(self, revision: int) -> bool:
+        """Whether the message of this revision was acknowledged."""
+        return revision <= self.after or revision in self.also
+
+
+class Trimmed(Struct, frozen=True, kw_only=True):
+    """Up to which revision some messages of a topic were forgotten, and how many in all."""
+
+    upto: int
+    count: int
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """Messages of one topic that somebody acknowledges, by id and revision.
+
+    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.
+    """
+
+    topic: str
+    messages: Mapping[str, int]
+    pending: Sequence[int]
+    upto: int
+
+
+class Acks(Struct, frozen=True, kw_only=True):
+    """What somebody acknowledges at once: messages to it alone, and messages of topics."""
+
+    ids: tuple[str, ...] = ()
+    topics: tuple[Seen, ...] = ()
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What is known of them: which still wait, which were acknowledged before, the cursors."""
+
+    waiting: AbstractSet[str] = frozenset()
+    read: AbstractSet[str] = frozenset()
+    cursors: Mapping[str, Cursor] = {}
+
+
+def acknowledge(
+    agent: str, asked: Sequence[str], acks: Acks, known: Known, now: float
+) -> Decision[Acknowledged | NotYours]:
+    """Let these never come again: all of them with one commit.
+
+    ``asked`` are the ids as they were given; whatever is neither waiting nor was acknowledged
+    before is not this agent's.
+    """
+    direct = [id_ for id_ in acks.ids if id_ in known.waiting]
+    moved = {seen.topic: _moved(known.cursors[seen.topic], seen) for seen in acks.topics}
+    of_topics = [
+        id_
+        for seen in acks.topics
+        for id_, revision in seen.messages.items()
+        if not known.cursors[seen.topic].has(revision)
+    ]
+    done = {*direct, *of_topics}
+    before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
+    outcome = _outcome(asked, done, before)
+    puts, deletes = acknowledged(agent, direct, now)
+    cursors = tuple(
+        Write(keys.cursor(agent, topic), cursor)
+        for topic, cursor in moved.items()
+        if cursor != known.cursors[topic]
+    )
+    if not done and not cursors:
+        return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome,
+        verb="message.ack",
+        thing=f"agent/{agent}",
+        puts=(*puts, *cursors),
+        deletes=deletes,
+        events=tuple(
+            [Event("message:received", agent, f"message/{i}") for i in asked if i in done]
+        ),
+    )
+
+
+def _outcome(
+    asked: Iterable[str], done: AbstractSet[str], before: AbstractSet[str]
+) -> Acknowledged | NotYours:
+    ids = tuple(dict.fromkeys(asked))
+    new = tuple([id_ for id_ in ids if id_ in done])
+    already = tuple([id_ for id_ in ids if id_ not in done and id_ in before])
+    unknown = tuple([id_ for id_ in ids if id_ not in done and id_ not in before])
+    if unknown:
+        return NotYours(unknown=unknown, messages=new, already=already)
+    return Acknowledged(messages=new, already=already)
+
+
+def _moved(before: Cursor, seen: Seen) -> Cursor:
+    also = {*before.also, *seen.messages.values()}
+    unread = [each for each in seen.pending if each > before.after and each not in also]
+    after = max(before.after, min(unread) - 1 if unread else seen.upto)
+    return Cursor(after=after, also=tuple(sorted(each for each in also if each > after)))
+
+
+def begin(subscription: Subscription, created: int) -> Cursor:
+    """The cursor of somebody who has acknowledged nothing yet."""
+    return Cursor(after=created if subscription.since is None else subscription.since)
+
+
+def subscribe(
+    agent: str, type_: str, wanted: Subscription, before: Subscription | None, last: int
+) -> Decision[Subscribed]:
+    """Deliver alerts of this type from now on; asked again, only the terms change."""
+    outcome = Subscribed(type=type_, last=last)
+    if before is not None:
+        wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
+        if wanted == before:
+            return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome,
+        verb="alert.subscribe",
+        thing=f"alert/{type_}",
+        puts=(
+            Write(keys.subscription(agent, type_), wanted),
+            Write(keys.mailbox(agent), MAILBOX),
+        ),
+        events=(Event("alert:subscribed", agent),),
+    )
+
+
+def unsubscribe(
+    agent: str, type_: str, before: Subscription | None
+) -> Decision[Unsubscribed | NotSubscribed]:
+    """Deliver no more of them."""
+    if before is None:
+        return Decision(outcome=NotSubscribed(type=type_))
+    return Decision(
+        outcome=Unsubscribed(type=type_),
+        verb="alert.unsubscribe",
+        thing=f"alert/{type_}",
+        deletes=(keys.subscription(agent, type_), keys.cursor(agent, type_)),
+        events=(Event("alert:unsubscribed", agent),),
+    )

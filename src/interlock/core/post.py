@@ -1,0 +1,209 @@
+"""Sending: whether somebody may, and the writes that make it true.
+
+    to some    the message, a mark for each reader, and the turn that it took, in one commit
+    to all     the message and the turn
+
+A sender that was never heard of gets a mailbox with its first message, so that it can be answered.
+Somebody unknown is no reader: most likely its name was misspelled.  Whoever knows better may have
+the message held for it.
+
+What is sent may acknowledge what it comes from in the same commit: handed on or answered, and never
+both or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+
+from interlock.core import keys, rate
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.message import (
+    ALL,
+    Exists,
+    Full,
+    Halted,
+    Limited,
+    Message,
+    Paused,
+    PausedAgent,
+    ReadMark,
+    Refused,
+    Resumed,
+    SendOutcome,
+    Sent,
+    Unknown,
+    Unread,
+)
+from interlock.core.rate import Rate
+
+T = TypeVar("T")
+
+MAILBOX: dict[str, object] = {}
+"""What stands in the item of a mailbox: that it is there says all.  So it can be put, and checked,
+without having been read."""
+REFUSAL_WINDOW = 60.0
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is known about a sender and those it sends to.
+
+    ``registered``  whether the sender has a mailbox, as far as we know
+    ``unknown``     those without one
+    ``full``        somebody for whom too much waits, and how much is allowed
+    ``slots``       when the sender used its turns; ``slot`` is the one that is free
+    ``marked``      whether a refusal was recorded not long ago
+    """
+
+    paused: Paused | None = None
+    exists: bool = False
+    registered: bool = True
+    unknown: tuple[str, ...] = ()
+    full: tuple[str, int] | None = None
+    rate: Rate = Rate()
+    slots: Mapping[int, float | None] = {}
+    slot: int | None = None
+    marked: bool = False
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it."""
+
+    hold: bool = False
+    acks: tuple[str, ...] = ()
+
+
+def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Refused] | None:
+    """Why it cannot be sent; None if nothing is in the way."""
+    if (halt := facts.paused) is not None:
+        return Decision(
+            outcome=Halted(agent=sender, by=halt.by, since=halt.since, reason=halt.reason)
+        )
+    if facts.unknown and not hold:
+        return Decision(outcome=Unknown(agents=facts.unknown))
+    if facts.full is not None:
+        agent, depth = facts.full
+        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
+    if facts.rate.limit and facts.slot is None:
+        limit, window = facts.rate.limit, facts.rate.window
+        wait = rate.retry_in(facts.slots, facts.rate, now)
+        refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
+        return _noted(refused, sender, "limited", facts)
+    return None
+
+
+def mark(sender: str) -> str:
+    """The mark that a refusal of this sender was recorded not long ago."""
+    return keys.refused(f"post/{keys.part(sender)}")
+
+
+def _noted(outcome: Refused, sender: str, word: str, facts: Facts) -> Decision[Refused]:
+    """A refusal, recorded once in a while and otherwise without a trace."""
+    if facts.marked:
+        return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome,
+        verb="message.refuse",
+        thing=f"agent/{sender}",
+        puts=(Write(mark(sender), {"for": word}, REFUSAL_WINDOW),),
+        events=(Event(f"message:{word}", sender),),
+    )
+
+
+def post(
+    message: Message, facts: Facts, now: float, terms: Terms, acked: Iterable[str] = ()
+) -> Decision[SendOutcome]:
+    """Send it: to those it names, or to all who subscribed to its topic.
+
+    ``acked`` are those of the messages to acknowledge that still wait for the sender.
+    """
+    if facts.exists:
+        return Decision(outcome=Exists(message=message.id))
+    if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
+        return refused
+    puts, deletes = acknowledged(message.sender, acked, now)
+    written = (*_message(message), *turn(message.sender, facts, now), *held(facts), *puts)
+    return Decision(
+        outcome=Sent(
+            message=message.id,
+            kind=message.kind,
+            to=message.to,
+            type=message.type,
+            thread=message.thread,
+        ),
+        verb=f"message.{'send' if message.kind == 'mail' else message.kind}",
+        thing=f"alert/{message.type}" if message.kind == "alert" else f"message/{message.id}",
+        puts=written,
+        deletes=deletes,
+        events=(Event("message:sent", message.sender, f"message/{message.id}"),),
+    )
+
+
+def topic(message: Message) -> str:
+    """The topic of a message to all who subscribed; empty if it is to some."""
+    if message.kind == "alert":
+        return message.type
+    return ALL if message.to == (ALL,) else ""
+
+
+def _message(message: Message) -> Iterable[Write]:
+    if message.kind == "mail":
+        yield Write(keys.sent(message.sender, message.id), ReadMark(message.at))
+    if to_all := topic(message):
+        yield Write(keys.topic(to_all, message.id), message)
+        return
+    yield Write(keys.message(message.id), message)
+    yield from (Write(keys.unread(each, message.id), Unread(message.urgent)) for each in message.to)
+
+
+def turn(sender: str, facts: Facts, now: float) -> Iterable[Write]:
+    """The turn that sending takes, and the mailbox of somebody new."""
+    if facts.slot is not None:
+        yield Write(keys.rate(sender, facts.slot), now)
+    if not facts.registered:
+        yield Write(keys.mailbox(sender), MAILBOX)
+
+
+def held(facts: Facts) -> Iterable[Write]:
+    """Mailboxes for those who have not come yet."""
+    return (Write(keys.mailbox(agent), MAILBOX) for agent in facts.unknown)
+
+
+def acknowledged(
+    agent: str, ids: Iterable[str], now: float
+) -> tuple[tuple[Write, ...], tuple[str, ...]]:
+    """What acknowledging these messages writes, and what it takes away."""
+    known = tuple(ids)
+    puts = tuple([Write(keys.read(agent, each), ReadMark(now)) for each in known])
+    return puts, tuple([keys.unread(agent, each) for each in known])
+
+
+def pause(
+    before: Paused | None, agent: str, by: str, reason: str, now: float
+) -> Decision[PausedAgent]:
+    """Let an agent send nothing from now on."""
+    if before is not None and (before.by, before.reason) == (by, reason):
+        return Decision(outcome=PausedAgent(agent=agent))
+    paused = Paused(agent=agent, by=by, since=now, reason=reason)
+    return Decision(
+        outcome=PausedAgent(agent=agent),
+        verb="agent.pause",
+        thing=f"agent/{agent}",
+        puts=(Write(keys.paused(agent), paused),),
+        events=(Event("agent:paused", agent),),
+    )
+
+
+def resume(before: Paused | None, agent: str) -> Decision[Resumed]:
+    """Let an agent send again."""
+    if before is None:
+        return Decision(outcome=Resumed(agent=agent))
+    return Decision(
+        outcome=Resumed(agent=agent),
+        verb="agent.resume",
+        thing=f"agent/{agent}",
+        deletes=(keys.paused(agent),),
+        events=(Event("agent:resumed", agent),),
+    )

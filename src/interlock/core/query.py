@@ -1,0 +1,453 @@
+"""Queries: a question to one agent, or to whoever is able, and one answer to it.
+
+    ask ──> open ──reply──> answered
+              │ ├──cancel──────────────> cancelled
+              │ ├──time is up──────────> expired
+              │ ├──would never end─────> deadlock
+              │ └──nobody answers──> handed ──reply, resolve──> answered
+              │                         └──cancel──> cancelled
+              └ (asked again with the same id: the same query)
+
+``MOVES`` is the table of these; nothing changes a state but ``moved``.
+
+``queries/{id}`` is the question and how it stands.  It may be answered while ``live/{id}`` lives,
+which is put with the question for as long as the asker is ready to wait: so the engine's clock
+says what is too late, whoever restarts meanwhile, and an asker that was killed leaves nothing open
+for ever.  Asker and answerer only meet in this item: an asker that comes back asks with the same
+id, and waits on, or has the answer; an answerer that comes back finds the question in its inbox.
+
+A question to an ability is one message on the topic ``?ability``.  The first answer wins; in the
+same commit the question disappears for all others.
+
+A person is asked (``core/matter.py``) if the asker said so and nobody answers, or nobody is there.
+Nobody waits then: the answer arrives as a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import answers, keys, post
+from interlock.core import matter as matters
+from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.matter import Matter
+from interlock.core.message import ABLE, Message, Refused, Unread
+from interlock.core.post import Facts
+
+State: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
+
+MOVES: dict[str, tuple[tuple[State, ...], State]] = {
+    "reply": (("open", "handed"), "answered"),
+    "resolve": (("handed",), "answered"),
+    "cancel": (("open", "handed"), "cancelled"),
+    "expire": (("open",), "expired"),
+    "refuse": (("open",), "deadlock"),
+    "hand": (("open",), "handed"),
+}
+"""From where each act leads to where."""
+
+TIMEOUT = 30.0
+OPEN_LIMIT = 1000
+
+
+class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A question as it is stored; ``to`` is an agent, or ``?ability``."""
+
+    id: str
+    agent: str
+    to: str
+    question: Raw
+    at: float
+    timeout: float
+    session: str = ""
+    caller: str = ""
+    urgent: bool = False
+    person: bool = False
+    state: State = "open"
+    answer: Raw = Raw(b"null")
+    by: str = ""
+    replied: float = 0.0
+    decision: str = ""
+    cycle: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> str:
+        """Where it waits to be read."""
+        if self.to.startswith(ABLE):
+            return keys.topic(self.to, self.id)
+        return keys.unread(self.to, self.id)
+
+    @property
+    def listings(self) -> tuple[str, ...]:
+        """All that says that it is open, and ends with that."""
+        return (
+            self.mark,
+            keys.open_query(self.agent, self.id),
+            keys.live(self.id),
+            keys.waits(f"agent:{keys.part(self.agent)}", self.id),
+            *([keys.waits(self.caller, self.id)] if self.caller else ()),
+        )
+
+
+class Cached(Struct, frozen=True):
+    """Which query answered a question last."""
+
+    query: str
+
+
+class Asked(Outcome, frozen=True, kw_only=True, tag="asked"):
+    """It is open; ``to`` was told."""
+
+    query: str
+    to: str
+
+
+class Answered(Outcome, frozen=True, kw_only=True, tag="answered"):
+    """The answer, and who gave it; ``age`` if it was given to an earlier question."""
+
+    query: str
+    answer: Any
+    by: str
+    age: float | None = None
+
+
+class TimedOut(Outcome, frozen=True, kw_only=True, tag="timed_out"):
+    """Nobody answered in time."""
+
+    exit_status = 1
+    query: str
+    to: str
+    timeout: float
+
+
+class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
+    """The asker does not want to know any more."""
+
+    query: str
+
+
+class Away(Outcome, frozen=True, kw_only=True, tag="away"):
+    """Nobody is there who could answer."""
+
+    exit_status = 1
+    to: str
+
+
+class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+    """Waiting would never end: ``cycle`` names who waits for each other, beginning with you."""
+
+    query: str
+    cycle: tuple[str, ...]
+
+
+class Handed(Outcome, frozen=True, kw_only=True, tag="handed"):
+    """A person is asked; the answer will come as a message."""
+
+    exit_status = 1
+    query: str
+    decision: str
+
+
+class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
+    """So many questions are open that no more are taken."""
+
+    exit_status = 3
+    open: int
+    limit: int
+
+
+class Taken(Outcome, frozen=True, kw_only=True, tag="exists"):
+    """Somebody else asked under this id."""
+
+    exit_status = 1
+    query: str
+
+
+class Replied(Outcome, frozen=True, kw_only=True, tag="replied"):
+    """The asker has the answer."""
+
+    query: str
+    to: str
+
+
+class Late(Outcome, frozen=True, kw_only=True, tag="late"):
+    """Too late, or in vain: ``state`` says how the question ended."""
+
+    exit_status = 1
+    query: str
+    state: State
+    by: str = ""
+
+
+class NotAsked(Outcome, frozen=True, kw_only=True, tag="not_owner"):
+    """Somebody else was asked, or asked."""
+
+    exit_status = 1
+    query: str
+    agent: str
+
+
+class NoQuery(Outcome, frozen=True, kw_only=True, tag="unknown"):
+    """There is no such question, or none any more."""
+
+    exit_status = 1
+    query: str
+
+
+AskOutcome: TypeAlias = (
+    Asked | Answered | TimedOut | Cancelled | Away | Deadlock | Handed | TooMany | Taken | Refused
+)
+ReplyOutcome: TypeAlias = Replied | Late | NotAsked | NoQuery
+CancelOutcome: TypeAlias = Cancelled | Late | NotAsked | NoQuery
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """What is known when somebody asks.
+
+    ``before`` is what stands under the id; ``here`` whether anybody may answer; ``hold`` to ask
+    even so.  ``many`` is how many are open, if that is too many.  ``notes`` list the wait.
+    """
+
+    before: Query | None = None
+    here: bool = True
+    hold: bool = False
+    many: tuple[int, int] | None = None
+    notes: tuple[Write, ...] = ()
+    least: float = 0.0
+
+
+def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decision[AskOutcome]:
+    """Put a question where whoever is asked finds it; asked before, find out how it stands.
+
+    ``matter`` is the id under which a person would be asked.
+    """
+    if ask.before is not None:
+        return _again(query, ask.before, ask)
+    if ask.many is not None:
+        return Decision(outcome=TooMany(open=ask.many[0], limit=ask.many[1]))
+    if (refused := post.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
+        return refused
+    own = (*post.turn(query.agent, facts, now), *post.held(facts))
+    if not ask.here and not ask.hold:
+        if not query.person:
+            return Decision(outcome=Away(to=query.to))
+        return _handed(query, matter, now, own)
+    return Decision(
+        outcome=Asked(query=query.id, to=query.to),
+        verb="query.ask",
+        thing=f"query/{query.id}",
+        puts=(
+            Write(keys.query(query.id), query),
+            Write(query.mark, Unread(query.urgent)),
+            Write(keys.open_query(query.agent, query.id), {"to": query.to}),
+            Write(keys.live(query.id), {"for": query.to}, max(query.timeout, ask.least)),
+            *own,
+            *ask.notes,
+        ),
+        events=(Event("query:asked", query.agent),),
+    )
+
+
+def _again(query: Query, before: Query, ask: Ask) -> Decision[AskOutcome]:
+    """The same id: the same question, whatever it was about."""
+    if before.agent != query.agent:
+        return Decision(outcome=Taken(query=query.id))
+    if before.state != "open":
+        return Decision(outcome=standing(before))
+    outcome = Asked(query=query.id, to=before.to)
+    if (before.session, before.caller) == (query.session, query.caller):
+        return Decision(outcome=outcome)
+    moved_on = replace(before, session=query.session, caller=query.caller)
+    old = tuple([key for key in before.listings if key.startswith(keys.WAITS)])
+    fresh = {note.key for note in ask.notes}
+    return Decision(
+        outcome=outcome,
+        verb="query.resume",
+        thing=f"query/{query.id}",
+        puts=(Write(keys.query(query.id), moved_on), *ask.notes),
+        deletes=tuple([key for key in old if key not in fresh]),
+    )
+
+
+def standing(query: Query) -> AskOutcome:
+    """How a question stands, to whoever asked it."""
+    match query.state:
+        case "open":
+            return Asked(query=query.id, to=query.to)
+        case "answered":
+            return Answered(query=query.id, answer=query.answer, by=query.by)
+        case "cancelled":
+            return Cancelled(query=query.id)
+        case "handed":
+            return Handed(query=query.id, decision=query.decision)
+        case "deadlock":
+            return Deadlock(query=query.id, cycle=query.cycle)
+        case "expired":
+            return TimedOut(query=query.id, to=query.to, timeout=query.timeout)
+
+
+def _handed(
+    query: Query, matter: str, now: float, own: tuple[Write, ...] = ()
+) -> Decision[AskOutcome]:
+    """Let a person answer."""
+    asked = Matter(
+        id=matter, about=f"query/{query.id}", agent=query.agent, question=query.question, at=now
+    )
+    handed = replace(query, state="handed", decision=matter)
+    return Decision(
+        outcome=Handed(query=query.id, decision=matter),
+        verb="query.hand",
+        thing=f"query/{query.id}",
+        puts=(
+            Write(keys.query(query.id), handed),
+            Write(keys.decision(matter), asked),
+            *own,
+        ),
+        events=(Event("query:handed", query.agent),),
+    )
+
+
+def moved(query: Query, act: str, **changes: object) -> Query:
+    """A question after an act, which must be one that its state allows."""
+    allowed, state = MOVES[act]
+    if query.state not in allowed:
+        raise AssertionError(f"{act} of a query that is {query.state}")
+    return replace(query, state=state, **changes)
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """An answer: who gives it, and what is known when it is given.
+
+    ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
+    inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
+    ``closes`` is what a person was asked about it.
+    """
+
+    agent: str
+    answer: Raw
+    now: float
+    alive: bool = True
+    unread: bool = False
+    message: str = ""
+    closes: Matter | None = None
+
+
+def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]:
+    """Answer a question that was put to us, once."""
+    if query is None:
+        return Decision(outcome=NoQuery(query=id_))
+    agent, answer = given.agent, given.answer
+    if agent != query.to and (not query.to.startswith(ABLE) or agent == query.agent):
+        return Decision(outcome=NotAsked(query=id_, agent=query.to))
+    if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(answer)):
+        return Decision(outcome=Replied(query=id_, to=query.agent))
+    if query.state not in MOVES["reply"][0]:
+        return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
+    if query.state == "open" and not given.alive:
+        return replace(expire(query, given.now), outcome=Late(query=id_, state="expired"))
+    return _answered(query, "reply", given)
+
+
+def resolve(query: Query, given: Reply) -> Decision[ReplyOutcome]:
+    """A person answered what nobody else did."""
+    return _answered(query, "resolve", given)
+
+
+def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
+    agent, now = given.agent, given.now
+    done = moved(query, act, answer=given.answer, by=agent, replied=now)
+    read, _ = post.acknowledged(agent, (query.id,) if given.unread else (), now)
+    closed = _closed(given) if query.state == "handed" else ()
+    told = _told(done, given.message) if query.state == "handed" else ()
+    return Decision(
+        outcome=Replied(query=query.id, to=query.agent),
+        verb=f"query.{act}",
+        thing=f"query/{query.id}",
+        puts=(
+            Write(keys.query(query.id), done),
+            Write(keys.answer(query.to, bytes(query.question)), Cached(query.id)),
+            *told,
+            *closed,
+            *read,
+        ),
+        deletes=query.listings,
+        events=(Event("query:replied", agent),),
+    )
+
+
+def _closed(given: Reply) -> tuple[Write, ...]:
+    if given.closes is None:
+        return ()
+    return matters.resolve(given.closes, given.closes.id, given.agent, given.answer, given.now).puts
+
+
+def _told(query: Query, message: str) -> tuple[Write, ...]:
+    """The answer as a message, and the end of what a person was asked."""
+    said = Message(
+        id=message,
+        kind="answer",
+        sender=query.by,
+        at=query.replied,
+        to=(query.agent,),
+        reply_to=query.id,
+        data=query.answer,
+    )
+    return (
+        Write(keys.message(message), said),
+        Write(keys.unread(query.agent, message), Unread()),
+    )
+
+
+def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]:
+    """Take a question back; only who asked it can."""
+    if query is None:
+        return Decision(outcome=NoQuery(query=id_))
+    if agent != query.agent:
+        return Decision(outcome=NotAsked(query=id_, agent=query.agent))
+    if query.state == "cancelled":
+        return Decision(outcome=Cancelled(query=id_))
+    if query.state not in MOVES["cancel"][0]:
+        return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
+    deletes = (*query.listings, *([keys.decision(query.decision)] if query.decision else ()))
+    return Decision(
+        outcome=Cancelled(query=id_),
+        verb="query.cancel",
+        thing=f"query/{id_}",
+        puts=(Write(keys.query(id_), moved(query, "cancel")),),
+        deletes=deletes,
+        events=(Event("query:cancelled", agent),),
+    )
+
+
+def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
+    """The time is up: nobody answered.  A person is asked if the asker said so."""
+    if query.state != "open":
+        return Decision(outcome=standing(query))
+    if query.person and matter:
+        handed = _handed(query, matter, now)
+        return replace(handed, deletes=query.listings)
+    return Decision(
+        outcome=TimedOut(query=query.id, to=query.to, timeout=query.timeout),
+        verb="query.expire",
+        thing=f"query/{query.id}",
+        puts=(Write(keys.query(query.id), moved(query, "expire")),),
+        deletes=query.listings,
+        events=(Event("query:expired", query.agent),),
+    )
+
+
+def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
+    """Waiting would never end."""
+    if query.state != "open":
+        return Decision(outcome=standing(query))
+    return Decision(
+        outcome=Deadlock(query=query.id, cycle=cycle),
+        verb="query.refuse",
+        thing=f"query/{query.id}",
+        puts=(Write(keys.query(query.id), moved(query, "refuse", cycle=cycle)),),
+        deletes=query.listings,
+        events=(Event("query:deadlock", query.agent),),
+    )
