@@ -38,6 +38,7 @@ from interlock.store import Resync, Store
 if TYPE_CHECKING:
     import logging
 
+    from interlock.aio_messages import Messages
     from interlock.aio_tasks import Tasks
     from interlock.services.report import Pulse
 
@@ -244,6 +245,14 @@ class Fleet(Noun[FleetCalls]):
         from interlock.services.task.calls import TaskCalls
 
         return Tasks(TaskCalls(self.calls.desk), self)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Messages between agents, likewise."""
+        from interlock.aio_messages import Messages
+        from interlock.services.message.calls import MessageCalls
+
+        return Messages(MessageCalls(self.calls.desk), self)
 
     @property
     def session(self) -> str:

@@ -42,6 +42,7 @@ from interlock.threads import background
 if TYPE_CHECKING:
     import logging
 
+    from interlock.client_messages import Messages
     from interlock.client_tasks import Tasks
     from interlock.services.report import Pulse
 
@@ -264,6 +265,14 @@ class Fleet(Noun[FleetCalls]):
         from interlock.services.task.calls import TaskCalls
 
         return Tasks(TaskCalls(self.calls.desk), self)
+
+    @cached_property
+    def messages(self) -> Messages:
+        """Messages between agents, likewise."""
+        from interlock.client_messages import Messages
+        from interlock.services.message.calls import MessageCalls
+
+        return Messages(MessageCalls(self.calls.desk), self)
 
     @property
     def session(self) -> str:

@@ -16,6 +16,14 @@
     busy = "30s"
     log_bytes = "4MB"
 
+    [message]
+    rate = 100
+    window = "1s"
+    keep = "24h"
+
+    [query."*"]
+    timeout = "30s"
+
     [record]
     hot = "256MB"
     keep = "90d"
@@ -23,8 +31,8 @@
 
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
 INTERLOCK_SEMAPHORE_MAX_HOLD, INTERLOCK_RECORD_HOT and so on), and that above the file; the
-settings of one lock or semaphore stand above those of all, ``"*"``, which is no legal name and so
-never one.
+settings of one lock, one semaphore or one agent that is asked stand above those of all, ``"*"``,
+which is no legal name and so never one.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -32,7 +40,7 @@ The file is read when something first asks for it, and only if it is there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from interlock.core import words
@@ -41,14 +49,18 @@ from interlock.errors import BadDuration, BadInput
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
-_KINDS = {"lock": _TERMS, "semaphore": (*_TERMS, "capacity")}
+_KINDS = {"lock": _TERMS, "semaphore": (*_TERMS, "capacity"), "query": ("timeout",)}
 _TABLES = {
     "agent": ("busy", "waiting", "idle", "log_bytes", "log_age"),
+    "message": ("rate", "window", "body", "inbox", "keep", "kept", "alerts", "open_queries"),
     "record": ("hot", "keep", "sealed"),
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
 _LEAST_PACE = 1.0
+LEAST_WINDOW = 0.01
+MOST_MESSAGES = 10_000_000
+_DIGITS = 18
 _NO_PATH = ("sqlite:", "memory:", "~")
 
 
@@ -97,6 +109,19 @@ class Settings:
         """
         return self._limits("agent")
 
+    def message(self) -> dict[str, float]:
+        """What is set for messages: how often somebody may send, how much, and what is kept.
+
+        ``rate`` messages (0 for any number) in a ``window`` of seconds, ``body`` in bytes,
+        ``inbox`` and ``open_queries`` as numbers of messages, ``keep`` in seconds, ``kept`` and
+        ``alerts`` as numbers of those that are kept after they were read.
+        """
+        return self._limits("message")
+
+    def query(self, to: str) -> float | None:
+        """How long to wait for an answer of this agent, or of ``?ability``, if that is set."""
+        return self._of("query", to, 0.0).get("timeout")
+
     def _limits(self, kind: str) -> dict[str, float]:
         table = self._read().get(kind, {})
         found: dict[str, float] = {}
@@ -119,7 +144,9 @@ class Settings:
     def _all(self, kind: str, least: float) -> dict[str, dict[str, float]]:
         """Everything of a kind that has settings of its own, and what all others have."""
         environment: dict[str, float] = {}
-        for term in _TERMS:
+        for term in _KINDS[kind]:
+            if term == "capacity":
+                continue
             variable = f"INTERLOCK_{kind.upper()}_{term.upper()}"
             if text := os.environ.get(variable):
                 environment[term] = words.lease(text, least, variable)
@@ -203,12 +230,32 @@ def _limit(key: str, value: object, where: str) -> dict[str, float]:
     """One limit, in the words of whoever keeps to it."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadInput(f"the {where} must be a number, or text like 256MB or 90d")
-    if key in ("busy", "waiting", "idle"):
-        return {key: _pace(value, where)}
-    if key in ("keep", "log_age"):
-        return {key: words.duration(value, where)}
-    if key in ("sealed", "log_bytes"):
-        return {key: words.size(value, where)}
+    if key == "hot":
+        return _hot(value, where)
+    return {key: _READERS[key](value, where)}
+
+
+def _hot(value: str | float, where: str) -> dict[str, float]:
+    size = words.size(value, where)
     if str(value).strip().isdecimal():
-        return {"hot_entries": words.size(value, where), "hot_bytes": 0}
-    return {"hot_entries": 0, "hot_bytes": words.size(value, where)}
+        return {"hot_entries": size, "hot_bytes": 0}
+    return {"hot_entries": 0, "hot_bytes": size}
+
+
+def _number(value: str | float, where: str) -> float:
+    text = str(value).strip()
+    number: Any = int(text) if text.isdecimal() and len(text) <= _DIGITS else value
+    return words.whole(number, where, 0, MOST_MESSAGES)
+
+
+def _window(value: str | float, where: str) -> float:
+    return words.lease(value, LEAST_WINDOW, where)
+
+
+_READERS: dict[str, Callable[[str | float, str], float]] = {
+    **dict.fromkeys(("busy", "waiting", "idle"), _pace),
+    **dict.fromkeys(("rate", "inbox", "kept", "alerts", "open_queries"), _number),
+    **dict.fromkeys(("keep", "log_age"), words.duration),
+    **dict.fromkeys(("sealed", "log_bytes", "body"), words.size),
+    "window": _window,
+}

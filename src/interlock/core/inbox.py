@@ -83,7 +83,7 @@ def acknowledge(
     before is not this agent's.
     """
     direct = [id_ for id_ in acks.ids if id_ in known.waiting]
-    moved = {seen.topic: _moved(known.cursors[seen.topic], seen) for seen in acks.topics}
+    cursors = {seen.topic: moved(known.cursors[seen.topic], seen) for seen in acks.topics}
     of_topics = [
         id_
         for seen in acks.topics
@@ -94,18 +94,18 @@ def acknowledge(
     before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
     outcome = _outcome(asked, done, before)
     puts, deletes = acknowledged(agent, direct, now)
-    cursors = tuple(
+    moves = tuple(
         Write(keys.cursor(agent, topic), cursor)
-        for topic, cursor in moved.items()
+        for topic, cursor in cursors.items()
         if cursor != known.cursors[topic]
     )
-    if not done and not cursors:
+    if not done and not moves:
         return Decision(outcome=outcome)
     return Decision(
         outcome=outcome,
         verb="message.ack",
         thing=f"agent/{agent}",
-        puts=(*puts, *cursors),
+        puts=(*puts, *moves),
         deletes=deletes,
         events=tuple(
             [Event("message:received", agent, f"message/{i}") for i in asked if i in done]
@@ -125,7 +125,8 @@ def _outcome(
     return Acknowledged(messages=new, already=already)
 
 
-def _moved(before: Cursor, seen: Seen) -> Cursor:
+def moved(before: Cursor, seen: Seen) -> Cursor:
+    """A cursor after these were acknowledged."""
     also = {*before.also, *seen.messages.values()}
     unread = [each for each in seen.pending if each > before.after and each not in also]
     after = max(before.after, min(unread) - 1 if unread else seen.upto)

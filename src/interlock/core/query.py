@@ -347,7 +347,8 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     if query.state not in MOVES["reply"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     if query.state == "open" and not given.alive:
-        return replace(expire(query, given.now), outcome=Late(query=id_, state="expired"))
+        late: Decision[Any] = expire(query, given.now)
+        return replace(late, outcome=Late(query=id_, state="expired"))
     return _answered(query, "reply", given)
 
 

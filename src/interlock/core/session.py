@@ -105,8 +105,20 @@ def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
         outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
         verb="agent.join",
         thing=f"agent/{session.agent}",
-        puts=(Write(keys.session(session.id), session), alive(session), *more),
+        puts=(Write(keys.session(session.id), session), alive(session), *addressed(session), *more),
         events=(Event("agent:joined", session.agent),),
+    )
+
+
+def addressed(session: Session) -> tuple[Write, ...]:
+    """What lets others find an agent by its name, and send it messages.
+
+    The last two say all by being there, so they are put without being read.
+    """
+    return (
+        Write(keys.present(session.agent, session.id), {}),
+        Write(keys.joined(session.agent), {}),
+        Write(keys.mailbox(session.agent), {}),
     )
 
 
@@ -149,7 +161,7 @@ def leave(
             released.append(keys.thing(key).removeprefix("lock/"))
     thing = f"agent/{session.agent}"
     part = turn.decision(None, "agent.leave", thing)
-    own = (keys.session(session.id), keys.live(session.id), *more) if all_ else ()
+    own = (*_own(session), *more) if all_ else ()
     said = (Event("agent:left", session.agent),) if all_ else ()
     names = tuple(released)
     return Decision(
@@ -160,6 +172,15 @@ def leave(
         deletes=(*own, *part.deletes),
         signals=part.signals,
         events=(*said, *part.events),
+    )
+
+
+def _own(session: Session) -> tuple[str, ...]:
+    """What ends with a session."""
+    return (
+        keys.session(session.id),
+        keys.live(session.id),
+        keys.present(session.agent, session.id),
     )
 
 
@@ -186,6 +207,6 @@ def clear(session: Session, more: tuple[str, ...] = ()) -> Decision[str]:
         outcome="cleared",
         verb="agent.clear",
         thing=f"agent/{session.agent}",
-        deletes=(keys.session(session.id), keys.live(session.id), *more),
+        deletes=(*_own(session), *more),
         events=(Event("agent:lapsed", session.agent),),
     )

@@ -1,0 +1,128 @@
+"""What bounds messages: settings, turns to send, and how deep an inbox may be."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from interlock.core import keys, message, query, rate
+from interlock.core.rate import Rate
+from interlock.services.message import states
+from interlock.services.runner import Glance, Reading
+from interlock.settings import Settings
+from interlock.store import Range
+
+_SENDERS = 8
+"""How many may send to one inbox at once before its depth is passed by more than a few."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What is allowed, as the settings say."""
+
+    rate: Rate = Rate()
+    body: int = message.BODY_LIMIT
+    depth: int = message.DEPTH
+    keep: float = message.KEEP
+    kept: int = message.KEPT
+    alerts: int = message.ALERTS_KEPT
+    open: int = query.OPEN_LIMIT
+
+
+def limits(settings: Settings) -> Limits:
+    """The limits that are set, and the usual ones otherwise."""
+    found = settings.message()
+    return Limits(
+        rate=Rate(int(found.get("rate", rate.LIMIT)), found.get("window", rate.WINDOW)),
+        body=int(found.get("body", message.BODY_LIMIT)),
+        depth=int(found.get("inbox", message.DEPTH)),
+        keep=found.get("keep", message.KEEP),
+        kept=int(found.get("kept", message.KEPT)),
+        alerts=int(found.get("alerts", message.ALERTS_KEPT)),
+        open=int(found.get("open_queries", query.OPEN_LIMIT)),
+    )
+
+
+class Meter:
+    """The turns of one sender, as this process knows them: the one that was free for longest first.
+
+    What others did is learned when a turn that seemed free is not.
+    """
+
+    def __init__(self, rate: Rate, first: int) -> None:
+        self.rate = rate
+        self._turns: deque[tuple[int, float]] = deque(
+            ((first + number) % rate.limit, 0.0) for number in range(rate.limit)
+        )
+        self._guard = threading.Lock()
+
+    def take(self, now: float) -> int | None:
+        """A turn that nobody else of this process takes; None if none seems to be free."""
+        with self._guard:
+            if not self._turns or not rate.free(self._turns[0][1], self.rate, now):
+                return None
+            slot, _ = self._turns.popleft()
+            self._turns.append((slot, now))
+            return slot
+
+    def give_back(self, slot: int) -> None:
+        """Nothing was sent with this turn: it is as free as it was."""
+        with self._guard:
+            self._turns = deque(turn for turn in self._turns if turn[0] != slot)
+            self._turns.appendleft((slot, 0.0))
+
+    def learn(self, slots: Mapping[int, float | None]) -> None:
+        """Know when each turn was used last, by whomever."""
+        with self._guard:
+            known = dict(self._turns)
+            used = {slot: max(slots.get(slot) or 0.0, known[slot]) for slot in known}
+            self._turns = deque(sorted(used.items(), key=lambda turn: turn[1]))
+
+
+class Depths:
+    """How many items there are under each prefix: counted now and then, more often where many are.
+
+    So a limit may be passed by a few, and nobody fights for a counter.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._left: dict[str, int] = {}
+
+    def full(self, prefix: str) -> Reading[bool]:
+        """Whether there are too many under this prefix, as far as we know."""
+        left = self._left.get(prefix, 0)
+        if left > 0:
+            self._left[prefix] = left - 1
+            return False
+        count = yield from counted(prefix, self.most)
+        self._left[prefix] = (self.most - count) // _SENDERS
+        return count >= self.most
+
+
+def counted(prefix: str, most: int) -> Reading[int]:
+    """How many items there are under a prefix, up to a number."""
+    count, after = 0, ""
+    while count < most:
+        page = Range(prefix, after, min(1000, most - count))
+        items = (yield Glance((page,))).ranges[page]
+        count += len(items)
+        if len(items) < page.limit:
+            break
+        after = items[-1].key
+    return count
+
+
+def turns(agent: str) -> Reading[dict[int, float | None]]:
+    """When each turn of a sender was used."""
+    found: dict[int, float | None] = {}
+    after = ""
+    while True:
+        page = Range(f"{keys.RATES}{keys.part(agent)}/", after)
+        items = (yield Glance((page,))).ranges[page]
+        found.update((int(keys.last(item.key)), states.moment(item)) for item in items)
+        if len(items) < page.limit:
+            return found
+        after = items[-1].key

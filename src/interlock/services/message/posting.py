@@ -1,0 +1,169 @@
+"""Sending: one commit, and across a network one round trip.
+
+The common case is believed and checked: the id is fresh, the reader has a mailbox, nobody paused
+us, and a turn of ours is free.  Whatever of that is wrong comes back with the conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys, post, rate
+from interlock.core.message import Exists, Message, Refused, SendOutcome
+from interlock.core.post import MAILBOX, Facts, Terms
+from interlock.driving import Op
+from interlock.services.message import states
+from interlock.services.message.limits import Depths, Limits, Meter, turns
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.store import Item, Ref, Snapshot
+
+T = TypeVar("T")
+
+_MAILBOX = codec.encode(MAILBOX)
+
+
+class Turn:
+    """The turn that one message is to take, over all attempts to send it."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self, slot: int | None) -> None:
+        self.slot = slot
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """What is to be looked at before something is sent."""
+
+    sender: str
+    key: str
+    to: tuple[str, ...] = ()
+    acks: tuple[str, ...] = ()
+    turn: Turn
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The items that its commit relies on."""
+        slot = self.turn.slot
+        return (
+            self.key,
+            keys.paused(self.sender),
+            *[keys.mailbox(agent) for agent in self.to],
+            *[keys.unread(self.sender, id_) for id_ in self.acks],
+            *([] if slot is None else [keys.rate(self.sender, slot)]),
+        )
+
+
+class Posting:
+    """Sends messages, as generators for a driver."""
+
+    def __init__(self, runner: Runner, limits: Limits) -> None:
+        self._runner = runner
+        self.limits = limits
+        self._meters: dict[str, Meter] = {}
+        self._depths = Depths(limits.depth)
+        self._registered: set[str] = set()
+
+    def post(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+        """Send it; returns when it is durable, or with what is in the way."""
+        topic = post.topic(message)
+        key = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        errand = self.errand(message.sender, key, () if topic else message.to, terms.acks)
+
+        def deciding() -> Deciding[SendOutcome]:
+            snapshot = yield errand.refs
+            now = self._runner.clock.wall()
+            facts = yield from self.facts(errand, snapshot, now)
+            acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
+            return post.post(message, facts, now, terms, acked)
+
+        done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
+        return done.outcome
+
+    def carry_out(
+        self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who
+    ) -> Op[Done[T]]:
+        """Commit what sends something; a turn with which nothing was sent is given back."""
+        done: Done[T] | None = None
+        try:
+            done = yield from self._runner.change(deciding, who, self._guess(errand))
+            return done
+        finally:
+            sent = done is not None and not isinstance(done.outcome, Refused | Exists)
+            if done is not None and done.revision is not None and sent:
+                self._registered.add(errand.sender)
+            elif (slot := errand.turn.slot) is not None:
+                self._meters[errand.sender].give_back(slot)
+
+    def errand(
+        self, sender: str, key: str, to: Iterable[str], acks: tuple[str, ...] = ()
+    ) -> Errand:
+        """What to look at, with a turn that seems to be free."""
+        meter = self._meter(sender)
+        slot = None if meter is None else meter.take(self._runner.clock.wall())
+        return Errand(sender=sender, key=key, to=tuple(to), acks=acks, turn=Turn(slot))
+
+    def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
+        """What we believe of it, if that is enough to send without a look."""
+        limited = self.limits.rate.limit and errand.turn.slot is None
+        if self._runner.capabilities.local or errand.acks or limited:
+            return None
+        known: dict[str, Item | None] = dict.fromkeys(errand.refs)
+        for agent in errand.to:
+            key = keys.mailbox(agent)
+            known[key] = Item(key, _MAILBOX, 0, 0)
+        if errand.turn.slot is not None:
+            known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
+        return known
+
+    def facts(self, errand: Errand, snapshot: Snapshot, now: float) -> Reading[Facts]:
+        """All that decides whether it can be sent."""
+        unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
+        facts = Facts(
+            paused=states.paused(snapshot[keys.paused(errand.sender)]),
+            exists=snapshot[errand.key] is not None,
+            registered=errand.sender in self._registered,
+            unknown=unknown,
+            rate=self.limits.rate,
+        )
+        if facts.paused or facts.exists:
+            return facts
+        for agent in errand.to:
+            if (yield from self._depths.full(keys.unread(agent))):
+                facts = replace(facts, full=(agent, self.limits.depth))
+        facts = yield from self._with_turn(errand, snapshot, facts, now)
+        if facts.full or (facts.rate.limit and facts.slot is None):
+            mark = post.mark(errand.sender)
+            return replace(facts, marked=(yield Glance((mark,)))[mark] is not None)
+        return facts
+
+    def _with_turn(
+        self, errand: Errand, snapshot: Snapshot, facts: Facts, now: float
+    ) -> Reading[Facts]:
+        meter, slot = self._meter(errand.sender), errand.turn.slot
+        if meter is None:
+            return facts
+        if slot is not None:
+            used = states.moment(snapshot[keys.rate(errand.sender, slot)])
+            if rate.free(used, meter.rate, now):
+                return replace(facts, slot=slot)
+        slots = yield from turns(errand.sender)
+        meter.learn(slots)
+        slot = errand.turn.slot = meter.take(now)
+        if slot is None:
+            return replace(facts, slots=slots)
+        again: tuple[Ref, ...] = (keys.rate(errand.sender, slot),)
+        used = states.moment((yield again)[keys.rate(errand.sender, slot)])
+        found = slot if rate.free(used, meter.rate, now) else None
+        return replace(facts, slots=slots, slot=found)
+
+    def _meter(self, sender: str) -> Meter | None:
+        if not self.limits.rate.limit:
+            return None
+        if sender not in self._meters:
+            first = self._runner.random_below(self.limits.rate.limit)
+            self._meters[sender] = Meter(self.limits.rate, first)
+        return self._meters[sender]

@@ -1,0 +1,197 @@
+"""Reading an inbox: what waits for an agent alone, and what is new of the topics that it hears.
+
+All that is read at one revision is known in its order.  The state is the truth: whoever was woken,
+or comes back after a crash, reads the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import inbox, keys
+from interlock.core.inbox import Cursor, Trimmed
+from interlock.core.message import ABLE, ALL, Message, Received, Subscription, matches
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.services.gather import every, looked_up
+from interlock.services.message import states
+from interlock.services.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+MISSED = "missed:"
+"""What the id begins with that somebody acknowledges who missed something."""
+EVERYTHING = Subscription(since=0)
+"""What everybody hears without asking: mail to all, and questions to what it is able to do."""
+
+
+class Topic(Struct, frozen=True, kw_only=True):
+    """A topic that an agent hears, how far it has read it, and what of it was forgotten."""
+
+    name: str
+    wanted: Subscription
+    cursor: Cursor
+    trimmed: Trimmed | None = None
+
+    def hears(self, message: Message, revision: int) -> bool:
+        """Whether a message is one to be read."""
+        if self.cursor.has(revision):
+            return False
+        if not self.wanted.senders and not self.wanted.where:
+            return True
+        return matches(self.wanted, message, msgspec.json.decode(message.data))
+
+    @property
+    def missed(self) -> bool:
+        """Whether something may have been forgotten before it was read."""
+        return self.trimmed is not None and not self.cursor.has(self.trimmed.upto)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A message that waits to be read: where, and its place in the order."""
+
+    id: str
+    seq: int
+    key: str
+    topic: str = ""
+    urgent: bool = False
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """Urgent ones first, then as they were sent."""
+        return not self.urgent, self.seq
+
+
+def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
+    """All topics that an agent hears, as they stand."""
+    items = yield from every(keys.subscription(agent), keys.cursor(agent))
+    wanted = {ALL: EVERYTHING, **{ABLE + each: EVERYTHING for each in can}}
+    begins = dict.fromkeys(wanted, 0)
+    cursors: dict[str, Cursor] = {}
+    for item in items:
+        name = keys.topic_of(item.key)
+        with suppress(StoreDamaged):  # doctor names it; the others are still heard
+            if item.key.startswith(keys.CURSORS):
+                cursors[name] = states.cursor(item) or Cursor(after=0)
+            else:
+                wanted[name], begins[name] = states.subscription(item) or EVERYTHING, item.created
+    forgot = yield from looked_up(map(keys.trimmed, wanted))
+    return {
+        name: Topic(
+            name=name,
+            wanted=asked,
+            cursor=cursors.get(name) or inbox.begin(asked, begins[name]),
+            trimmed=states.trimmed(forgot[keys.trimmed(name)]),
+        )
+        for name, asked in wanted.items()
+    }
+
+
+def waiting(agent: str) -> Op[tuple[list[Found], int]]:
+    """What waits for an agent alone, in order, and the revision at which that was so."""
+    found: list[Found] = []
+    after, revision = "", 0
+    while True:
+        page = Range(keys.unread(agent), after)
+        snapshot: Snapshot = yield Read(page)
+        revision = revision or snapshot.revision
+        items = snapshot.ranges[page]
+        found.extend(map(mark, items))
+        if len(items) < page.limit:
+            return sorted(found, key=lambda each: each.order), revision
+        after = items[-1].key
+
+
+def mark(item: Item) -> Found:
+    """The message that a mark stands for."""
+    id_ = keys.last(item.key)
+    try:
+        urgent = states.unread(item).urgent
+    except StoreDamaged:
+        urgent = False
+    return Found(id=id_, seq=item.created, key=keys.message(id_), urgent=urgent)
+
+
+def unheard(topic: Topic) -> Op[tuple[list[Found], int]]:
+    """What an agent has not acknowledged of a topic, in order, as of a revision."""
+    found: list[Found] = []
+    after, revision = "", 0
+    while True:
+        page = Range(keys.topic(topic.name), after)
+        snapshot: Snapshot = yield Read(page)
+        revision = revision or snapshot.revision
+        items = snapshot.ranges[page]
+        found.extend(heard(topic, items))
+        if len(items) < page.limit:
+            return sorted(found, key=lambda each: each.order), revision
+        after = items[-1].key
+
+
+def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
+    """Those of some messages of a topic that its reader wants, and has not acknowledged."""
+    for item in items:
+        if topic.cursor.has(item.created):
+            continue
+        id_ = keys.last(item.key)
+        found = Found(id=id_, seq=item.created, key=item.key, topic=topic.name)
+        if topic.name.startswith(ABLE):
+            yield replace(found, key=keys.message(id_), urgent=mark(item).urgent)
+            continue
+        with suppress(StoreDamaged):
+            message = states.message(item)
+            if topic.hears(message, item.created):
+                yield replace(found, urgent=message.urgent)
+
+
+def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
+    """These messages with what they say; without those that are gone or cannot be read."""
+    items = yield from looked_up([each.key for each in wanted])
+    lives = yield from looked_up(
+        [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)], times=True
+    )
+    told: list[tuple[Found, Received]] = []
+    for each in wanted:
+        item = items[each.key]
+        if item is None:
+            continue
+        with suppress(StoreDamaged):
+            left = lives.get(keys.live(each.id))
+            expires = None if left is None else left.expires_in
+            told.append((each, states.received(states.message(item), each.seq, expires_in=expires)))
+    return told
+
+
+def missed(topic: Topic) -> Received:
+    """What somebody is told who comes too late for some messages of a topic."""
+    forgot = topic.trimmed or Trimmed(upto=0, count=0)
+    return Received(
+        id=f"{MISSED}{topic.name}:{forgot.upto}",
+        kind="missed",
+        sender="",
+        at=0.0,
+        seq=forgot.upto,
+        type=topic.name,
+        data={"upto": forgot.upto, "trimmed": forgot.count},
+    )
+
+
+def missed_of(id_: str) -> tuple[str, int] | None:
+    """The topic and the revision in such an id."""
+    topic, _, upto = id_.removeprefix(MISSED).rpartition(":")
+    return (topic, int(upto)) if id_.startswith(MISSED) and upto.isdecimal() else None
+
+
+def find(agent: str, id_: str) -> Op[Message | None]:
+    """A message that an agent sent or was sent, while it is kept."""
+    wanted = (keys.message(id_), keys.topic(ALL, id_))
+    snapshot: Snapshot = yield Read(*wanted)
+    for key in wanted:
+        if (item := snapshot[key]) is not None:
+            message = states.message(item)
+            concerned = agent in (message.sender, *message.to) or ALL in message.to
+            return message if concerned else None
+    return None

@@ -1,0 +1,85 @@
+"""Who is there: sessions of an agent, whoever takes its messages, and who is able to do something.
+
+What is found here decides nothing for good; it spares an asker a wait that nobody would end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.core.message import ABLE
+from interlock.core.words import EVERYTHING
+from interlock.driving import Op
+from interlock.services.gather import every, looked_up
+from interlock.services.report import able
+from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.states import decoded
+from interlock.services.steps import Read
+from interlock.store import Item
+
+
+class Serving(Struct, frozen=True):
+    """A caller that takes messages for its agent while a liveness key lives."""
+
+    session: str
+    live: str
+
+
+_SERVING = msgspec.json.Decoder(Serving)
+
+
+def here(to: str, asker: str) -> Op[bool]:
+    """Whether anybody may answer: an agent, or (``?ability``) somebody beside the asker's session.
+
+    Somebody who never had a session may be at any shell, and is taken to be there.
+    """
+    if to.startswith(ABLE):
+        found = yield from able()
+        return any(
+            to[len(ABLE) :] in can or EVERYTHING in can
+            for session, can in found.items()
+            if session != asker
+        )
+    if (yield Read(keys.joined(to)))[keys.joined(to)] is None:
+        return True
+    wanted = [_live(item) for item in (yield from every(keys.present(to), keys.serving(to)))]
+    live = yield from looked_up(wanted)
+    return any(item is not None for item in live.values())
+
+
+def _live(item: Item) -> str:
+    if item.key.startswith(keys.AGENTS):
+        return keys.live(keys.last(item.key))
+    return decoded(_SERVING, item).live
+
+
+def serve(runner: Runner, who: Who, caller: str, ttl: float) -> Op[Write]:
+    """Say that a caller takes messages from now on; returns what is to be renewed."""
+    live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
+    note = Write(keys.serving(who.agent, caller), Serving(who.session, live.key))
+    mailbox = Write(keys.mailbox(who.agent), {})
+    yield from runner.change(_said("agent.serve", who, (note, live, mailbox)), who)
+    return live
+
+
+def retire(runner: Runner, who: Who, caller: str) -> Op[None]:
+    """It takes no more messages."""
+    gone = (keys.serving(who.agent, caller), keys.serves(who.session, caller))
+    yield from runner.change(_said("agent.retire", who, (), gone), who)
+
+
+def _said(
+    verb: str, who: Who, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
+) -> Callable[[], Deciding[str]]:
+    def deciding() -> Deciding[str]:
+        yield ()
+        return Decision(
+            outcome="done", verb=verb, thing=f"agent/{who.agent}", puts=puts, deletes=deletes
+        )
+
+    return deciding

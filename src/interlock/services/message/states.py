@@ -1,0 +1,117 @@
+"""Items of messages as typed state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from interlock.core import keys
+from interlock.core.inbox import Cursor, Trimmed
+from interlock.core.matter import Matter
+from interlock.core.message import Message, Paused, ReadMark, Received, Subscription, Unread
+from interlock.core.query import Cached, Query
+from interlock.services.states import decoded
+from interlock.store import Item
+
+_MESSAGE = msgspec.json.Decoder(Message)
+_UNREAD = msgspec.json.Decoder(Unread)
+_READ = msgspec.json.Decoder(ReadMark)
+_SUBSCRIPTION = msgspec.json.Decoder(Subscription)
+_CURSOR = msgspec.json.Decoder(Cursor)
+_TRIMMED = msgspec.json.Decoder(Trimmed)
+_PAUSED = msgspec.json.Decoder(Paused)
+_QUERY = msgspec.json.Decoder(Query)
+_CACHED = msgspec.json.Decoder(Cached)
+_MATTER = msgspec.json.Decoder(Matter)
+_MOMENT = msgspec.json.Decoder(float)
+
+
+def message(item: Item) -> Message:
+    """The message that an item is; of a query, the question as a message."""
+    if item.key.startswith(keys.QUERIES):
+        return asked(decoded(_QUERY, item))
+    return decoded(_MESSAGE, item)
+
+
+def asked(query: Query) -> Message:
+    """A question as a message."""
+    return Message(
+        id=query.id,
+        kind="query",
+        sender=query.agent,
+        session=query.session,
+        at=query.at,
+        to=(query.to,),
+        urgent=query.urgent,
+        data=query.question,
+    )
+
+
+def received(message: Message, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
+    """A message as its reader sees it."""
+    return Received(
+        id=message.id,
+        kind=message.kind,
+        sender=message.sender,
+        at=message.at,
+        seq=seq,
+        to=message.to,
+        type=message.type,
+        subject=message.subject,
+        thread=message.thread,
+        reply_to=message.reply_to,
+        urgent=message.urgent,
+        data=msgspec.json.decode(message.data),
+        **more,
+    )
+
+
+def unread(item: Item) -> Unread:
+    """The mark that a message waits."""
+    return decoded(_UNREAD, item)
+
+
+def read(item: Item) -> ReadMark:
+    """The mark that a message was acknowledged."""
+    return decoded(_READ, item)
+
+
+def subscription(item: Item | None) -> Subscription | None:
+    """What somebody asked to hear of."""
+    return None if item is None else decoded(_SUBSCRIPTION, item)
+
+
+def cursor(item: Item | None) -> Cursor | None:
+    """How far somebody has acknowledged a topic."""
+    return None if item is None else decoded(_CURSOR, item)
+
+
+def trimmed(item: Item | None) -> Trimmed | None:
+    """How far a topic was forgotten."""
+    return None if item is None else decoded(_TRIMMED, item)
+
+
+def paused(item: Item | None) -> Paused | None:
+    """Why somebody may not send."""
+    return None if item is None else decoded(_PAUSED, item)
+
+
+def query(item: Item | None) -> Query | None:
+    """The question that an item is."""
+    return None if item is None else decoded(_QUERY, item)
+
+
+def cached(item: Item | None) -> Cached | None:
+    """Which query answered a question last."""
+    return None if item is None else decoded(_CACHED, item)
+
+
+def matter(item: Item | None) -> Matter | None:
+    """What a person is asked."""
+    return None if item is None else decoded(_MATTER, item)
+
+
+def moment(item: Item | None) -> float | None:
+    """When a turn to send was used."""
+    return None if item is None else decoded(_MOMENT, item)
