@@ -26,13 +26,15 @@ who never come back, the oldest are; whoever missed some of them is told so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
 from interlock.core.decision import Outcome
 
 Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "missed"]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 ALL = "*"
 """Whom mail is to that is for everybody, and its topic."""

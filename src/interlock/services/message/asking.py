@@ -18,7 +18,7 @@ from interlock.core import keys
 from interlock.core import matter as matters
 from interlock.core import query as core
 from interlock.core.decision import Decision
-from interlock.core.matter import Matter, NoMatter, ResolveOutcome
+from interlock.core.matter import Matter, NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyOutcome
 from interlock.driving import Op
@@ -137,12 +137,12 @@ class Asking:
 
         return (yield from self._done(who, deciding))
 
-    def matters(self) -> Op[tuple[matters.Shown, ...]]:
+    def matters(self) -> Op[tuple[Shown, ...]]:
         """What persons are asked, and what they decided lately; oldest first."""
         found = [states.matter(item) for item in (yield from every(keys.DECISIONS))]
         return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
 
-    def matter(self, id_: str) -> Op[matters.Shown | NoMatter]:
+    def matter(self, id_: str) -> Op[Shown | NoMatter]:
         """One of them."""
         snapshot: Snapshot = yield Read(keys.decision(id_))
         found = states.matter(snapshot[keys.decision(id_)])
@@ -231,8 +231,8 @@ def told(outcome: AskOutcome) -> AskOutcome:
     return outcome
 
 
-def _shown(matter: Matter) -> matters.Shown:
-    return matters.Shown(
+def _shown(matter: Matter) -> Shown:
+    return Shown(
         decision=matter.id,
         state=matter.state,
         about=matter.about,

@@ -18,7 +18,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services import callers
 from interlock.services.calls import Calls, Desk
-from interlock.services.message import reading
+from interlock.services.message import looking, reading
 from interlock.services.message.acking import Acking
 from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
@@ -247,6 +247,50 @@ class MessageCalls(Calls):
             words.duration(redeliver, "time until redelivery"),
         )
 
+    def inbox(
+        self,
+        *,
+        all: bool = False,  # noqa: A002 - the word that people use
+        sent: bool = False,
+        kind: str | None = None,
+        sender: str = "",
+        type: str = "",  # noqa: A002
+        thread: str = "",
+        search: str = "",
+        limit: int = 100,
+        can: Iterable[str] = (),
+    ) -> Op[looking.Inbox]:
+        """What waits for us, the urgent first; nothing is acknowledged.
+
+        ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
+        some of them: of a ``kind``, from a ``sender``, of a ``type``, of a ``thread``, or with a
+        text in it (``search``).
+        """
+        wanted = looking.Wanted(
+            kind=_kind(kind),
+            sender=words.name(sender, "sender") if sender else "",
+            type=words.name(type, "type") if type else "",
+            thread=words.name(thread, "thread") if thread else "",
+            search=text(search, "text to search for", core.SUBJECT_LIMIT),
+            limit=words.whole(limit, "limit", 1, LAST_LIMIT),
+        )
+        agent = self.desk.me().who.agent
+        if all or sent or thread:
+            return looking.kept(agent, wanted, sent=sent)
+        return looking.unread(agent, wanted, words.abilities(can))
+
+    def wait(
+        self, timeout: float | str = words.FOREVER, *, can: Iterable[str] = ()
+    ) -> Op[looking.Arrived | looking.Nothing]:
+        """Wait until something unread is there for us; nothing is acknowledged."""
+        patience = words.patience(timeout)
+        receiver = self.receiver(can=can)
+        try:
+            limit = None if patience == words.FOREVER else patience
+            return (yield from looking.wait(receiver, limit))
+        finally:
+            receiver.close()
+
     def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
         id_ = words.name(decision, "decision id")
@@ -323,6 +367,15 @@ def text(value: str, what: str, most: int) -> str:
     if size > most:
         raise TooLarge(f"the {what} has {size} bytes; {most} are allowed")
     return value
+
+
+def _kind(kind: str | None) -> core.Kind | None:
+    found = next((each for each in core.KINDS if each == kind), None)
+    if kind is not None and found is None:
+        raise BadInput(
+            f"no message is of the kind {kind!r:.40}; there are: {', '.join(core.KINDS)}"
+        )
+    return found
 
 
 def builtin_name(value: object) -> str:

@@ -1,0 +1,139 @@
+"""Looking at an inbox without taking anything out of it: lists, searches, threads, and a wait.
+
+What is unread comes first (the urgent at the top), or all that is kept: unread, read and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys
+from interlock.core.decision import Outcome
+from interlock.core.message import ALL, Kind, Received
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.services.gather import every
+from interlock.services.message import reading, states
+from interlock.services.message.reading import Found
+from interlock.services.message.receiver import Receiver
+from interlock.store import Item
+
+PORTION = 100
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which messages somebody wants to see."""
+
+    kind: Kind | None = None
+    sender: str = ""
+    type: str = ""
+    thread: str = ""
+    search: str = ""
+    limit: int = 100
+
+    def fits(self, message: Received) -> bool:
+        """Whether this is one of them."""
+        return (
+            self.kind in (None, message.kind)
+            and self.sender in ("", message.sender)
+            and self.type in ("", message.type)
+            and self.thread in ("", message.thread)
+            and (not self.search or self.search.casefold() in _text(message))
+        )
+
+
+class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some messages of an agent; ``more`` if there are others like these."""
+
+    agent: str
+    messages: tuple[Received, ...] = ()
+    more: bool = False
+
+
+class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
+    """Something unread is there; it was not acknowledged."""
+
+    messages: tuple[Received, ...]
+
+
+class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+    """Nothing came in time."""
+
+    exit_status = 1
+
+
+def unread(agent: str, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
+    """What waits for an agent, the urgent first, then as it was sent."""
+    found, _ = yield from reading.waiting(agent)
+    missed: list[Received] = []
+    for topic in (yield from reading.topics(agent, can)).values():
+        found += (yield from reading.unheard(topic))[0]
+        missed += [reading.missed(topic)] if topic.missed else []
+    found.sort(key=lambda each: each.order)
+    return (yield from _shown(agent, found, wanted, missed))
+
+
+def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
+    """All messages of an agent that are kept, in the order of sending: also read ones.
+
+    With ``sent`` only the mail that it sent itself.
+    """
+    marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
+    waiting = [] if sent else (yield from reading.waiting(agent))[0]
+    places = {each.id: each for each in waiting}
+    when: dict[str, float] = {}
+    for item in marks:
+        found = reading.mark(item)
+        places.setdefault(found.id, found)
+        if item.key.startswith(keys.READ):
+            with suppress(StoreDamaged):
+                when[found.id] = states.read(item).at
+    if not sent:
+        for item in (yield from every(keys.topic(ALL))):
+            places[keys.last(item.key)] = _of_all(item)
+    order = sorted(places.values(), key=lambda each: each.seq)
+    shown = yield from _shown(agent, order, wanted, [], last=True)
+    dated = [replace(each, read_at=when.get(each.id)) for each in shown.messages]
+    return replace(shown, messages=tuple(dated))
+
+
+def wait(receiver: Receiver, timeout: float | None) -> Op[Arrived | Nothing]:
+    """Wait until something unread is there, at most so long; nothing is acknowledged."""
+    found = yield from receiver.take(timeout)
+    return Arrived(messages=tuple(found)) if found else Nothing()
+
+
+def _of_all(item: Item) -> Found:
+    id_ = keys.last(item.key)
+    return Found(id=id_, seq=item.created, key=item.key, topic=ALL)
+
+
+def _shown(
+    agent: str,
+    places: list[Found],
+    wanted: Wanted,
+    first: list[Received],
+    *,
+    last: bool = False,
+) -> Op[Inbox]:
+    """Those of these messages that are wanted, as many as are asked for, read in portions."""
+    found = [each for each in first if wanted.fits(each)]
+    order = places[::-1] if last else places
+    for start in range(0, len(order), PORTION):
+        told = yield from reading.bodies(order[start : start + PORTION])
+        found += [message for _, message in told if wanted.fits(message)]
+        if len(found) > wanted.limit:
+            break
+    more = len(found) > wanted.limit
+    some = found[: wanted.limit]
+    return Inbox(agent=agent, messages=tuple(some[::-1] if last else some), more=more)
+
+
+def _text(message: Received) -> str:
+    """All that a search looks at."""
+    body = message.data if isinstance(message.data, str) else codec.encode(message.data).decode()
+    return "\n".join((message.subject, body, message.type, message.sender)).casefold()
