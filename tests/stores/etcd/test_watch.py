@@ -70,11 +70,12 @@ def test_changes_that_come_twice_are_dropped_and_counted(store: EtcdStore) -> No
     watch = store.watch("p/", store.read().revision)
     first = write(store, Put("p/1", b""))
     gather(watch, bool)
-    store.feed.drop(watch)
-    watch.after, after = first - 1, watch.after
+    (part,) = watch.parts
+    store.feed.drop(watch.parts)
+    part.after, after = first - 1, part.after
     with store.feed.lock:  # etcd is asked for more than the watch is told to want
         store.feed.tend(watch)
-        watch.after = after
+        part.after = after
     second = write(store, Put("p/2", b""))
     assert gather(watch, bool) == [Change(second, "p/2")]
     assert store.feed.doubles == 1
@@ -89,7 +90,7 @@ def test_a_watch_that_nobody_reads_is_left_to_etcd(
     keys = [f"p/{number}" for number in range(50)]
     for key in keys:
         write(store, Put(key, b""))
-    until(lambda: not watch.number, "the watch given up")
+    until(lambda: not watch.parts[0].number, "the watch given up")
     assert len(watch.arrived) < 50
     assert [each.key for each in gather(watch, lambda found: len(found) >= 50)] == keys
 

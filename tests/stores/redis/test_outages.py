@@ -268,7 +268,7 @@ def test_a_bell_that_nobody_rings_is_found_out(
     """As when another server took the place of the one that we listen to."""
     monkeypatch.setattr("interlock.stores.redis.watch.LOOK", 0.1)
     watch = store.watch("p/", store.read().revision)
-    watch.channel = b"elsewhere"
+    watch.channels = (b"elsewhere",)
     assert watch.take(0.01) == []
     revision = write(store, Put("p/a", b""))
     assert watch.take(20) == [Change(revision, "p/a")]

@@ -314,7 +314,7 @@ def test_threads_that_ring_at_once_close_no_descriptor_twice(
         try:
             for turn in range(20):
                 with suppress(FileExistsError):
-                    (tmp_path / f"99999-{number:04x}{turn:04x}=k").touch(exist_ok=False)
+                    (tmp_path / f"99999-{number:04x}{turn:04x}=k\\").touch(exist_ok=False)
                 bells.ring(["k/1"])
         except BaseException as error:  # noqa: BLE001 - told below
             failed.append(error)
@@ -352,10 +352,10 @@ def test_a_list_made_in_the_same_second_is_not_kept_where_times_have_no_smaller_
     (tmp_path / "1-00000001=a").touch()
     os.utime(tmp_path, ns=(second, second))
     monkeypatch.setattr(time, "time_ns", lambda: second + 900_000_000)
-    assert bells._list() == ["1-00000001=a"]
+    assert set(bells._list()) == {"a"}
     (tmp_path / "1-00000001=b").touch()
     os.utime(tmp_path, ns=(second, second))
-    assert sorted(bells._list()) == ["1-00000001=a", "1-00000001=b"]
+    assert set(bells._list()) == {"a", "b"}
     bells.close()
 
 
@@ -364,6 +364,6 @@ def test_only_files_of_our_own_form_are_cleared_away(tmp_path: Path) -> None:
     for name in (*theirs, "99999-00000001=k"):
         (tmp_path / name).touch()
     bells = Bells(str(tmp_path))
-    bells.ring(["k/1"])
+    bells.ring(["k"])
     bells.close()
     assert set(os.listdir(tmp_path)) == theirs
