@@ -15,6 +15,7 @@ import pytest
 from tests.processes.helpers import Actor, Cast, until
 from tests.stores.sqlite.actors import put
 
+from interlock.errors import StoreClosed
 from interlock.store import Change, Resync
 from interlock.stores.sqlite import SQLiteStore
 from interlock.stores.sqlite import watch as watch_module
@@ -172,6 +173,39 @@ def test_a_watcher_that_closes_leaves_nothing_behind(store: SQLiteStore) -> None
         watch.close()
     other.close()
     assert names(store.path) == set()
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_many_scopes_are_a_few_marks_and_each_rings(store: SQLiteStore) -> None:
+    other = SQLiteStore(store.path)
+    scopes = tuple(f"alerts/kind-{number}/" for number in range(150))
+    watch = other.watch(("inbox/ada/", "list", "odd=/\\x/", "x" * 190 + "/y", *scopes), 0)
+    assert len(names(store.path)) < 30
+    for key in ("list", *(scope + "z" for scope in scopes), "odd=/\\x/z", "x" * 190 + "/y"):
+        write(store, key)
+        assert keys(watch.take(20)) == [key]
+    watch.close()
+    assert len(names(store.path)) == 1, "the bell is still there"
+    other.close()
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_store_that_is_closed_wakes_whoever_waits(store: SQLiteStore) -> None:
+    watch = store.watch("k/", 0)
+    ended: list[BaseException] = []
+
+    def waits() -> None:
+        try:
+            watch.take(None)
+        except BaseException as error:  # noqa: BLE001 - which one is the question
+            ended.append(error)
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    until(lambda: store._feed._listener is not None)
+    store.close()
+    thread.join(20)
+    assert [type(error) for error in ended] == [StoreClosed]
 
 
 def test_a_watcher_that_stands_still_blocks_nobody_and_misses_nothing(

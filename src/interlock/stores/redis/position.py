@@ -22,16 +22,20 @@ class Position:
         self._begun = 0
         self._told: set[str] = set()
 
-    def fresh(self, revision: int, changes: Iterable[Change]) -> list[Change]:
-        """What was not told yet of these changes of one revision; now it is."""
-        if revision <= self.after:
-            return []
+    def untold(self, change: Change) -> bool:
+        """Whether the reader does not know of this one yet."""
+        if change.revision == self._begun:
+            return change.key not in self._told
+        return change.revision > self.after
+
+    def hear(self, revision: int, previous: int, changes: Iterable[Change]) -> list[Change]:
+        """What is new in a piece of this revision; ``previous`` is the one recorded before it."""
+        found = [change for change in changes if self.untold(change)]
         if not self._pieces:
             self.after = revision
-            return list(changes)
+            return found
         if revision != self._begun:
-            self.after, self._begun, self._told = revision - 1, revision, set()
-        found = [change for change in changes if change.key not in self._told]
+            self.after, self._begun, self._told = max(self.after, previous), revision, set()
         self._told.update(change.key for change in found)
         return found
 

@@ -178,7 +178,8 @@ class RedisWatch:
         found = [
             change
             for revision, tokens in zip(told[::2], told[1::2], strict=True)
-            for change in self.position.fresh(revision, changes(self._scopes, revision, tokens))
+            for change in changes(self._scopes, revision, tokens)
+            if self.position.untold(change)
         ]
         self._behind = not done
         self.position.reach(position)
@@ -194,16 +195,16 @@ class RedisWatch:
         """The changes that payloads tell, up to the first gap."""
         found: list[Change | Resync] = []
         for payload in payloads:
-            told, previous, _ = payload.split(b" ", 2)
-            revision = int(told)
+            told, before, _ = payload.split(b" ", 2)
+            revision, previous = int(told), int(before)
             if revision <= self.position.after:
                 continue
-            if self._root and int(previous) > self.position.after:
+            if self._root and previous > self.position.after:
                 self._behind = True
                 break
-            start = len(told) + len(previous) + 2
-            told_now = changes(self._scopes, revision, payload, start)
-            found.extend(self.position.fresh(revision, told_now))
+            start = len(told) + len(before) + 2
+            piece = changes(self._scopes, revision, payload, start)
+            found.extend(self.position.hear(revision, previous, piece))
         return found
 
     def _sit(self, loop: object) -> None:

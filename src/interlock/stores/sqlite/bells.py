@@ -209,7 +209,11 @@ class Bell:
         return rang
 
     def close(self) -> None:
-        """Take it down."""
+        """Take it down, and wake whoever listens."""
+        import socket
+
+        with suppress(OSError):  # where that is not possible, the backstop wakes
+            self.socket.shutdown(socket.SHUT_RD)
         self.socket.close()
         for name in (*self._marks, self._name):
             self._bells.remove(name)
