@@ -13,8 +13,12 @@ The contract
             conflict.  Each has its own revision even if many share one durable commit; an
             exception ends only its own.  The work may be called again: it must be pure.
   watch     Every change in a scope, in order, from a revision on; or Resync when history is gone.
-            A scope is a whole key, a folder (it ends in ``/``), or everything (empty).
-            Never a silent gap.  A watch is a wake-up: whoever wakes reads again.
+            A scope is a whole key, a folder (it ends in ``/``), everything (empty), or several
+            of those at once: then a change is told once, though two of them cover it.
+            Never a silent gap, never a double.  A watch is a wake-up: whoever wakes reads again.
+            An engine that is not ``ordered`` keeps order within each scope only: what arrived
+            together is sorted by revision, but a lower one may follow.  There, whoever opens
+            another watch goes on from where it read the state, not from the last change.
             Opening one does no I/O; it listens from its revision on, however late it is asked.
   trim      Forgets the oldest entries of the log up to a revision, a bounded number for each call.
             That is no change that a watch would see, and takes no revision back; whoever asks
@@ -41,6 +45,7 @@ means that it never happened and never can; a conflict brings back what stands i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -156,8 +161,28 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
         return (*own, *(check.key for check in self.checks), *self.reads)
 
 
-def covers(scope: str, key: str) -> bool:
-    """Whether a watch of this scope sees the changes of this key."""
+Scope: TypeAlias = str | tuple[str, ...]
+"""What a watch sees: a whole key, a folder, everything, or several of those."""
+
+
+def scopes(scope: Scope) -> tuple[str, ...]:
+    """The scopes as a watch keeps them: sorted, and none within another, so no key is in two."""
+    found: list[str] = []
+    for each in (scope,) if isinstance(scope, str) else sorted(scope):
+        # What a folder covers follows it at once, so only the last one can cover the next.
+        if not covers(tuple(found[-1:]), each):
+            found.append(each)
+    if not found:
+        raise ValueError("a watch of no scope would never wake; name a key or a folder")
+    return tuple(found)
+
+
+def covers(scopes: tuple[str, ...], key: str) -> bool:
+    """Whether a watch of these scopes, as it keeps them, sees the changes of this key."""
+    place = bisect_right(scopes, key)
+    if not place:
+        return False
+    scope = scopes[place - 1]
     return key == scope or not scope or (scope[-1] == "/" and key.startswith(scope))
 
 
@@ -217,6 +242,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     grain           by how much ``expires_in`` may be short of the truth, in seconds
     max_items       items that it can hold as it is set up by default; 0 if only the disk or the
                     memory that it was given bounds that
+    ordered         whether a watch of several scopes tells its changes in the order of revisions
     max_log         entries of the log above which the engine forgets the oldest by itself; 0 if
                     it never does
     """
@@ -230,6 +256,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     max_operations: int
     max_value: int
     grain: float = 0.0
+    ordered: bool = True
     max_log: int = 0
     max_items: int = 0
 
@@ -289,8 +316,8 @@ class Store(Protocol):
     def commit_async(self, txn: Txn) -> Awaitable[Answer]:
         """The same for an event loop."""
 
-    def watch(self, scope: str, after: int) -> Watch:
-        """Every change in a scope after a revision."""
+    def watch(self, scope: Scope, after: int) -> Watch:
+        """Every change in a scope, or in one of several, after a revision."""
 
     def info(self) -> dict[str, object]:
         """Facts about this store for a person: place, size, format, versions."""

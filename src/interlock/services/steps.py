@@ -12,6 +12,7 @@ from interlock.store import (
     LocalStore,
     Ref,
     Resync,
+    Scope,
     Snapshot,
     Store,
     Txn,
@@ -77,7 +78,7 @@ class Open:
 
     __slots__ = ("after", "scope")
 
-    def __init__(self, scope: str, after: int) -> None:
+    def __init__(self, scope: Scope, after: int) -> None:
         self.scope = scope
         self.after = after
 

@@ -32,10 +32,12 @@ from interlock.store import (
     Range,
     Ref,
     Resync,
+    Scope,
     Snapshot,
     Txn,
     Work,
     covers,
+    scopes,
 )
 from interlock.stores.local import Local
 
@@ -110,11 +112,11 @@ class MemoryStore(Local):
         """The mutex is only ever held for microseconds, so there is nothing to wait for."""
         return self.transact(work)
 
-    def watch(self, scope: str, after: int) -> MemoryWatch:
+    def watch(self, scope: Scope, after: int) -> MemoryWatch:
         """A feed from this revision on."""
         with self._mutex:
             self._open()
-            watch = MemoryWatch(self, scope, after)
+            watch = MemoryWatch(self, scopes(scope), after)
             self._watches.append(watch)
             return watch
 
@@ -241,7 +243,7 @@ class MemoryStore(Local):
         if len(self._history) > self._keep:
             self._forget(self._history[-self._keep // 2].revision)
         for watch in self._watches:
-            if any(covers(watch.scope, change.key) for change in changed):
+            if any(covers(watch.scopes, change.key) for change in changed):
                 watch.ring()
 
     def _forget(self, revision: int) -> None:
@@ -254,16 +256,16 @@ class MemoryStore(Local):
             watch.after = self._revision
             return [Resync(self._revision)]
         fresh = bisect_left(self._history, watch.after + 1, key=lambda change: change.revision)
-        found = [c for c in self._history[fresh:] if covers(watch.scope, c.key)]
+        found = [c for c in self._history[fresh:] if covers(watch.scopes, c.key)]
         watch.after = self._revision
         return list(found)
 
 
 class MemoryWatch:
-    """A feed of one scope for one reader."""
+    """A feed of some scopes for one reader."""
 
-    def __init__(self, store: MemoryStore, scope: str, after: int) -> None:
-        self.scope = scope
+    def __init__(self, store: MemoryStore, scopes: tuple[str, ...], after: int) -> None:
+        self.scopes = scopes
         self.after = after
         self._store = store
         self._rung = threading.Condition(store._mutex)  # noqa: SLF001 - one module, one mutex

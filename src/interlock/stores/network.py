@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from interlock.driving import Op, Pause, drive, drive_async
 from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
-from interlock.store import Answer, Capabilities, Extent, Finding, Ref, Snapshot, Txn, Watch
+from interlock.store import Answer, Capabilities, Extent, Finding, Ref, Scope, Snapshot, Txn, Watch
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class NetworkStore:
         self.check()
         return drive_async(self._commit(txn), self._wire)
 
-    def watch(self, scope: str, after: int) -> Watch:
+    def watch(self, scope: Scope, after: int) -> Watch:
         """Every change in a scope after a revision."""
         raise NotImplementedError
 

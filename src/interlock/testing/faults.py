@@ -37,6 +37,7 @@ from interlock.store import (
     Finding,
     Ref,
     Resync,
+    Scope,
     Snapshot,
     Store,
     Txn,
@@ -160,7 +161,7 @@ class FaultyStore(Local):
                 self._crash()
         raise AssertionError("every fault returns or raises")
 
-    def watch(self, scope: str, after: int) -> FaultyWatch:
+    def watch(self, scope: Scope, after: int) -> FaultyWatch:
         """As the store does; a dead process takes nothing from it."""
         self._operate()
         return FaultyWatch(self, self._store.watch(scope, after))

@@ -32,6 +32,25 @@ def test_history_forgotten_while_the_stream_was_broken_is_one_resync(
     assert watch.take(PATIENCE) == [Change(later, "p/3")]
 
 
+def test_history_forgotten_in_several_scopes_is_no_gap_in_any(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    watch = store.watch(("p/", "q/", "r/"), store.read().revision)
+    assert watch.take(0.1) == []
+    _break(store)
+    for _ in range(2):
+        last = write(store, Put("p/1", b""), Put("q/1", b""))
+    server.call("/v3/kv/compaction", {"revision": last, "physical": True})
+    told = watch.take(PATIENCE)
+    while any(part.after < last for part in watch.parts):
+        told += watch.take(PATIENCE)
+    told += watch.take(0)
+    assert set(told) == {Resync(last)}
+    later = write(store, Put("p/3", b""), Put("r/3", b""))
+    found = gather(watch, lambda got: len(got) == 2)
+    assert {(each.revision, each.key) for each in found} == {(later, "p/3"), (later, "r/3")}
+
+
 def test_compaction_under_a_watch_that_is_up_to_date_is_no_resync(
     store: EtcdStore, server: EtcdServer
 ) -> None:
@@ -66,15 +85,34 @@ def test_a_stream_that_breaks_now_and_then_loses_and_doubles_nothing(store: Etcd
     assert all(watch.take(0.05) == [] for watch in watches)
 
 
+def test_several_scopes_lose_and_double_nothing_when_the_stream_breaks(store: EtcdStore) -> None:
+    watch = store.watch(("p/", "q/"), store.read().revision)
+    found: list[tuple[int, str]] = []
+    expected: set[tuple[int, str]] = set()
+    for number in range(40):
+        revision = write(store, Put("p/a", b""), Put("q/a", b""))
+        expected |= {(revision, "p/a"), (revision, "q/a")}
+        if number % 8 == 5:
+            _break(store)
+        found += [(each.revision, each.key) for each in gather(watch, bool)]
+    found += [
+        (each.revision, each.key)
+        for each in gather(watch, lambda got: len(got) >= len(expected - {*found}))
+    ]
+    assert len(found) == len(expected)
+    assert set(found) == expected
+
+
 def test_changes_that_come_twice_are_dropped_and_counted(store: EtcdStore) -> None:
     watch = store.watch("p/", store.read().revision)
     first = write(store, Put("p/1", b""))
     gather(watch, bool)
-    store.feed.drop(watch)
-    watch.after, after = first - 1, watch.after
+    (part,) = watch.parts
+    store.feed.drop(watch.parts)
+    part.after, after = first - 1, part.after
     with store.feed.lock:  # etcd is asked for more than the watch is told to want
         store.feed.tend(watch)
-        watch.after = after
+        part.after = after
     second = write(store, Put("p/2", b""))
     assert gather(watch, bool) == [Change(second, "p/2")]
     assert store.feed.doubles == 1
@@ -89,7 +127,7 @@ def test_a_watch_that_nobody_reads_is_left_to_etcd(
     keys = [f"p/{number}" for number in range(50)]
     for key in keys:
         write(store, Put(key, b""))
-    until(lambda: not watch.number, "the watch given up")
+    until(lambda: not watch.parts[0].number, "the watch given up")
     assert len(watch.arrived) < 50
     assert [each.key for each in gather(watch, lambda found: len(found) >= 50)] == keys
 

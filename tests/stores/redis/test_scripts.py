@@ -230,10 +230,10 @@ def test_a_watch_of_everything_that_misses_a_bell_looks_into_the_log(store: Redi
     watch = store.watch("", store.read().revision)
     assert watch.take(0.01) == []
     revision = write(store, Put("a", b""))
-    position = watch.after
+    position = watch.position.after
     watch._seat.hear(1)  # type: ignore[union-attr]  # the bell is lost
     second = write(store, Put("b", b""))
-    assert watch.after == position
+    assert watch.position.after == position
     found = gather(watch, lambda found: len(found) == 4)
     assert [change.revision for change in found] == [revision] * 2 + [second] * 2
     watch.close()

@@ -22,8 +22,10 @@ from interlock.store import (
     Log,
     Range,
     Ref,
+    Scope,
     Snapshot,
     Txn,
+    scopes,
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -59,6 +61,7 @@ class EtcdStore(NetworkStore):
         max_operations=126,
         max_value=5 * 256 * 1024,
         grain=1.0,
+        ordered=False,
         max_items=2_000_000,  # 536 bytes each, measured with tasks: half of the default quota
     )
 
@@ -74,10 +77,10 @@ class EtcdStore(NetworkStore):
         self._leases = Leases(self, wire)
         self._commits = Commits(self, self.shape, self._leases)
 
-    def watch(self, scope: str, after: int) -> EtcdWatch:
-        """Every change in a scope after a revision."""
+    def watch(self, scope: Scope, after: int) -> EtcdWatch:
+        """Every change in a scope, or in one of several, after a revision."""
         self.check()
-        return EtcdWatch(self.feed, self.shape, scope, after)
+        return EtcdWatch(self.feed, self.shape, scopes(scope), after)
 
     def close(self) -> None:
         """Let go; what was acknowledged stays."""

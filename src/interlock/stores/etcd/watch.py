@@ -1,10 +1,11 @@
 """The feed: one stream to etcd for all watches of a store.
 
-A stream carries any number of watches, each under a number that we choose.  It is read by one
-thread, which lays what arrives into the watches and wakes who waits, blocking or in whatever
-event loop.  The thread starts with the first ``take`` and ends when the stream breaks and nobody
-waits; the next ``take`` starts another.  What a watch has seen is in the watch, so a new stream
-goes on right behind it: without a gap, and what comes twice is dropped.
+A stream carries any number of watches, each under a number that we choose: one for each scope of
+a watch of ours, its part.  It is read by one thread, which lays what arrives into the watches and
+wakes who waits, blocking or in whatever event loop.  The thread starts with the first ``take`` and
+ends when the stream breaks and nobody waits; the next ``take`` starts another.  What was seen is
+in the part, so a new stream goes on right behind it: without a gap, and what comes twice is
+dropped.
 
 A server that hangs keeps its connections.  So whoever waits looks to the stream: after a second
 and a half of silence it asks for a sign of life, after four the stream is cut and made anew
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from interlock.driving import Op, drive, drive_async
 from interlock.errors import StoreRefused
-from interlock.store import WAKE, Change, Resync
+from interlock.store import Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.shape import NUL, Shape, is_quiet
+from interlock.stores.etcd.part import Part
+from interlock.stores.etcd.shape import Shape
 from interlock.stores.etcd.silence import grpc
 from interlock.stores.etcd.trouble import SILENT, Stale, told
 from interlock.stores.etcd.wire import RANGE, EtcdWire, Link, LogIn
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 
 SILENCE = 1.5
 """Seconds without a word after which a sign of life is asked for."""
-SIGNALS_LAST = 10.0
-"""Seconds for which a signal can be found for sure; its lease may not be new."""
 _LEAST = 0.01
 _BACKLOG = 10_000
 """Changes that are laid in for a reader who does not come; then etcd keeps them."""
@@ -64,7 +64,7 @@ class Feed:
         self.wire = wire
         self._shape = shape
         self._numbers = itertools.count(1)
-        self._served: dict[int, EtcdWatch] = {}
+        self._served: dict[int, Part] = {}
         self._waiting: set[EtcdWatch] = set()
         self._thread: threading.Thread | None = None
         self._requests: SimpleQueue[Any] | None = None
@@ -110,24 +110,26 @@ class Feed:
             self._thread = background(self._run, "interlock-etcd")
             self._thread.start()
         elif self._requests is not None:
-            if not watch.number:
-                self._serve(watch, self._requests)
+            for part in watch.parts:
+                if not part.number:
+                    self._serve(part, self._requests)
             left = min(left, self._listen_for_life(self._requests))
         return min(left, SILENCE)
 
-    def past(self, watch: EtcdWatch) -> Op[Iterable[rpc.KeyValue]]:
-        """The signal of this watch as it stands."""
-        key, end = self._shape.scope(watch.scope)
+    def past(self, part: Part) -> Op[Iterable[rpc.KeyValue]]:
+        """The signal of this part as it stands."""
+        key, end = self._shape.scope(part.scope)
         answer = yield from self._store.asked((RANGE, rpc.RangeRequest(key=key, range_end=end)))
         return answer.kvs  # type: ignore[no-any-return]  # answers have no types
 
-    def drop(self, watch: EtcdWatch) -> None:
-        """Serve this watch no more."""
+    def drop(self, parts: tuple[Part, ...]) -> None:
+        """Serve these no more."""
         with self.lock:
-            number, watch.number = watch.number, 0
-            if self._served.pop(number, None) is not None and self._requests is not None:
-                cancel = rpc.WatchCancelRequest(watch_id=number)
-                self._requests.put(rpc.WatchRequest(cancel=cancel))
+            for part in parts:
+                number, part.number = part.number, 0
+                if self._served.pop(number, None) is not None and self._requests is not None:
+                    cancel = rpc.WatchCancelRequest(watch_id=number)
+                    self._requests.put(rpc.WatchRequest(cancel=cancel))
 
     def close(self) -> None:
         """End the stream; whoever waits finds the store closed."""
@@ -155,13 +157,13 @@ class Feed:
             self._lost = (min(self._lost[0] + idle, now), self._lost[1])
         self._fatal = None
 
-    def _serve(self, watch: EtcdWatch, requests: SimpleQueue[Any]) -> None:
-        watch.number = next(self._numbers)
-        self._served[watch.number] = watch
-        key, end = self._shape.scope(watch.scope)
-        start = 0 if watch.signal else watch.after + 1
+    def _serve(self, part: Part, requests: SimpleQueue[Any]) -> None:
+        part.number = next(self._numbers)
+        self._served[part.number] = part
+        key, end = self._shape.scope(part.scope)
+        start = 0 if part.signal else part.after + 1
         create = rpc.WatchCreateRequest(
-            key=key, range_end=end, start_revision=start, watch_id=watch.number
+            key=key, range_end=end, start_revision=start, watch_id=part.number
         )
         requests.put(rpc.WatchRequest(create=create))
 
@@ -216,8 +218,8 @@ class Feed:
             self._requests = requests
             self._silent = False
             self._heard = time.monotonic()
-            for watch in self._waiting:
-                self._serve(watch, requests)
+            for part in [part for watch in self._waiting for part in watch.parts]:
+                self._serve(part, requests)
             self._call = self.wire.stream(link, iter(requests.get, None))
             return self._call  # type: ignore[no-any-return]  # gRPC's streams have no types
 
@@ -232,9 +234,9 @@ class Feed:
             if self._requests is not None:
                 self._requests.put(None)  # gRPC waits for more of them in a thread of its own
             self._requests = self._call = None
-            for watch in self._served.values():
-                watch.number = 0
-                watch.unserved = min(self._heard, time.monotonic())
+            for part in self._served.values():
+                part.number = 0
+                part.unserved = min(self._heard, time.monotonic())
             self._served.clear()
         with suppress(Exception):  # closed: then there is nobody to tell
             self._store.check()
@@ -267,50 +269,39 @@ class Feed:
                 self._fatal = error
 
     def _lay(self, answer: rpc.WatchResponse) -> None:
-        """Hand what arrived to its watch."""
+        """Hand what arrived to its part."""
         with self.lock:
             self._heard = time.monotonic()
-            watch = self._served.get(answer.watch_id)
-            if answer.canceled and not answer.compact_revision and (watch or answer.created):
+            part = self._served.get(answer.watch_id)
+            if answer.canceled and not answer.compact_revision and (part or answer.created):
                 raise told(self._store.where, "PERMISSION_DENIED", answer.cancel_reason)
-            if watch is None:
+            if part is None:
                 return
             if answer.canceled:
-                self._served.pop(watch.number)
-                watch.number = 0
-                watch.resync(max(answer.compact_revision, watch.begun))
+                self._served.pop(part.number)
+                part.number = 0
+                part.resync(max(answer.compact_revision, part.begun))
                 return
             if answer.created:
                 self._denied = False
-                watch.begun = answer.header.revision
-                if watch.signal and watch.begun > watch.after:
-                    watch.late(self._heard)
+                part.begun = answer.header.revision
+                if part.signal and part.begun > part.after:
+                    part.late(self._heard)
             if answer.events:
-                self.doubles += watch.lay(answer.events)
-                if len(watch.arrived) > _BACKLOG:
-                    self.drop(watch)
+                self.doubles += part.lay(answer.events)
+                if len(part.reader.arrived) > _BACKLOG:
+                    self.drop((part,))
 
 
 class EtcdWatch:
-    """The changes in one scope for one reader."""
+    """The changes in some scopes for one reader: a part for each of them."""
 
-    def __init__(self, feed: Feed, shape: Shape, scope: str, after: int) -> None:
-        self.scope = scope
-        self.after = after
-        self.number = 0
-        """Under which the stream serves it; 0 if it does not."""
+    def __init__(self, feed: Feed, shape: Shape, scopes: tuple[str, ...], after: int) -> None:
+        self.parts = tuple([Part(self, shape, scope, after) for scope in scopes])
         self.given_up: Exception | None = None
         """Why nobody waits for it any longer."""
-        self.begun = 0
-        """The revision of etcd when it began to serve it."""
-        self.signal = scope.startswith(WAKE) and not scope.endswith("/")
-        self.behind = False
-        """Whether a signal may have come before it was served."""
-        self.unserved = time.monotonic()
-        """Since when nobody serves it."""
         self.arrived: list[Change | Resync] = []
         self._feed = feed
-        self._shape = shape
         self._rung = threading.Condition(feed.lock)
         self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
@@ -320,13 +311,13 @@ class EtcdWatch:
         self._feed.enter(self)
         try:
             while True:
-                if self.behind:
-                    self._caught_up(drive(self._feed.past(self), self._feed.wire))
+                if self._behind:
+                    drive(self._catch_up(), self._feed.wire)
                 with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
                         return found
-                    if not self.behind:
+                    if not self._behind:
                         self._rung.wait(left)
         finally:
             self._feed.leave(self)
@@ -340,13 +331,13 @@ class EtcdWatch:
         self._feed.enter(self)
         try:
             while True:
-                if self.behind:
-                    self._caught_up(await drive_async(self._feed.past(self), self._feed.wire))
+                if self._behind:
+                    await drive_async(self._catch_up(), self._feed.wire)
                 with self._rung:
                     found, left = self._found(ends)
                     if found or left <= 0:
                         return found
-                    if self.behind:
+                    if self._behind:
                         continue
                     future: asyncio.Future[None] = loop.create_future()
                     self._sleeper = (loop, future)
@@ -358,7 +349,7 @@ class EtcdWatch:
 
     def close(self) -> None:
         """Stop listening."""
-        self._feed.drop(self)
+        self._feed.drop(self.parts)
 
     def wake(self) -> None:
         """Wake whoever waits for this watch; called under the lock."""
@@ -369,61 +360,38 @@ class EtcdWatch:
             with suppress(RuntimeError):  # the loop was closed without a word
                 loop.call_soon_threadsafe(_finish, future)
 
-    def late(self, now: float) -> None:
-        """It is served from now on; whether a signal came before is to be seen, if it can be."""
-        if now - self.unserved > SIGNALS_LAST:
-            self.resync(self.begun)
-        else:
-            self.behind = True
-            self.wake()
-
-    def resync(self, revision: int) -> None:
-        """Everything up to this revision is gone; go on behind it."""
-        self.after = max(self.after, revision)
-        self.arrived.append(Resync(self.after))
+    def tell(self, changes: list[Change]) -> None:
+        """Keep what arrived in one of the parts; called under the lock."""
+        self.arrived.extend(changes)
         self.wake()
 
-    def lay(self, events: Iterable[rpc.Event]) -> int:
-        """Keep what is a change; returns how many of them came for the second time."""
-        before, doubles = self.after, 0
-        for event in events:
-            kv = event.kv
-            if kv.mod_revision <= before:
-                doubles += 1
-                continue
-            self.after = kv.mod_revision
-            change = self._change(event, kv)
-            if change is not None:
-                self.arrived.append(change)
-        if self.arrived:
-            self.wake()
-        return doubles
+    def resync(self, revision: int) -> None:
+        """Keep one Resync for all parts that need one; called under the lock."""
+        told = [each for each in self.arrived if isinstance(each, Resync)]
+        self.arrived = [each for each in self.arrived if not isinstance(each, Resync)]
+        self.arrived.append(max([Resync(revision), *told], key=lambda each: each.revision))
+        self.wake()
 
-    def _caught_up(self, kvs: Iterable[rpc.KeyValue]) -> None:
-        """What came before the watch was served; what is newer came by itself."""
-        with self._rung:
-            self.behind = False
-            self.lay(rpc.Event(type=rpc.Event.PUT, kv=kv) for kv in kvs)
+    @property
+    def _behind(self) -> bool:
+        return any(part.behind for part in self.parts)
+
+    def _catch_up(self) -> Op[None]:
+        for part in self.parts:
+            if part.behind:
+                kvs = yield from self._feed.past(part)
+                with self._rung:
+                    part.caught_up(kvs)
 
     def _found(self, ends: float | None) -> tuple[list[Change | Resync], float]:
         """What has arrived, and how long to wait for more before we look again."""
         if self.arrived:
             found, self.arrived = self.arrived, []
+            if len(self.parts) > 1:
+                found.sort(key=lambda each: each.revision)
             return found, 0.0
         due = self._feed.tend(self)
         return [], due if ends is None else min(due, ends - time.monotonic())
-
-    def _change(self, event: rpc.Event, kv: rpc.KeyValue) -> Change | None:
-        """What the event is to a reader; None for what is no change."""
-        shape, signal = self._shape, kv.key.endswith(NUL)
-        if event.type == rpc.Event.DELETE:
-            if signal or shape.is_live(kv.key) or shape.is_log(kv.key):  # an entry was trimmed
-                return None
-            return Change(kv.mod_revision, shape.name(kv.key), deleted=True)
-        if is_quiet(kv.value):
-            return None
-        value = shape.item(kv).value if shape.is_log(kv.key) and not signal else b""
-        return Change(kv.mod_revision, shape.name(kv.key), value=value)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -34,22 +34,28 @@ class Bells(Stream):
         self._pinged: float | None = None
         self._timer: asyncio.TimerHandle | None = loop.call_later(PING, self._watch)
 
-    async def join(self, channel: bytes) -> Place:
-        """Listen on a channel, from when this returns on."""
-        place = Place(self, channel)
-        there = self._places.setdefault(channel, set())
-        there.add(place)
+    async def join(self, channels: tuple[bytes, ...]) -> Place:
+        """Listen on these channels, from when this returns on."""
+        place = Place(self, channels)
         try:
-            if len(there) == 1:
-                # Counted: the confirmation of an earlier one says nothing about this one.
-                self._unconfirmed[channel] = self._unconfirmed.get(channel, 0) + 1
-                self.write(pack(("SUBSCRIBE", channel)))
-            if self._unconfirmed.get(channel):
-                await self._confirmed(channel)
+            self._subscribe(place)
+            for channel in channels:
+                if self._unconfirmed.get(channel):
+                    await self._confirmed(channel)
         except BaseException:
             self.leave(place)
             raise
         return place
+
+    def _subscribe(self, place: Place) -> None:
+        fresh = [channel for channel in place.channels if channel not in self._places]
+        for channel in place.channels:
+            self._places.setdefault(channel, set()).add(place)
+        for channel in fresh:
+            # Counted: the confirmation of an earlier one says nothing about this one.
+            self._unconfirmed[channel] = self._unconfirmed.get(channel, 0) + 1
+        if fresh:
+            self.write(pack(("SUBSCRIBE", *fresh)))
 
     async def _confirmed(self, channel: bytes) -> None:
         if self.ended:
@@ -61,13 +67,13 @@ class Bells(Stream):
     def leave(self, place: Place) -> None:
         """Listen no more for this one; in the thread of the loop."""
         place.wake()
-        there = self._places.get(place.channel)
-        if there is not None and place in there:
-            there.discard(place)
-            if not there:
-                del self._places[place.channel]
-                if not self.ended:
-                    self.write(pack(("UNSUBSCRIBE", place.channel)))
+        silent = [channel for channel in place.channels if self._places.get(channel) == {place}]
+        for channel in place.channels:
+            self._places.get(channel, set()).discard(place)
+        for channel in silent:
+            del self._places[channel]
+        if silent and not self.ended:
+            self.write(pack(("UNSUBSCRIBE", *silent)))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - whatever the server says
         """A message, a confirmation, or a sign of life."""
@@ -127,8 +133,8 @@ class Bells(Stream):
 class Place:
     """Where one watch listens."""
 
-    def __init__(self, bells: Bells, channel: bytes) -> None:
-        self.channel = channel
+    def __init__(self, bells: Bells, channels: tuple[bytes, ...]) -> None:
+        self.channels = channels
         self._bells = bells
         self._inbox = deque[bytes]()
         self._sleeper: asyncio.Future[None] | None = None

@@ -109,10 +109,10 @@ class Loops:
             return link.call(request)
         return self._first_call(request)
 
-    async def join(self, channel: bytes) -> Place:
-        """Listen on a channel: everything that is published from now on will be heard."""
+    async def join(self, channels: tuple[bytes, ...]) -> Place:
+        """Listen on these channels: everything that is published from now on will be heard."""
         bells = await self._bells.get()
-        return await bells.join(channel)
+        return await bells.join(channels)
 
     def close(self) -> None:
         """Cut everything, in whatever loop."""

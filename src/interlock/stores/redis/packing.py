@@ -100,8 +100,8 @@ def _entry(place: bytes, txn: bytes, entry: bytes, digest: bytes) -> Item:
     return Item(LOG + name, entry, revision, revision, name, digest.decode())
 
 
-def changes(scope: str, revision: int, tokens: bytes, at: int = 0) -> Iterator[Change]:
-    """What a bell or the log told, as far as it is in the scope.
+def changes(scopes: tuple[str, ...], revision: int, tokens: bytes, at: int = 0) -> Iterator[Change]:
+    """What a bell or the log told, as far as it is in the scopes.
 
     Each token has its length before it and its kind as its first byte: a key that was put (+),
     deleted (-) or signalled (!), or the id of the entry (=) and then the entry itself (").
@@ -114,7 +114,7 @@ def changes(scope: str, revision: int, tokens: bytes, at: int = 0) -> Iterator[C
         if kind == b"=":
             name = LOG + told.decode()
         elif kind == b'"':
-            if covers(scope, name):
+            if covers(scopes, name):
                 yield Change(revision, name, value=told)
-        elif covers(scope, key := told.decode()):
+        elif covers(scopes, key := told.decode()):
             yield Change(revision, key, deleted=kind == b"-")

@@ -20,22 +20,22 @@ _PING = pack(("PING",))
 
 
 class Line:
-    """A connection that listens on one channel; an idle one may listen on another later."""
+    """A connection that listens on some channels; an idle one may listen on others later."""
 
     def __init__(self, wire: Wire, connection: Connection) -> None:
         self._wire = wire
         self._connection = connection
-        self._channel = b""
+        self._channels: frozenset[bytes] = frozenset()
         self._left = False
         self._heard = time.monotonic()
         self._pinged: float | None = None
 
     @classmethod
-    def join(cls, wire: Wire, channel: bytes) -> Line:
-        """Listen on a channel: everything that is published from now on will be heard."""
+    def join(cls, wire: Wire, channels: tuple[bytes, ...]) -> Line:
+        """Listen on these channels: everything that is published from now on will be heard."""
         line = wire.idle_line() or cls(wire, wire.dial())
         try:
-            line.listen(channel)
+            line.listen(channels)
         except BaseException as error:
             line.close()
             if isinstance(error, (Unsent, Unanswered)):
@@ -43,18 +43,19 @@ class Line:
             raise
         return line
 
-    def listen(self, channel: bytes) -> None:
-        """Subscribe, and wait until that is confirmed."""
+    def listen(self, channels: tuple[bytes, ...]) -> None:
+        """Subscribe, and wait until that is confirmed for each of them."""
         connection = self._connection
         connection.busy = True
-        self._channel = channel
-        connection.send(pack(("SUBSCRIBE", channel)))
-        while True:
+        self._channels = frozenset(channels)
+        unconfirmed = set(channels)
+        connection.send(pack(("SUBSCRIBE", *channels)))
+        while unconfirmed:
             reply = connection.receive()
             if isinstance(reply, ReplyError):
                 raise self._wire.meaning(reply)
-            if reply[0] == b"subscribe" and reply[1] == channel:
-                break
+            if reply[0] == b"subscribe":
+                unconfirmed.discard(reply[1])
         self._heard, self._pinged = time.monotonic(), None
         connection.busy = False
 
@@ -104,7 +105,7 @@ class Line:
 
     def _parting(self) -> bool:
         try:
-            self._connection.send(pack(("UNSUBSCRIBE", self._channel)))
+            self._connection.send(pack(("UNSUBSCRIBE", *self._channels)))
         except (Unsent, Unanswered):
             return False
         return True
@@ -122,12 +123,12 @@ class Line:
         self._connection.send(_PING)
 
     def _parsed(self) -> list[bytes]:
-        """The payloads that have arrived in full; what an earlier channel left is dropped."""
+        """The payloads that have arrived in full; what earlier channels left is dropped."""
         found: list[bytes] = []
         reader = self._connection.reader
         try:
             while (reply := reader.gets()) is not False:
-                if reply[0] == b"message" and reply[1] == self._channel:
+                if reply[0] == b"message" and reply[1] in self._channels:
                     found.append(reply[2])
         except ProtocolError as error:
             raise Unanswered(str(error)) from error

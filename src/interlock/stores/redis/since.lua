@@ -1,14 +1,13 @@
--- What a watch missed: the touched keys in its scope, after a revision, from the log itself.
+-- What a watch missed: the touched keys in its scopes, after a revision, from the log itself.
 --
 -- KEYS  items index live log ids meta
--- ARGV  scope ('' for everything, with the entries), after, how many entries to look at
+-- ARGV  after, how many entries to look at, scopes (only '' for everything, with the entries)
 --
 -- Answers {0, position, done, pairs of revision and tokens...}, or {1, revision} when what came
 -- after this revision is not all there: trimmed, or lost with an earlier life of the server.
 local log, meta = KEYS[4], KEYS[6]
-local scope, limit = ARGV[1], tonumber(ARGV[3])
-local after = tonumber(ARGV[2])
-local match, sub = string.match, string.sub
+local after, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+local find, match, sub = string.find, string.match, string.sub
 
 local rev, trimmed, born = unpack(redis.call('HMGET', meta, 'rev', 'trimmed', 'born'))
 rev, trimmed, born = tonumber(rev or '0'), tonumber(trimmed or '0'), tonumber(born or '0')
@@ -16,14 +15,27 @@ if after < trimmed or after > rev or (after > 0 and after < born) then
   return {1, rev}
 end
 
-local folder = sub(scope, -1) == '/'
+local wanted, all = {}, ARGV[3] == ''
+for i = 3, #ARGV do
+  wanted[ARGV[i]] = true
+end
 local function covers(key)
-  return key == scope or (folder and sub(key, 1, #scope) == scope)
+  if wanted[key] then
+    return true
+  end
+  local slash = find(key, '/', 1, true)
+  while slash do
+    if wanted[sub(key, 1, slash)] then
+      return true
+    end
+    slash = find(key, '/', slash + 1, true)
+  end
+  return false
 end
 
 local function told(fields)
   local touched = fields[8]
-  if scope == '' then
+  if all then
     local id, entry = '=' .. fields[2], '"' .. fields[4]
     return #id .. ':' .. id .. #entry .. ':' .. entry .. touched
   end
@@ -39,7 +51,7 @@ local function told(fields)
   return table.concat(kept)
 end
 
-local rows = redis.call('XRANGE', log, '(' .. ARGV[2] .. '-0', '+', 'COUNT', limit)
+local rows = redis.call('XRANGE', log, '(' .. ARGV[1] .. '-0', '+', 'COUNT', limit)
 local done = #rows < limit
 local answer = {0, rev, 1}
 for _, row in ipairs(rows) do

@@ -28,8 +28,10 @@ from interlock.store import (
     Extent,
     Finding,
     Ref,
+    Scope,
     Snapshot,
     Txn,
+    scopes,
 )
 from interlock.stores.address import Address
 from interlock.stores.network import PATIENCE, Ask, NetworkStore
@@ -73,10 +75,10 @@ class RedisStore(NetworkStore):
         self._commits = ("EVALSHA", COMMIT.sha, *self._tail)
         self._reads = ("EVALSHA", READ.sha, *self._tail)
 
-    def watch(self, scope: str, after: int) -> RedisWatch:
-        """Every change in a scope after a revision."""
+    def watch(self, scope: Scope, after: int) -> RedisWatch:
+        """Every change in a scope, or in one of several, after a revision."""
         self.check()
-        return RedisWatch(self, scope, after)
+        return RedisWatch(self, scopes(scope), after)
 
     @property
     def life(self) -> str:

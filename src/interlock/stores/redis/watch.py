@@ -1,10 +1,10 @@
-"""The feed of one scope: bells while a connection lives, the log for everything else.
+"""The feed of some scopes: bells while a connection lives, the log for everything else.
 
 Each commit publishes what it touched, to a channel for each key and each of its folders, and to
 the root channel, which has the entries too.  Within a connection the server loses nothing: a
 listener that is too slow is disconnected, not skipped.  So a watch
 
-    joins       listens on its channel, on whatever connection it can get,
+    joins       listens on its channels, on whatever connection it can get,
     looks       into the log for what it missed since its position (since.lua),
     hears       what is published from then on, and drops what is not after its position,
 
@@ -26,6 +26,7 @@ from interlock.errors import StoreClosed
 from interlock.store import LOG, Change, Resync
 from interlock.stores.network import Unanswered, Unsent, pauses
 from interlock.stores.redis.packing import changes
+from interlock.stores.redis.position import Position
 from interlock.stores.redis.scripts import SINCE
 from interlock.stores.redis.seat import Line
 
@@ -50,7 +51,7 @@ class Seat(Protocol):
 
 
 class _Join:
-    """Listen on the channel of a watch."""
+    """Listen on the channels of a watch."""
 
     __slots__ = ("watch",)
 
@@ -58,10 +59,10 @@ class _Join:
         self.watch = watch
 
     def perform(self, wire: Wire) -> Seat:
-        return Line.join(wire, self.watch.channel)
+        return Line.join(wire, self.watch.channels)
 
     def perform_async(self, wire: Wire) -> Awaitable[Seat]:
-        return wire.loops().join(self.watch.channel)
+        return wire.loops().join(self.watch.channels)
 
 
 class _Hear:
@@ -81,15 +82,16 @@ class _Hear:
 
 
 class RedisWatch:
-    """A feed of one scope for one reader."""
+    """A feed of some scopes for one reader."""
 
-    def __init__(self, store: RedisStore, scope: str, after: int) -> None:
-        self.scope = scope
-        self.after = after
+    def __init__(self, store: RedisStore, scopes: tuple[str, ...], after: int) -> None:
+        self._scopes = scopes
         self._store = store
         # Entries are told on the root channel only.
-        self._root = not scope or scope.startswith(LOG)
-        self.channel = store.bell + (b"" if self._root else scope.encode())
+        self._root = any(not scope or scope.startswith(LOG) for scope in scopes)
+        self._asked = ("",) if self._root else scopes
+        self.channels = tuple([store.bell + scope.encode() for scope in self._asked])
+        self.position = Position(after, pieces=len(self.channels) > 1)
         self._life = store.life
         self._seat: Seat | None = None
         self._behind = True
@@ -165,20 +167,22 @@ class RedisWatch:
 
     def _look(self) -> Op[list[Change | Resync]]:
         """What the log has after the position."""
-        scope = "" if self._root else self.scope
-        asked = (scope, str(self.after), str(PAGE))
+        asked = (str(self.position.after), str(PAGE), *self._asked)
         kind, position, *rest = yield from self._store.once(SINCE, asked)
         self._due = time.monotonic() + LOOK * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
         if kind or self._reborn():
-            self.after, self._behind = position, False
+            self._behind = False
+            self.position.reach(position)
             return [Resync(position)]
         done, *told = rest
         found = [
             change
             for revision, tokens in zip(told[::2], told[1::2], strict=True)
-            for change in changes(self.scope, revision, tokens)
+            for change in changes(self._scopes, revision, tokens)
+            if self.position.untold(change)
         ]
-        self.after, self._behind = position, not done
+        self._behind = not done
+        self.position.reach(position)
         return list(found)
 
     def _reborn(self) -> bool:
@@ -191,16 +195,16 @@ class RedisWatch:
         """The changes that payloads tell, up to the first gap."""
         found: list[Change | Resync] = []
         for payload in payloads:
-            told, previous, _ = payload.split(b" ", 2)
-            revision = int(told)
-            if revision <= self.after:
+            told, before, _ = payload.split(b" ", 2)
+            revision, previous = int(told), int(before)
+            if revision <= self.position.after:
                 continue
-            if self._root and int(previous) > self.after:
+            if self._root and previous > self.position.after:
                 self._behind = True
                 break
-            start = len(told) + len(previous) + 2
-            found.extend(changes(self.scope, revision, payload, start))
-            self.after = revision
+            start = len(told) + len(before) + 2
+            piece = changes(self._scopes, revision, payload, start)
+            found.extend(self.position.hear(revision, previous, piece))
         return found
 
     def _sit(self, loop: object) -> None:

@@ -1,8 +1,9 @@
 """Doorbells: how a commit wakes the processes that watch, and only those.
 
 Beside the file stands a folder.  A process that watches binds one datagram socket in it, and for
-each watch it leaves an empty file named ``{socket}={prefix}``.  Whoever committed lists the folder
-and sends one byte to each socket that has a matching prefix, without ever blocking.
+each watch it leaves an empty file named ``{socket}={scope}={scope}...``, or a few of them if the
+scopes are too many for one name.  Whoever committed lists the folder, looks up what it touched,
+and sends one byte to each socket that is marked with it, without ever blocking.
 
 Why no wake-up is lost: the watcher hangs out its bell first and reads afterwards, the committer
 commits first and lists afterwards.  A full queue needs no further byte, since its reader has yet
@@ -19,8 +20,7 @@ import re
 import sys
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_MARK = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _LONGEST_PATH = 100
-_LONGEST_PREFIX = 180
+_LONGEST_SCOPE = 180
+_LONGEST_NAME = 200
 _OURS = re.compile(r"[0-9]+-[0-9a-f]{8}(=.*)?", re.DOTALL)
+_UNSPELLED = re.compile(r"[\\=]")
+"""What a name has a meaning for."""
 _TICK = 100_000_000
 _SECOND = 1_000_000_000
 
@@ -50,6 +53,7 @@ class Bells:
         self._handle = -1
         self._sender: socket.socket | None = None
         self._names: list[str] = []
+        self._watched: dict[str, set[str]] = {}
         self._changed = -1
 
     def ring(self, touched: Iterable[str]) -> None:
@@ -62,16 +66,15 @@ class Bells:
             self.trouble = f"{self.folder} cannot be read ({error.strerror or error})"
 
     def _ring(self, touched: Iterable[str]) -> None:
-        names = self._list()
-        marks = [name for name in names if "=" in name]
-        if not marks:
+        watched = self._list()
+        if not watched:
             return
-        keys = sorted(touched)
-        for name in {mark.partition("=")[0] for mark in marks if _matches(mark, keys)}:
+        seen = {scope for key in touched for scope in _around(key)}
+        for name in {name for scope in seen & watched.keys() for name in watched[scope]}:
             if not self._send(name):
                 self._forget_folder()  # if it was made anew, our handle leads nowhere
                 if not self._send(name):
-                    self._clear(name, names)
+                    self._clear(name)
 
     def hang(self) -> Bell | None:
         """A bell of our own; None where sockets are forbidden, and ``trouble`` says why."""
@@ -106,8 +109,8 @@ class Bells:
             self._sender = None
             self._forget_folder()
 
-    def _list(self) -> list[str]:
-        """The bells and marks in the folder.
+    def _list(self) -> dict[str, set[str]]:
+        """Which bells to ring for which scope, as the marks in the folder say.
 
         Listing costs more than asking when the folder last changed, so the list is kept as long
         as that stays the same.  It is kept only if the folder had been still for a while when it
@@ -122,10 +125,11 @@ class Bells:
             now = time.time_ns()
             # Only what has the form of ours: dead ones are deleted.
             self._names = [name for name in os.listdir(self.folder) if _OURS.fullmatch(name)]
+            self._watched = _watched(self._names)
             # Nothing below a second: a file system that may not know smaller parts of one.
             tick = _TICK if changed % _SECOND else 2 * _SECOND
             self._changed = changed if now - changed > tick else -1
-        return self._names
+        return self._watched
 
     def _send(self, name: str) -> bool:
         """Ring one bell; False if nobody is behind it any more."""
@@ -144,9 +148,9 @@ class Bells:
             self.trouble = f"a doorbell could not be rung ({error.strerror or error})"
         return True
 
-    def _clear(self, name: str, names: list[str]) -> None:
+    def _clear(self, name: str) -> None:
         """Take the files of a dead process away."""
-        for mark in names:
+        for mark in self._names:
             if mark.partition("=")[0] == name:
                 self.remove(mark)
 
@@ -179,22 +183,22 @@ class Bell:
             self.socket.close()
             raise
 
-    def listen(self, prefix: str) -> None:
-        """Ask to be rung for this prefix."""
-        mark = self._mark(prefix)
-        self._marks[mark] = self._marks.get(mark, 0) + 1
-        if self._marks[mark] == 1:
-            path = f"{self._bells.folder}/{mark}"
-            with suppress(OSError):  # no folder any more: the backstop serves
-                os.close(os.open(path, _NEW_MARK, 0o600))
+    def listen(self, scopes: tuple[str, ...]) -> None:
+        """Ask to be rung for these scopes."""
+        for mark in self._marked(scopes):
+            self._marks[mark] = self._marks.get(mark, 0) + 1
+            if self._marks[mark] == 1:
+                path = f"{self._bells.folder}/{mark}"
+                with suppress(OSError):  # no folder any more: the backstop serves
+                    os.close(os.open(path, _NEW_MARK, 0o600))
 
-    def forget(self, prefix: str) -> None:
+    def forget(self, scopes: tuple[str, ...]) -> None:
         """Ask no more."""
-        mark = self._mark(prefix)
-        self._marks[mark] -= 1
-        if not self._marks[mark]:
-            del self._marks[mark]
-            self._bells.remove(mark)
+        for mark in self._marked(scopes):
+            self._marks[mark] -= 1
+            if not self._marks[mark]:
+                del self._marks[mark]
+                self._bells.remove(mark)
 
     def drain(self) -> bool:
         """Whether it rang; afterwards it is silent."""
@@ -205,18 +209,50 @@ class Bell:
         return rang
 
     def close(self) -> None:
-        """Take it down."""
+        """Take it down, and wake whoever listens."""
+        import socket
+
+        with suppress(OSError):  # where that is not possible, the backstop wakes
+            self.socket.shutdown(socket.SHUT_RD)
         self.socket.close()
         for name in (*self._marks, self._name):
             self._bells.remove(name)
 
-    def _mark(self, prefix: str) -> str:
-        # A shortened prefix matches more: rung too often is harmless.
-        start = prefix.partition("\\")[0].encode()[:_LONGEST_PREFIX].decode(errors="ignore")
-        return f"{self._name}={start.replace('/', chr(92))}"
+    def _marked(self, scopes: tuple[str, ...]) -> Iterator[str]:
+        """The names of the files that ask for these scopes, as many scopes in each as fit."""
+        mark = self._name
+        for spelled in dict.fromkeys(map(_spelled, scopes)):
+            if mark != self._name and len(f"{mark}={spelled}".encode()) > _LONGEST_NAME:
+                yield mark
+                mark = self._name
+            mark += f"={spelled}"
+        yield mark
 
 
-def _matches(name: str, keys: list[str]) -> bool:
-    prefix = name.partition("=")[2].replace("\\", "/")
-    place = bisect_left(keys, prefix)
-    return place < len(keys) and keys[place].startswith(prefix)
+def _spelled(scope: str) -> str:
+    """A scope within the name of a file."""
+    fits = scope.encode()[:_LONGEST_SCOPE].decode(errors="ignore")
+    fits = _UNSPELLED.split(fits, 1)[0]
+    if fits != scope:  # a folder around it, then: rung too often is harmless
+        fits = fits[: fits.rfind("/") + 1]
+    return fits.replace("/", "\\")
+
+
+def _watched(names: list[str]) -> dict[str, set[str]]:
+    """Which bells the marks ask to ring for which scope."""
+    found: dict[str, set[str]] = {}
+    for name in names:
+        bell, *marked = name.split("=")
+        for spelled in marked:
+            found.setdefault(spelled.replace("\\", "/"), set()).add(bell)
+    return found
+
+
+def _around(key: str) -> Iterator[str]:
+    """The scopes that cover a key: everything, each folder around it, and the key itself."""
+    yield ""
+    yield key
+    end = key.find("/") + 1
+    while end:
+        yield key[:end]
+        end = key.find("/", end) + 1

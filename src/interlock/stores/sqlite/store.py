@@ -20,6 +20,7 @@ from interlock.store import (
     Extent,
     Finding,
     Ref,
+    Scope,
     Snapshot,
     Txn,
     View,
@@ -132,7 +133,7 @@ class SQLiteStore(Local):
         self._check()
         return self._writer.run_async(work)
 
-    def watch(self, scope: str, after: int) -> SQLiteWatch:
+    def watch(self, scope: Scope, after: int) -> SQLiteWatch:
         """A feed from this revision on."""
         self._check()
         return self._feed.open(scope, after)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreTrouble
-from interlock.store import LOG, Change, Resync, covers
+from interlock.store import LOG, Change, Resync, Scope, covers, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
 
 if TYPE_CHECKING:
@@ -56,15 +56,15 @@ class Feed:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def open(self, scope: str, after: int) -> SQLiteWatch:
+    def open(self, scope: Scope, after: int) -> SQLiteWatch:
         """A watch of this scope that has seen everything up to ``after``."""
+        watch = SQLiteWatch(self, scopes(scope))
         with self._lock:
             if self._bell is None and not self._deaf:
                 self._bell = self._bells.hang()
                 self._deaf = self._bell is None
             if self._bell is not None:
-                self._bell.listen(scope)
-            watch = SQLiteWatch(self, scope)
+                self._bell.listen(watch.scopes)
             self._catch_up(watch, after)
             self._watches.append(watch)
             return watch
@@ -75,7 +75,7 @@ class Feed:
             if watch in self._watches:
                 self._watches.remove(watch)
                 if self._bell is not None:
-                    self._bell.forget(watch.scope)
+                    self._bell.forget(watch.scopes)
 
     def take(self, watch: SQLiteWatch) -> list[Change | Resync]:
         """Hand out what has arrived."""
@@ -210,10 +210,10 @@ class Feed:
 
 
 class SQLiteWatch:
-    """The changes in one scope for one reader."""
+    """The changes in some scopes for one reader."""
 
-    def __init__(self, feed: Feed, scope: str) -> None:
-        self.scope = scope
+    def __init__(self, feed: Feed, scopes: tuple[str, ...]) -> None:
+        self.scopes = scopes
         self.arrived: list[Change | Resync] = []
         self.sleeper: asyncio.Future[None] | None = None
         self._feed = feed
@@ -221,10 +221,10 @@ class SQLiteWatch:
     def lay(self, rows: Rows) -> None:
         """Take what concerns us of these log rows."""
         for revision, id_, value, touched in rows:
-            if covers(self.scope, LOG + id_):
+            if covers(self.scopes, LOG + id_):
                 self.arrived.append(Change(revision, LOG + id_, value=value))
             for line in touched.split("\n") if touched else ():
-                if covers(self.scope, line[1:]):
+                if covers(self.scopes, line[1:]):
                     self.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
         if self.arrived:
             self.wake()

@@ -16,6 +16,7 @@ reads.py         one moment: keys, ranges, the log
 commits.py       checks, all or nothing, entries, voids, revisions, stamps, limits
 liveness.py      keys that lapse
 watches.py       the feed: order, resuming, resync, waking
+scopes.py        the feed of several scopes
 trimming.py      the log: its extent, and forgetting its oldest entries
 transactions.py  local engines: transact
 """
@@ -26,12 +27,13 @@ from interlock.testing.conformance.commits import Commits
 from interlock.testing.conformance.liveness import Liveness
 from interlock.testing.conformance.place import Place
 from interlock.testing.conformance.reads import Reads
+from interlock.testing.conformance.scopes import Scopes
 from interlock.testing.conformance.transactions import Transactions
 from interlock.testing.conformance.trimming import Trimming
 from interlock.testing.conformance.watches import Watches
 
 
-class Conformance(Reads, Commits, Liveness, Watches, Trimming):
+class Conformance(Reads, Commits, Liveness, Watches, Scopes, Trimming):
     """For every store."""
 
 
