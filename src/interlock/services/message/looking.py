@@ -136,4 +136,4 @@ def _shown(
 def _text(message: Received) -> str:
     """All that a search looks at."""
     body = message.data if isinstance(message.data, str) else codec.encode(message.data).decode()
-    return "\n".join((message.subject, body, message.type, message.sender)).casefold()
+    return f"{message.subject}\n{body}\n{message.type}\n{message.sender}".casefold()
