@@ -15,7 +15,7 @@ that claim is given back, at once or as soon as the store answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,6 +30,8 @@ from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.services import callers
+from interlock.services.callers import Someone
 from interlock.services.gather import every, outside
 from interlock.services.queue import Debt, Queues
 from interlock.services.runner import ALIVE, Deciding, Done, Runner
@@ -37,6 +39,7 @@ from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress
+from interlock.services.task.standby import Standby
 from interlock.services.task.window import WIDTH, Window, Windows
 from interlock.services.waiting import Seat
 from interlock.store import Item, Watch
@@ -55,12 +58,15 @@ _FRESH = codec.encode(core.FRESH)
 class _Bid:
     """What one call asks for, and which claim of it may stand by now."""
 
-    __slots__ = ("open", "seat", "ttl")
+    __slots__ = ("open", "seat", "someone", "standby", "terms", "ttl")
 
-    def __init__(self, seat: Seat, ttl: float | None) -> None:
+    def __init__(self, seat: Seat, ttl: float | None, someone: Someone | None) -> None:
         self.seat = seat
         self.ttl = ttl
+        self.someone = None if seat.caller else someone
+        self.terms = callers.terms(seat.caller, someone)
         self.open: core.Ask | None = None
+        self.standby: Standby | None = None
 
 
 class Claiming:
@@ -80,49 +86,59 @@ class Claiming:
         self, seat: Seat, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        bid = _Bid(seat, ttl)
+        bid = _Bid(seat, ttl, self._queues.speaks())
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
-        return self._told(bid, self._waiting(seat, scope, wait, lambda: self._named(bid, ask)))
+        standby = Standby(self._runner, self._queues, seat.who, ask, bid.terms)
+        bid.standby = standby
+        waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, standby.ask))
+        return (yield from self._told(bid, waiting))
 
     def next(
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do."""
-        bid, able = _Bid(seat, ttl), frozenset(can)
-        return self._told(
-            bid,
-            self._waiting(
-                seat,
-                keys.WAKE_READY,
-                wait,
-                lambda: self._best(bid, able),
-                lambda: self._peek(able),
-            ),
-        )
+        bid, able = _Bid(seat, ttl, self._queues.speaks()), frozenset(can)
+        best, peek = (lambda: self._best(bid, able)), (lambda: self._peek(able))
+        waiting = self._waiting(bid, keys.WAKE_READY, wait, best, peek)
+        return (yield from self._told(bid, waiting))
 
     def _told(self, bid: _Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
-        """Carry a call through; if it raises, leave no claim behind of which nobody was told."""
+        """Carry a call through; if it raises, leave no claim behind of which nobody was told.
+
+        Nor a wait, however it ends.
+        """
         try:
-            return (yield from op)
+            outcome = yield from op
+            yield from self._ended(bid, outcome)
+            return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
-            if bid.open is not None:
-                self._queues.owe_this(self._debt(bid.seat, bid.open))
+            for debt in (*self._open(bid), *_listed(bid)):
+                self._queues.owe_this(debt)
             raise
-        except InterlockError:  # a refusal: nothing was committed
-            raise
-        except BaseException:
-            if bid.open is not None:
-                yield from self._queues.give_this_up(self._debt(bid.seat, bid.open))
+        except BaseException as error:
+            refused = isinstance(error, InterlockError)  # nothing was committed but the wait
+            for debt in (*(() if refused else self._open(bid)), *_listed(bid)):
+                yield from self._queues.give_this_up(debt)
             raise
 
-    def _debt(self, seat: Seat, ask: core.Ask) -> Debt:
-        return Debt(
-            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
-        )
+    def _ended(self, bid: _Bid, outcome: core.ClaimOutcome) -> Op[None]:
+        """Remember who of us has the claim; a wait that brought none is over, too."""
+        if isinstance(outcome, core.Claimed):
+            if bid.someone is not None:
+                self._queues.note(bid.someone, (keys.owner(outcome.task),), outcome.token or 0)
+        elif not isinstance(outcome, core.Deadlock):
+            for debt in _listed(bid):
+                yield from self._queues.give_this_up(debt)
+
+    def _open(self, bid: _Bid) -> Iterator[Debt]:
+        """What takes back the claim that may stand."""
+        if (ask := bid.open) is not None:
+            pay = partial(self.take_back, bid.seat, ask.task, ask.claim)
+            yield Debt(ask.claim, f"task/{ask.task}", pay)
 
     def _waiting(
         self,
-        seat: Seat,
+        bid: _Bid,
         scope: str,
         wait: float,
         attempt: Callable[[], Op[core.ClaimOutcome]],
@@ -139,7 +155,9 @@ class Claiming:
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
-                yield from self._insist(seat)
+                yield from self._insist(bid.seat)
+                if bid.standby is not None and (refused := (yield from bid.standby.look())):
+                    return refused
                 woken = yield Take(watch, min(left, self._nap(outcome)))
                 while woken and peek is not None and not (yield from peek()):
                     left = ends - self._runner.clock.monotonic()
@@ -398,8 +416,14 @@ class Claiming:
             session=seat.who.session,
             ttl=bid.ttl,
             session_ttl=seat.session_ttl,
-            caller=seat.caller,
+            caller=bid.terms.caller,
         )
+
+
+def _listed(bid: _Bid) -> Iterator[Debt]:
+    """What takes back the wait that may stand."""
+    if bid.standby is not None and (debt := bid.standby.debt) is not None:
+        yield debt
 
 
 def _may_change(outcome: core.ClaimOutcome) -> bool:

@@ -20,7 +20,7 @@ from interlock.core.decision import Outcome, Write
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.services.calls import Desk
-from interlock.services.held import WAITED, Grip
+from interlock.services.held import WAITED, Grip, deadlocked
 from interlock.services.keeper import Lease
 from interlock.services.queue import Debt
 from interlock.services.steps import Read
@@ -248,9 +248,11 @@ def _by_session(desk: Desk) -> tuple[Lease, ...]:
     return () if desk.session_lease is None else (desk.session_lease,)
 
 
-def _no(outcome: core.Taken | core.Blocked | core.Nothing) -> Unavailable:
+def _no(outcome: core.Taken | core.Blocked | core.Nothing | core.Deadlock) -> Unavailable:
     """Why there is nothing to hold."""
     match outcome:
+        case core.Deadlock(cycle=cycle):
+            return deadlocked(cycle, outcome)
         case core.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
         case core.Blocked(task=task, reason=reason):
