@@ -27,7 +27,7 @@ class Around:
         """How long all of these live; who holds waits for what, as far as one read has room."""
         wanted = list(dict.fromkeys(liveness))
         pages = self._pages()
-        if len(wanted) + len(pages) > KEYS_AT_ONCE:
+        if not 0 < len(wanted) + len(pages) <= KEYS_AT_ONCE:
             return (yield from looked_up(wanted, times=True))
         snapshot: Snapshot = yield Read(*wanted, *pages, times=True)
         self.lists = {page: tuple(snapshot.ranges[page]) for page in pages}
