@@ -230,7 +230,10 @@ class ClaimInHand:
         return self._working.over()
 
     def take_up(self) -> None:
-        """Whoever calls this works on it from now on."""
+        """Whoever calls this works on it until it is settled; entering its block does so, too.
+
+        What it waits for meanwhile holds up the task, so circles that lead over the task are found.
+        """
         self._working.take_up()
 
     def __del__(self) -> None:
