@@ -47,6 +47,8 @@ class Deadlocks:
 
         What is ``around`` it was read after it was committed.
         """
+        if around.open:
+            return Done(None, None)
         base = yield from self._runner.base()
 
         def withdraw(cycle: tuple[str, ...]) -> Deciding[Outcome | None]:

@@ -22,6 +22,7 @@ class Around:
     def __init__(self, pools: Mapping[str, Pool | None]) -> None:
         self.pools = pools
         self.lists: dict[Range, tuple[Item, ...]] = {}
+        self._looked = False
 
     def look(self, liveness: Iterable[str]) -> Op[dict[str, Item | None]]:
         """How long all of these live; who holds waits for what, as far as one read has room."""
@@ -31,7 +32,15 @@ class Around:
             return (yield from looked_up(wanted, times=True))
         snapshot: Snapshot = yield Read(*wanted, *pages, times=True)
         self.lists = {page: tuple(snapshot.ranges[page]) for page in pages}
+        self._looked = True
         return dict(snapshot.items)
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody goes on who can be reached from here: then there is no circle."""
+        if not self._looked or any(self.lists.values()):
+            return False
+        return not any(w.together for pool in self.pools.values() if pool for w in pool.waiters)
 
     def _pages(self) -> list[Range]:
         grants = [grant for pool in self.pools.values() if pool for grant in pool.grants]

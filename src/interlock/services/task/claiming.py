@@ -68,6 +68,10 @@ class _Bid:
         self.open: core.Ask | None = None
         self.standby: Standby | None = None
 
+    def asked(self, ask: core.Ask) -> core.Ask:
+        """How to ask for it, after the wait for it was listed or before."""
+        return ask if self.standby is None else self.standby.ask
+
 
 class Claiming:
     """Every way to a claim, as generators for a driver."""
@@ -88,9 +92,9 @@ class Claiming:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
         bid = _Bid(seat, ttl, self._queues.speaks())
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
-        standby = Standby(self._runner, self._queues, seat.who, ask, bid.terms)
-        bid.standby = standby
-        waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, standby.ask))
+        if wait:
+            bid.standby = Standby(self._runner, self._queues, seat.who, ask, bid.terms)
+        waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
         return (yield from self._told(bid, waiting))
 
     def next(
