@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from interlock.core import keys
+from interlock.core.answers import Deadlock
 from interlock.core.decision import Decision, Write
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
@@ -12,20 +17,33 @@ from interlock.services import callers
 from interlock.services.deadlock import Deadlocks
 from interlock.services.graph import Start
 from interlock.services.runner import Deciding
-from interlock.services.steps import Take
+from interlock.services.steps import Open, Read, Take
 from interlock.store import Put, Txn
 from interlock.testing.stage import Client, Stage
 
 TTL = 9000.0
-_NEVER = "wake/never"
 
 
-def ask(client: Client, to: str, id_: str = "") -> Op[tuple[str, ...] | None]:
-    """Ask, and sleep; the circle if the answer could never come."""
-    from interlock.services.steps import Open
+class Unanswered(Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+    """The answer could never come."""
 
+    cycle: tuple[str, ...]
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """A query as it is stored, as far as anybody here asks."""
+
+    id: str
+    agent: str
+    session: str
+    to: str
+    state: str = "open"
+
+
+def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
+    """Ask, and sleep until somebody answered."""
     who, id_ = client.desk.seat.who, id_ or client.runner.new_id("qry")
-    terms = callers.terms("", client.someone)
+    terms = callers.terms("", client.desk.queues.speaks())
     asleep = Asleep(
         wants=keys.query(id_),
         agent=who.agent,
@@ -36,7 +54,7 @@ def ask(client: Client, to: str, id_: str = "") -> Op[tuple[str, ...] | None]:
         indexed=terms.indexed,
         also=terms.also,
     )
-    query = {"id": id_, "agent": who.agent, "session": who.session, "to": to, "state": "open"}
+    query = Query(id=id_, agent=who.agent, session=who.session, to=to)
 
     def asking() -> Deciding[str]:
         yield from ()
@@ -44,19 +62,37 @@ def ask(client: Client, to: str, id_: str = "") -> Op[tuple[str, ...] | None]:
         waits = listing(asleep, id_)
         return Decision(outcome="asked", verb="query.ask", thing="x", puts=(*puts, *waits))
 
-    def withdraw(cycle: tuple[str, ...]) -> Deciding[tuple[str, ...] | None]:
+    def over(cycle: tuple[str, ...] = ()) -> Deciding[Unanswered | None]:
         yield from ()
         deletes = (keys.query(id_), *listed(asleep, id_))
-        return Decision(outcome=cycle, verb="query.withdraw", thing="x", deletes=deletes)
+        outcome = Unanswered(cycle=cycle) if cycle else None
+        return Decision(outcome=outcome, verb="query.end", thing="x", deletes=deletes)
 
     done = yield from client.runner.change(asking, who)
     start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
-    watch = yield Open(_NEVER, 0)
+    watch = yield Open(asleep.wants, done.revision or 0)
     while True:
-        refused = yield from Deadlocks(client.runner).untie(who, start, withdraw)
+        refused = yield from Deadlocks(client.runner).untie(who, start, over)
         if refused.outcome is not None:
             return refused.outcome
-        yield Take(watch, 1.0)
+        if (yield Take(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:
+            yield from client.runner.change(over, who)
+            return "answered"
+
+
+def answer(client: Client, id_: str) -> Op[None]:
+    """Answer a query, whoever was asked."""
+
+    def deciding() -> Deciding[None]:
+        item = (yield (keys.query(id_),))[keys.query(id_)]
+        assert item is not None
+        said = replace(msgspec.json.decode(item.value, type=Query), state="answered")
+        write = Write(keys.query(id_), said)
+        return Decision(
+            outcome=None, verb="query.answer", thing="x", puts=(write,), deletes=(keys.live(id_),)
+        )
+
+    yield from client.runner.change(deciding, client.desk.seat.who)
 
 
 def serve(client: Client, name: str = "", session: str = "") -> None:

@@ -75,8 +75,7 @@ def cycle(hand: Hand[Any]) -> tuple[str, ...] | None:
     """The circle it was refused for; None if it sleeps."""
     if not hand.done:
         return None
-    found = hand.result()
-    return found if isinstance(found, tuple) else getattr(found, "cycle", ())
+    return getattr(hand.result(), "cycle", ())
 
 
 def publish(client: Client, *tasks: str, **needs: str) -> None:
