@@ -378,7 +378,7 @@ def test_an_able_session_that_is_dead_is_no_way(stage: Near) -> None:
     assert cycle(waits(bob, "?rust?")) == ("bob", "ada")
 
 
-@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize("steps", range(14))
 def test_an_asker_that_is_answered_meanwhile_refuses_nobody(stage: Near, steps: int) -> None:
     """Whatever ada has read by then: there is no circle at her commit."""
     ada, bob, _ = three(stage)
@@ -389,8 +389,31 @@ def test_an_asker_that_is_answered_meanwhile_refuses_nobody(stage: Near, steps: 
         hand.go()
     refused = hand.done
     end(stage, [keys.live("q1"), keys.query("q1"), *[k for k in listed(stage) if "q1" in k]])
+    assert hand.run().done == refused
     bob.run(bob.locks.release("b"))
     assert isinstance(hand.run().result(), lock.Deadlock if refused else lock.Acquired)
+
+
+@pytest.mark.parametrize("steps", range(14))
+def test_a_worker_that_is_done_meanwhile_refuses_nobody(stage: Near, steps: int) -> None:
+    ada, bob, cleo = three(stage)
+    publish(cleo, "t", "u", u="t")
+    holds(bob, "b")
+    holds(ada, "task/t")
+    first = waits(bob, "task/u")
+    hand = Hand(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
+    for _ in range(steps):
+        hand.go()
+    refused = hand.done
+    ada.run(ada.tasks.complete("t"))
+    assert hand.run().done == refused
+    assert isinstance(first.run().result(), core.Claimed)
+
+
+def test_who_alone_can_do_what_it_asks_for_waits_for_others_to_come(stage: Near) -> None:
+    ada, _, _ = three(stage)
+    can(ada, "rust")
+    assert cycle(waits(ada, "?rust?")) is None
 
 
 def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:

@@ -100,6 +100,12 @@ def closed(waits: Iterable[Wait], start: str) -> Knot | None:
     return _tied(everyone, {**standing, start: everyone[start]}, start)
 
 
+def stuck(waits: Iterable[Wait], start: str) -> bool:
+    """Whether this wait cannot end as things stand, whoever has to give way."""
+    everyone = _in_order(waits)
+    return start in Reduction(everyone, everyone).stuck
+
+
 def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
     """Those who go on waiting after everybody before us has looked."""
     all_ = {wait.id: wait for wait in stuck}

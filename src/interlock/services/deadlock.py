@@ -4,6 +4,10 @@ The graph is read without holding up anybody, so it may have moved by the time w
 shows a knot, it is therefore read again as a part of the commit, which stands on all that makes the
 knot: the items of its places, and the liveness of those who wait or are met in it.  Lists cannot be
 checked: whoever began to take messages in the very last moment may come too late.
+
+A look takes several reads, between which others go on.  It may so seem that somebody else has to
+give way who has not.  Whoever is stuck because of others therefore looks again, until two looks
+show the same: then it stood like that in between.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ T = TypeVar("T")
 Withdrawal: TypeAlias = Callable[[tuple[str, ...]], Deciding[T | None]]
 """How a wait gives way: takes the names of the circle, and returns the decision."""
 
+_LOOKS = 16
 _FOR_A_WITHDRAWAL = 48
 
 
@@ -89,10 +94,7 @@ class Deadlocks:
         decides that, or nothing (``Decision(outcome=None)``).
         """
         base = yield from self._runner.base()
-        graph, dead = Graph(base, start, around, let_go), set[str]()
-        yield from outside(graph.explore())
-        if (yield from outside(graph.living(dead))) is None:
-            return Done(None, None)
+        dead: set[str] = set()
 
         def deciding() -> Deciding[T | None]:
             graph = Graph(base, start, None, let_go)
@@ -102,8 +104,18 @@ class Deadlocks:
                 return Decision(outcome=None)
             return (yield from withdraw(tuple([wait.agent for wait in knot.cycle])))
 
-        done: Done[T | None] = yield from self._runner.change(deciding, who)
-        return done
+        last: object = None
+        for _ in range(_LOOKS):
+            graph = Graph(base, start, around, let_go)
+            yield from outside(graph.explore())
+            if (yield from outside(graph.living(dead))) is not None:
+                done: Done[T | None] = yield from self._runner.change(deciding, who)
+                if done.outcome is not None:
+                    return done
+            elif graph.seen == last or not graph.stuck(dead):
+                break
+            last, around = graph.seen, None
+        return Done(None, None)
 
     def _rely(self, graph: Graph, knot: Knot) -> Reading[bool]:
         """Have the commit check all that makes the knot; whether every wait is still listed.

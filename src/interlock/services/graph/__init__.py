@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.deadlock import Knot, Need, Room, Wait, closed, held_up
+from interlock.core.deadlock import Knot, Need, Room, Wait, closed, held_up, stuck
 from interlock.core.pool import Waiter, caller, loose, of_agent
 from interlock.core.wait import Asleep, Party, listed
 from interlock.services import states
@@ -100,6 +100,15 @@ class Graph:
     def knot(self, dead: AbstractSet[str] = frozenset()) -> Knot | None:
         """The knot that the wait closed, if nothing is dead but this."""
         return closed(self._standing(dead), self._start.id) if self._someone_waits else None
+
+    def stuck(self, dead: AbstractSet[str]) -> bool:
+        """Whether the wait cannot end, though others may have to give way."""
+        return self._someone_waits and stuck(self._standing(dead), self._start.id)
+
+    @property
+    def seen(self) -> object:
+        """All that the look showed; if another one shows the same, it stood so in between."""
+        return self._places, self._asleep, self._waits
 
     def items(self, knot: Knot) -> tuple[str, ...]:
         """The items that make it a knot: the places of its members, and their waits."""
