@@ -121,6 +121,8 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     assert all(
         key.startswith(("waits/agent:ada/", "waits/" + ada.someone.name)) for key in listed(stage)
     )
+    told = [each.what for each in bob.run(bob.record.explain("task/t")).happenings]
+    assert told == ["published", "claimed", "waiting", "refused"]
     with pytest.raises(Deadlocked, match="bob -> ada -> bob; give back what you hold"):
         bob.run(named(bob.desk, "t", ttl=None, wait=600))
 

@@ -6,6 +6,8 @@ its own, and ends with the claim, in the same commit; if it ends otherwise it is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from interlock.core import keys
@@ -18,8 +20,32 @@ from interlock.services.deadlock import Deadlocks
 from interlock.services.graph import Start
 from interlock.services.queue import Debt, Queues
 from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.waiting import Seat
 
 _WITHDRAW = "task.withdraw"
+
+
+class Bid:
+    """What one call asks for, and what of it may stand by now: a claim (``open``), a wait."""
+
+    __slots__ = ("open", "seat", "someone", "standby", "terms", "ttl")
+
+    def __init__(self, seat: Seat, ttl: float | None, someone: callers.Someone | None) -> None:
+        self.seat = seat
+        self.ttl = ttl
+        self.someone = None if seat.caller else someone
+        self.terms = callers.terms(seat.caller, someone)
+        self.open: core.Ask | None = None
+        self.standby: Standby | None = None
+
+    def asked(self, ask: core.Ask) -> core.Ask:
+        """How to ask for it, after the wait for it was listed or before."""
+        return ask if self.standby is None else self.standby.ask
+
+    def listed(self) -> Iterator[Debt]:
+        """What takes back the wait that may stand."""
+        if self.standby is not None and (debt := self.standby.debt) is not None:
+            yield debt
 
 
 class Standby:
