@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.services.questions import ask, can, end, serve
 
 from interlock.core import keys, lock
@@ -132,6 +133,25 @@ def test_who_waits_for_its_own_claim_is_refused(stage: Near) -> None:
     publish(ada, "t")
     holds(ada, "task/t")
     assert cycle(waits(ada, "task/t")) == ("ada",)
+
+
+def test_two_shells_of_one_name_are_two(stage: Near) -> None:
+    """Without a session nobody can tell which of them works on it, and which one waits."""
+    ada, _, _ = three(stage)
+    publish(ada, "t")
+    ada.desk.seat = replace(ada.desk.seat, caller="@host")
+    holds(ada, "task/t")
+    assert cycle(waits(ada, "task/t")) is None
+
+
+def test_an_agent_goes_by_its_own_name_only(stage: Near) -> None:
+    """What ``ada`` waits for on a host is not what an agent waits for that is called so."""
+    ada, bob = stage.join("ada"), stage.join("bob")
+    ada.desk.seat = replace(ada.desk.seat, caller="@host")
+    holds(bob, "b")
+    waits(ada, "b")
+    assert cycle(waits(bob, "ada@host?")) is None
+    assert cycle(waits(stage.join("ada@host"), "b")) == ("ada@host", "bob")
 
 
 def test_a_blocked_task_is_waited_for_by_way_of_all_that_it_needs(stage: Near) -> None:
