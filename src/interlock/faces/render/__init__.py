@@ -53,6 +53,7 @@ RENDERERS: dict[str, str] = {
     "task.Claimed": "task:claimed",
     "task.Taken": "task:taken",
     "task.Blocked": "task:blocked",
+    "task.Deadlock": "task:deadlock",
     "task.Nothing": "task:nothing",
     "task.Extended": "task:extended",
     "task.Completed": "task:completed",
