@@ -5,8 +5,6 @@
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
     waits/{name}/{id}     what an agent waits for; a caller, too, while others may wait for it
-    queries/{id}          a question to an agent, or to whoever can do something, and how it stands
-    serving/{agent}/{caller}  who takes messages for an agent whenever it waits for nothing
     tasks/{id}/data       what a task is; written once
     tasks/{id}/status     how it stands
     tasks/{id}/owner      who works on it; there only while somebody does
@@ -64,8 +62,6 @@ LOCKS = "locks/"
 SEMAPHORES = "semaphores/"
 POOLS = (LOCKS, SEMAPHORES)
 WAITS = "waits/"
-QUERIES = "queries/"
-SERVING = "serving/"
 TASKS = "tasks/"
 READY = "ready/"
 SETS = "sets/"
@@ -183,21 +179,6 @@ def waits(caller: str, id_: str = "") -> str:
 def wait_of(key: str) -> str:
     """The id of a wait that is listed under this key."""
     return key.rpartition("/")[2]
-
-
-def query(id_: str) -> str:
-    """A question, and how it stands."""
-    return QUERIES + id_
-
-
-def serving(agent: str, caller: str = "") -> str:
-    """A caller that takes messages for an agent; without one, all of them."""
-    return f"{SERVING}{part(agent)}/{part(caller)}"
-
-
-def serves(key: str) -> str:
-    """The caller of a key that says who takes messages."""
-    return name(key.rpartition("/")[2])
 
 
 def session(session: str) -> str:

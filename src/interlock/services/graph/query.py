@@ -33,9 +33,9 @@ class Asked(Struct, frozen=True):
     """As much of a query as matters here."""
 
     id: str
-    session: str
     to: str
-    state: str
+    session: str = ""
+    state: str = "open"
 
 
 class Serving(Struct, frozen=True):
@@ -79,7 +79,7 @@ def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
 def _of_agent(agent: str, sessions: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
     """Who takes its messages (in these sessions), or the agent as a whole."""
     lists = yield from _every(keys.serving(agent))
-    serving = {keys.serves(item.key): decoded(_SERVING, item) for item in lists}
+    serving = {keys.name(keys.last(item.key)): decoded(_SERVING, item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
         Met(caller, live=(each.live,))

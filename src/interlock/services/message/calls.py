@@ -43,7 +43,7 @@ class MessageCalls(Calls):
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
-        return Asking(self.desk.runner, self.posting)
+        return Asking(self.desk.runner, self.posting, self.desk.queues)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -175,12 +175,10 @@ class MessageCalls(Calls):
         whom = named(to) if not to.startswith(ABLE) else ABLE + words.name(to[1:], "ability")
         usual = self.desk.settings.query(whom)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
-        someone = callers.current()
         asked = queries.Query(
             id=self._id(id, "qry"),
             agent=seat.who.agent,
             session=seat.who.session,
-            caller=seat.caller or ("" if someone is None else someone.name),
             to=whom,
             question=self._body(question, "question"),
             at=self.desk.runner.clock.wall(),
@@ -190,7 +188,8 @@ class MessageCalls(Calls):
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=hold, cached=age, keep=id is not None)
-        return self.asking.query(seat.who, asked, terms)
+        waits = callers.terms(seat.caller, callers.current())
+        return self.asking.query(seat, asked, terms, waits)
 
     def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question; it is acknowledged with that."""
