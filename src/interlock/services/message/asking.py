@@ -24,7 +24,7 @@ from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyO
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
-from interlock.services.deadlock import Deadlocks
+from interlock.services.deadlock import Deadlocks, Withdrawal
 from interlock.services.gather import every
 from interlock.services.graph import Start
 from interlock.services.message import states
@@ -258,9 +258,8 @@ class Asking:
             return decision
 
         let_go = self._queues.let_go() | callers.let_go()
-        done: Done[AskOutcome | None] = yield from self._deadlocks.untie(
-            who, start, withdraw, let_go=let_go
-        )
+        give_way: Withdrawal[AskOutcome] = withdraw
+        done = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
         return done.outcome
 
     def _expire(self, who: Who, id_: str) -> Op[AskOutcome]:
