@@ -107,6 +107,8 @@ _KINDS = {
     "duration": "DURATION",
     "json": "JSON",
     "things": "THING",
+    "body": "TEXT",
+    "values": "FIELD=JSON",
 }
 _NEEDS = {
     "nothing": "",

@@ -18,16 +18,26 @@ _METAVARS = {
     "json": "JSON",
     "command": "CMD",
     "things": "THING",
+    "body": "TEXT",
+    "values": "FIELD=JSON",
 }
 _NAMED = {
     "store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME",
     "not_before": "TIME", "deadline": "TIME",
 }  # fmt: skip
 _HABITS = {
+    "answer": "reply",
+    "ask": "query",
     "get": "lock acquire",
     "heartbeat": "lock beat",
+    "listen": "subscribe",
     "ls": "lock list",
+    "mail": "send",
+    "message": "send",
+    "messages": "inbox",
     "ps": "agent list",
+    "read": "inbox",
+    "recv": "inbox",
     "renew": "lock beat",
     "status": "doctor",
     "take": "lock acquire",
@@ -36,6 +46,7 @@ _HABITS = {
 _SYNONYMS = {
     "complete": "done",
     "create": "add",
+    "decide": "resolve",
     "finish": "done",
     "get": "acquire",
     "heartbeat": "beat",
@@ -59,11 +70,14 @@ _RIGHT = 54
 def overview() -> str:
     """What ``interlock`` says by itself."""
     lines = [
-        "Tasks, locks, semaphores and a record of it all, for fleets of agents.",
+        "Tasks, locks, semaphores, messages and a record of it all, for fleets of agents.",
         "",
         "usage: interlock COMMAND [options]",
         "",
-        *_listed(operations.INDEX[""], ""),
+        *_listed([each for each in operations.INDEX[""] if each not in operations.MESSAGES], ""),
+        "",
+        "messages: delivered until they are acknowledged",
+        *_listed(operations.MESSAGES, ""),
     ]
     for noun, about in operations.NOUNS.items():
         lines += ["", f"{noun}: {about}", *_listed(operations.INDEX[noun], noun)]

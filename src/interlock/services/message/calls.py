@@ -18,7 +18,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services import callers
 from interlock.services.calls import Calls, Desk
-from interlock.services.message import looking, reading
+from interlock.services.message import looking, reading, serving
 from interlock.services.message.acking import Acking
 from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
@@ -237,14 +237,20 @@ class MessageCalls(Calls):
             raise BadInput("which message? name one, or several, by its id")
         return self.acking.ack(self.desk.me().who, wanted, words.abilities(can))
 
-    def receiver(self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER) -> Receiver:
-        """All that comes for us, until it is acknowledged; whoever opens it closes it."""
+    def receiver(
+        self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
+    ) -> Receiver:
+        """All that comes for us, until it is acknowledged; whoever opens it closes it.
+
+        With ``only`` these are the alerts of one type, to which we subscribed.
+        """
         return Receiver(
             self.desk.runner,
             self.acking,
             self.desk.me().who,
             words.abilities(can),
             words.duration(redeliver, "time until redelivery"),
+            only=only,
         )
 
     def inbox(
@@ -274,10 +280,14 @@ class MessageCalls(Calls):
             search=text(search, "text to search for", core.SUBJECT_LIMIT),
             limit=words.whole(limit, "limit", 1, LAST_LIMIT),
         )
-        agent = self.desk.me().who.agent
+        who = self.desk.me().who
         if all or sent or thread:
-            return looking.kept(agent, wanted, sent=sent)
-        return looking.unread(agent, wanted, words.abilities(can))
+            return looking.kept(who.agent, wanted, sent=sent)
+        return self._unread(who, wanted, words.abilities(can))
+
+    def _unread(self, who: Who, wanted: looking.Wanted, can: tuple[str, ...]) -> Op[looking.Inbox]:
+        yield from serving.known(self.desk.runner, who)
+        return (yield from looking.unread(who.agent, wanted, can))
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] = ()
@@ -285,6 +295,7 @@ class MessageCalls(Calls):
         """Wait until something unread is there for us; nothing is acknowledged."""
         patience = words.patience(timeout)
         receiver = self.receiver(can=can)
+        yield from serving.known(self.desk.runner, self.desk.me().who)
         try:
             limit = None if patience == words.FOREVER else patience
             return (yield from looking.wait(receiver, limit))

@@ -36,7 +36,8 @@ PORTION = KEYS_AT_ONCE
 class Receiver:
     """What comes for one agent; whoever opened it closes it.
 
-    ``can`` are the abilities whose questions it takes.
+    ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
+    leaves all else to others.
     """
 
     def __init__(
@@ -46,12 +47,15 @@ class Receiver:
         who: Who,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
+        *,
+        only: str = "",
     ) -> None:
         self._runner = runner
         self._acking = acking
         self._who = who
         self._can = tuple(can)
         self._redeliver = redeliver
+        self._only = only
         self._watch: Watch | None = None
         self._topics: dict[str, Topic] = {}
         self._upto: dict[str, int] = {}
@@ -102,14 +106,17 @@ class Receiver:
     def _begin(self) -> Op[None]:
         """Read all that waits, and listen from there on."""
         agent = self._who.agent
-        self._topics = yield from reading.topics(agent, self._can)
+        heard = yield from reading.topics(agent, self._can)
+        self._topics = {n: each for n, each in heard.items() if self._only in ("", n)}
         found, revision = yield from reading.waiting(agent)
+        if self._only:
+            found.clear()
         for name, topic in self._topics.items():
             more, upto = yield from reading.unheard(topic)
             found += more
             self._upto[name] = upto
         scopes = (
-            keys.unread(agent),
+            *([] if self._only else [keys.unread(agent)]),
             keys.subscription(agent),
             *[keys.topic(name) for name in self._topics],
         )
