@@ -65,6 +65,7 @@ _NOUNS = {
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
+_WIDTH = 100
 
 
 def overview() -> str:
@@ -195,6 +196,8 @@ def _with_default(field: Field) -> str:
 
 def _words(operation: Operation) -> Sequence[str]:
     """The outcomes, by exit status."""
+    from textwrap import wrap
+
     if any(field.kind == "command" for field in fields(operation.request)):
         return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
     by_status: dict[int, list[str]] = {}
@@ -205,4 +208,5 @@ def _words(operation: Operation) -> Sequence[str]:
     if not by_status:
         return []
     shown = "; ".join(f"{status} {', '.join(words)}" for status, words in by_status.items())
-    return [f"exit status: {shown};", "  2 bad input; 3 not allowed; 4 trouble with the store"]
+    first = wrap(f"exit status: {shown};", _WIDTH, subsequent_indent="  ")
+    return [*first, "  2 bad input; 3 not allowed; 4 trouble with the store"]

@@ -141,7 +141,9 @@ class Inbox(Request, frozen=True, kw_only=True):
     all: Annotated[bool, option("flag", "all that is kept, read or not")] = False
     sent: Annotated[bool, option("flag", "the mail that you sent")] = False
     kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
-    sender: Annotated[str, option("name", "only from this agent")] = field(name="from", default="")
+    senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
+        name="from", default=()
+    )
     type: Annotated[str, option("name", "only of this type")] = ""
     thread: Annotated[str, option("name", "a whole thread, read or not")] = ""
     search: Annotated[str, option("text", "only with this text in it")] = ""
@@ -259,7 +261,7 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         all=request.all,
         sent=request.sent,
         kind=request.kind,
-        sender=request.sender,
+        sender=request.senders,
         type=request.type,
         thread=request.thread,
         search=request.search,

@@ -92,7 +92,9 @@ class Acking:
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
             if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                found.setdefault(told[0], {})[id_] = told[1]
+                trimmed = heard[told[0]].trimmed
+                if trimmed is not None and told[1] <= trimmed.upto:
+                    found.setdefault(told[0], {})[id_] = told[1]
         for key, item in items.items():
             if item is not None:
                 found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created

@@ -64,10 +64,10 @@ class Asking:
             known = yield from self._known(query, terms.cached)
             if known is not None:
                 return known
-        done = yield from self._ask(who, query, terms)
-        if not isinstance(done.outcome, core.Asked):
-            return told(done.outcome)
         try:
+            done = yield from self._ask(who, query, terms)
+            if not isinstance(done.outcome, core.Asked):
+                return told(done.outcome)
             return told((yield from self._wait(who, query, done.revision)))
         except (Exception, GeneratorExit):
             raise

@@ -121,7 +121,7 @@ class MessageCalls(Calls):
         A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
         other ``thread`` is named; without both it begins a thread of its own.
         """
-        names = (to,) if isinstance(to, str) else tuple(to)
+        names = _several(to)
         everybody = names in (("all",), (ALL,))
         if not everybody and not names:
             raise BadInput("whom is it to? name an agent, several, or 'all'")
@@ -259,7 +259,7 @@ class MessageCalls(Calls):
         all: bool = False,  # noqa: A002 - the word that people use
         sent: bool = False,
         kind: str | None = None,
-        sender: str = "",
+        sender: str | Iterable[str] = (),
         type: str = "",  # noqa: A002
         thread: str = "",
         search: str = "",
@@ -269,12 +269,12 @@ class MessageCalls(Calls):
         """What waits for us, the urgent first; nothing is acknowledged.
 
         ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
-        some of them: of a ``kind``, from a ``sender``, of a ``type``, of a ``thread``, or with a
-        text in it (``search``).
+        some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
+        ``thread``, or with a text in it (``search``).
         """
         wanted = looking.Wanted(
             kind=_kind(kind),
-            sender=words.name(sender, "sender") if sender else "",
+            senders=words.names(_several(sender), "sender", core.FILTERS_LIMIT),
             type=words.name(type, "type") if type else "",
             thread=words.name(thread, "thread") if thread else "",
             search=text(search, "text to search for", core.SUBJECT_LIMIT),
@@ -365,6 +365,10 @@ def named(agent: str) -> str:
     if agent in ("all", ALL):
         raise BadInput("only mail goes to everybody; to tell many of something use an alert")
     return words.name(agent, "agent name")
+
+
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def text(value: str, what: str, most: int) -> str:
