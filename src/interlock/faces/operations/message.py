@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
+from interlock.core import words
 from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.message import looking
@@ -162,8 +163,8 @@ class Wait(Request, frozen=True, kw_only=True):
     """Wait for a message."""
 
     timeout: Annotated[
-        Duration, option("duration", "at most so long: 30s; else for ever", forever=True)
-    ] = "forever"
+        Duration | None, option("duration", "at most so long; else for ever", forever=True)
+    ] = None
     can: Can = ()
 
 
@@ -287,7 +288,8 @@ def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.NotYours:
 
 
 def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
-    return fleet.messages.wait(request.timeout, can=request.can)
+    patience = words.FOREVER if request.timeout is None else request.timeout
+    return fleet.messages.wait(patience, can=request.can)
 
 
 _LIMITS = (core.Limited, core.Halted)
