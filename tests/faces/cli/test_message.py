@@ -310,6 +310,20 @@ def test_options_before_the_command_take_no_word_of_it(shell: Here) -> None:
     assert split(["--hold", "lock/m", "run", "true"]) == ("run", ["--hold", "lock/m", "true"])
 
 
+def test_a_file_is_shared_by_its_path_and_digest(shell: Here) -> None:
+    path = shell.folder / "report"
+    path.write_bytes(b"all is well")
+    assert shell.run("share", "bob", "report", "--file", "report").status == 0
+    (message,) = inbox(shell)
+    assert (message["file"]["path"], message["file"]["size"]) == (str(path), 11)
+    out = plainly(shell.run("inbox", "--agent", "bob").out)
+    assert out.splitlines() == [
+        "msg_ID  share report from ada, N s ago",
+        f"  file: {path} (11 bytes, SHA-256 {message['file']['digest'][:12]}...)",
+    ]
+    assert shell.run("share", "bob", "report", "--file", "none").status == 2
+
+
 def test_what_a_shell_sends_a_program_receives(shell: Here) -> None:
     shell.run("share", "bob", "schema", '{"a": 1}')
     with interlock.connect(agent="bob") as fleet:

@@ -24,7 +24,10 @@ Query = Annotated[str, option("name", "the id of the question: qry_...", positio
 Urgent = Annotated[bool, option("flag", "it is read before all that is not")]
 Hold = Annotated[bool, option("flag", "keep it for somebody who has not been here yet")]
 Id = Annotated[str | None, option("name", "its id: repeat a call with it, and nothing is doubled")]
-Can = Annotated[tuple[str, ...], option("names", "also questions to whoever can do this")]
+Can = Annotated[
+    tuple[str, ...],
+    option("names", "also questions to whoever can do this; else what the session says it can"),
+]
 Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
 Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
 _BODY = "what to say, the last word of all; - for stdin"
@@ -75,7 +78,9 @@ class Ask(Request, frozen=True, kw_only=True):
     cached: Annotated[
         Duration | None, option("duration", "an answer to the same question will do up to this age")
     ] = None
-    hold: Hold = False
+    hold: Annotated[
+        bool, option("flag", "let it wait for somebody who is away, or has not been here yet")
+    ] = False
     person: Annotated[bool, option("flag", "ask a person if nobody answers")] = False
     urgent: Urgent = False
     id: Annotated[
@@ -104,6 +109,9 @@ class Share(Request, frozen=True, kw_only=True):
     type: Annotated[str, option("name", "what kind of data it is", positional=True)]
     data: Annotated[
         Any, option("json", "JSON, @FILE, or - for stdin; up to 1 MiB", positional=True)
+    ] = None
+    file: Annotated[
+        str | None, option("text", "a file that both can reach: its path and digest go with it")
     ] = None
     urgent: Urgent = False
     hold: Hold = False
@@ -228,6 +236,7 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
         request.who,
         request.type,
         request.data,
+        file=request.file,
         urgent=request.urgent,
         hold=request.hold,
         id=request.id,
@@ -267,14 +276,14 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         thread=request.thread,
         search=request.search,
         limit=request.limit,
-        can=request.can,
+        can=request.can or None,
     )
 
 
 def settle(fleet: "Fleet", request: Inbox, found: looking.Inbox) -> None:
     """Acknowledge what was shown, if that was asked for."""
     if request.ack and found.messages:
-        fleet.messages.ack(*[each.id for each in found.messages], can=request.can)
+        fleet.messages.ack(*[each.id for each in found.messages], can=request.can or None)
 
 
 def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
@@ -284,12 +293,12 @@ def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
 
 
 def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.NotYours:
-    return fleet.messages.ack(*request.id, can=request.can)
+    return fleet.messages.ack(*request.id, can=request.can or None)
 
 
 def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
     patience = words.FOREVER if request.timeout is None else request.timeout
-    return fleet.messages.wait(patience, can=request.can)
+    return fleet.messages.wait(patience, can=request.can or None)
 
 
 _LIMITS = (core.Limited, core.Halted)
@@ -366,7 +375,10 @@ OPERATIONS = (
         outcomes=_TO_SOMEBODY,
         needs="agent",
         act=_share,
-        examples=("interlock share bob schema @schema.json --agent ada",),
+        examples=(
+            "interlock share bob schema @schema.json --agent ada",
+            "interlock share bob report --file build/report.html --agent ada",
+        ),
     ),
     Operation(
         name="stop",

@@ -54,7 +54,7 @@ def _head(message: Received, paint: Paint) -> str:
     urgent = f"{paint('red', 'urgent')} " if message.urgent else ""
     to = f" to {_whom(message.to)}" if len(message.to) > 1 or "*" in message.to else ""
     again = f", attempt {message.attempt}" if message.attempt > 1 else ""
-    read = f", read {ago(message.read_at)}" if message.read_at is not None else ""
+    read = f", read {ago(message.read_at)}".rstrip() if message.read else ""
     what = f"{urgent}{kind}{about} from {message.sender}{to}"
     return f"{paint('bold', message.id)}  {what}, {ago(message.at)}{again}{read}"
 
@@ -64,6 +64,8 @@ def _facts(message: Received) -> list[str]:
     lines = [f"  subject: {message.subject}"] if message.subject else []
     lines += [f"  thread: {message.thread}"] if own else []
     lines += [f"  answers: {message.reply_to}"] if message.reply_to else []
+    if (file := message.file) is not None:
+        lines.append(f"  file: {file.path} ({file.size} bytes, SHA-256 {file.digest[:12]}...)")
     if message.kind == "query" and message.expires_in is not None:
         within = f"within {lasting(message.expires_in)}"
         lines.append(f"  answer it {within}: interlock reply {message.id} TEXT")
@@ -90,7 +92,7 @@ def arrived(outcome: looking.Arrived, paint: Paint) -> str:
 def _several(messages: Sequence[Received], paint: Paint) -> str:
     blocks = [received(each, paint) for each in messages]
     theirs = any(each.data not in (None, "") for each in messages)
-    return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "\n")
+    return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "")
 
 
 def nothing(_outcome: looking.Nothing, paint: Paint) -> str:
