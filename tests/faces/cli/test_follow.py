@@ -8,7 +8,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.faces.shell import Shell, until
+from tests.faces.shell import COMMAND, Shell, until
 
 
 def line(process: subprocess.Popen[str]) -> Any:
@@ -89,6 +89,23 @@ def test_a_reader_that_goes_away_ends_it_and_what_it_did_not_take_is_kept(ada: S
     assert follower.wait(60) == 141
     alert(ada, 2)
     assert unread(ada)[-1] == 2
+
+
+@pytest.mark.parametrize("words", [("inbox", "--ack"), ("subscribe", "build", "--follow")])
+def test_what_could_not_be_shown_is_not_acknowledged(ada: Shell, words: tuple[str, ...]) -> None:
+    ada.run("subscribe", "build", "--agent", "bob")
+    alert(ada, 1)
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*COMMAND, *words, "--agent", "bob"],
+            cwd=ada.folder,
+            env=ada.environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert unread(ada) == [1]
 
 
 def test_a_session_lives_while_its_agent_waits(ada: Shell) -> None:

@@ -65,6 +65,7 @@ _NOUNS = {
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
+_NAMES = 18
 _WIDTH = 100
 
 
@@ -154,7 +155,7 @@ def _question(names: Sequence[str]) -> str:
 
 def _listed(verbs: Iterable[str], noun: str) -> list[str]:
     names = [f"{noun} {verb}".strip() for verb in verbs]
-    return [f"  {name:<16}{operations.find(name).help}" for name in names]
+    return [f"  {name:<{_NAMES}}{operations.find(name).help}" for name in names]
 
 
 def _common(own: Sequence[Field]) -> list[str]:
