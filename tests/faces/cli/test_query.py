@@ -85,6 +85,18 @@ def test_an_asker_that_was_killed_asks_again_and_has_the_answer(ada: Shell) -> N
     assert (status, told["answer"], told["by"]) == (0, {"n": 7}, "bob")
 
 
+def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = ada.start("query", "bob", "which one?", "--id", "qry_1", "--timeout", "60s")
+    question(ada)
+    assert ada.run("cancel", "qry_1") == (0, "cancelled qry_1\n", "")
+    out, _ = asker.communicate(timeout=60)
+    assert (asker.returncode, out) == (
+        1,
+        "cancelled qry_1: it was taken back meanwhile; to know it still, ask again\n",
+    )
+
+
 def test_a_named_question_outlives_an_interruption(ada: Shell) -> None:
     known(ada, "bob")
     asker = asked(ada, "bob", "which one?", "--id", "qry_1")

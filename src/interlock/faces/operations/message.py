@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from interlock.core import message as core
 from interlock.core import query as queries
 from interlock.core import words
+from interlock.core.decision import Outcome
 from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.message import looking
@@ -176,6 +177,13 @@ class Wait(Request, frozen=True, kw_only=True):
     can: Can = ()
 
 
+class TakenBack(Outcome, frozen=True, kw_only=True, tag="cancelled"):
+    """The question was taken back while its asker waited: there is no answer."""
+
+    exit_status = 1
+    query: str
+
+
 def said(text: str | None, data: object) -> object:
     """What somebody says: a text, or JSON."""
     if text is None and data is None:
@@ -209,7 +217,7 @@ def _unsubscribe(fleet: "Fleet", request: Unsubscribe) -> core.Unsubscribed | co
     return fleet.messages.unsubscribe(request.type)
 
 
-def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
+def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome | TakenBack:
     outcome = fleet.messages.query(
         request.who,
         said(request.text, request.data),
@@ -220,6 +228,8 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
         urgent=request.urgent,
         id=request.id,
     )
+    if isinstance(outcome, queries.Cancelled):
+        return TakenBack(query=outcome.query)
     return hinted(fleet, outcome)
 
 
@@ -304,7 +314,7 @@ def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
 _LIMITS = (core.Limited, core.Halted)
 _TO_SOMEBODY = (core.Sent, core.Exists, core.Unknown, core.Full, *_LIMITS)
 _ANSWERS = (
-    queries.Answered, queries.TimedOut, queries.Cancelled, queries.Away, queries.Handed,
+    queries.Answered, queries.TimedOut, TakenBack, queries.Away, queries.Handed,
     queries.Deadlock, queries.Taken, core.Unknown, queries.TooMany, core.Full, *_LIMITS,
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.core import matter
     from interlock.core import query as core
     from interlock.faces.operations.decision import DecisionList
+    from interlock.faces.operations.message import TakenBack
     from interlock.faces.render import Paint
 
 _SHORT = 60
@@ -35,6 +36,12 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
 def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
     """It is taken back."""
     return f"{paint('green', 'cancelled')} {outcome.query}"
+
+
+def taken_back(outcome: TakenBack, paint: Paint) -> str:
+    """Nobody will answer it."""
+    word = paint("yellow", "cancelled")
+    return f"{word} {outcome.query}: it was taken back meanwhile; to know it still, ask again"
 
 
 def away(outcome: core.Away, paint: Paint) -> str:
