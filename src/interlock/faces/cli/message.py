@@ -12,7 +12,7 @@ from interlock.driving import drive
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.message import Subscribe, look, settle
+from interlock.faces.operations.inbox import Subscribe, look, settle
 
 if TYPE_CHECKING:
     from interlock.client import Fleet

@@ -6,7 +6,8 @@ only then, so that a command pays for nothing else.
 
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
-message.py operations without a noun, too: alert, query, send, inbox ...
+message.py operations without a noun, too, that send: alert, query, send ...
+inbox.py   and that read: subscribe, inbox, ack, wait
 task.py    lock.py    sem.py    agent.py    decision.py    record.py    store.py
 plan.py    whole plans of tasks, which only who imports one pays for
 """
@@ -17,10 +18,9 @@ from importlib import import_module
 
 from interlock.faces.operations.shape import Operation
 
-MESSAGES = (
-    "alert", "subscribe", "unsubscribe", "query", "reply", "cancel", "share", "stop", "send",
-    "inbox", "ack", "wait",
-)  # fmt: skip
+_SENT = ("alert", "query", "reply", "cancel", "share", "stop", "send")
+_READ = ("subscribe", "unsubscribe", "inbox", "ack", "wait")
+MESSAGES = (*_SENT, *_READ)
 """Operations on messages, which go without a noun."""
 
 INDEX: dict[str, tuple[str, ...]] = {
@@ -40,7 +40,11 @@ INDEX: dict[str, tuple[str, ...]] = {
     "store": ("info",),
 }  # fmt: skip
 
-_ELSEWHERE = {"task import": "plan", **dict.fromkeys(MESSAGES, "message")}
+_ELSEWHERE = {
+    "task import": "plan",
+    **dict.fromkeys(_SENT, "message"),
+    **dict.fromkeys(_READ, "inbox"),
+}
 """Operations that stand in a file of their own, not in that of their noun."""
 
 NOUNS = {
