@@ -55,7 +55,7 @@ class Acking:
             acks = Acks(ids=some, topics=() if start else seen)
             asked = some if start else (*some, *of_topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
-        return _together(ids, done)
+        return together(ids, done)
 
     def _commit(
         self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
@@ -92,14 +92,16 @@ class Acking:
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
             if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                found.setdefault(told[0], {})[id_] = told[1]
+                trimmed = heard[told[0]].trimmed
+                if trimmed is not None and told[1] <= trimmed.upto:
+                    found.setdefault(told[0], {})[id_] = told[1]
         for key, item in items.items():
             if item is not None:
                 found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created
         return found
 
 
-def _together(
+def together(
     ids: Sequence[str], parts: Sequence[Acknowledged | NotYours]
 ) -> Acknowledged | NotYours:
     """The outcome of all portions, in the order of asking."""

@@ -8,7 +8,7 @@ those for locks are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -75,13 +75,13 @@ class Asking:
                 return known
         asleep = self._asleep(seat, query, waits)
         query = replace(query, waits=listed(asleep, query.id))
-        done = yield from self._ask(who, query, terms, listing(asleep, query.id))
-        if not isinstance(done.outcome, core.Asked):
-            return told(done.outcome)
-        start = Start(
-            id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
-        )
         try:
+            done = yield from self._ask(who, query, terms, listing(asleep, query.id))
+            if not isinstance(done.outcome, core.Asked):
+                return told(done.outcome)
+            start = Start(
+                id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
+            )
             return told((yield from self._wait(who, query, start)))
         except (Exception, GeneratorExit):
             raise
@@ -237,7 +237,7 @@ class Asking:
                     return core.Cancelled(query=query.id) if now is None else core.standing(now)
                 left = ends - clock.monotonic()
                 if left <= 0:
-                    return (yield from self._expire(who, query.id))
+                    return (yield from expire(self._runner, who, query.id))
                 refused = yield from self._refuse(who, start)
                 if refused is not None:
                     return refused
@@ -258,20 +258,24 @@ class Asking:
             return decision
 
         let_go = self._queues.let_go() | callers.let_go()
-        give_way: Withdrawal[AskOutcome] = withdraw
-        done = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
-        return done.outcome
+        give_way: Withdrawal[Any] = withdraw
+        done: Done[Any] = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
+        refused: AskOutcome | None = done.outcome
+        return refused
 
-    def _expire(self, who: Who, id_: str) -> Op[AskOutcome]:
-        matter = self._runner.new_id("dec")
 
-        def deciding() -> Deciding[AskOutcome]:
-            query = states.query((yield (keys.query(id_),))[keys.query(id_)])
-            if query is None:
-                return Decision(outcome=core.Cancelled(query=id_))
-            return core.expire(query, self._runner.clock.wall(), matter)
+def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
+    """End a question whose time is up, whoever meets it first."""
+    matter = runner.new_id("dec")
 
-        return (yield from self._done(who, deciding))
+    def deciding() -> Deciding[AskOutcome]:
+        query = states.query((yield (keys.query(id_),))[keys.query(id_)])
+        if query is None:
+            return Decision(outcome=core.Cancelled(query=id_))
+        return core.expire(query, runner.clock.wall(), matter)
+
+    done: Done[AskOutcome] = yield from runner.change(deciding, who)
+    return done.outcome
 
 
 def told(outcome: AskOutcome) -> AskOutcome:
