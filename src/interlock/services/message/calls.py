@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -28,6 +29,9 @@ from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
 
+if TYPE_CHECKING:
+    from interlock.services.message.tidy import Tidying
+
 LAST_LIMIT = 10_000
 
 
@@ -39,11 +43,22 @@ class MessageCalls(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
+        desk.tending.also = self._tidy
 
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
         return Asking(self.desk.runner, self.posting)
+
+    @cached_property
+    def tidying(self) -> Tidying:
+        """What lets go of messages that are over, likewise."""
+        from interlock.services.message.tidy import Tidying
+
+        return Tidying(self.desk.runner, self.limits)
+
+    def _tidy(self, who: Who) -> Op[object]:
+        return self.tidying.some(who)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
