@@ -349,6 +349,8 @@ class FleetCalls(Calls):
         end, and a record that cannot be sealed.  Of tasks: those that run for longer than ``stuck``
         or past their deadline, whose worker is lost, that wait for a worker for longer than
         ``waiting`` or that nobody here can do, that died or failed, and what was left half done.
+        Of messages: those that have waited for longer than ``waiting`` for somebody who is not
+        here, inboxes that are nearly full, agents that may not send, and what a person is asked.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone

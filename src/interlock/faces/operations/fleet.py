@@ -92,7 +92,7 @@ class HealthRequest(Request, frozen=True, kw_only=True):
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
     waiting: Annotated[
-        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+        Duration, option("duration", "say so if somebody, a task or mail waits for longer")
     ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
     stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
