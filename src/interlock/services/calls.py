@@ -237,7 +237,8 @@ class RecordCalls(Calls):
 
         The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
         happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``; a plain name is a lock's);
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
+        message, a query or a decision; a plain name is a lock's);
         ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
         ``trace``.
         """
@@ -270,7 +271,10 @@ class RecordCalls(Calls):
         )
 
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, a task, an agent or a session, told in order."""
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
+
+        Also to a message, a query, a decision (by its id) or all alerts of a type.
+        """
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
@@ -366,8 +370,8 @@ class FleetCalls(Calls):
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when.
 
-        ``task/ID``, ``lock/NAME`` or ``sem/NAME``; a plain name is that of a task, if there is
-        one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME`` or ``query/ID``; a plain name is that of a task,
+        if there is one, else of a lock.
         """
         from interlock.services.why import Explain
 
@@ -378,6 +382,10 @@ class FleetCalls(Calls):
             return explain.semaphore(words.name(name, "semaphore name"))
         if name and kind == "lock":
             return explain.lock(words.name(name, "lock name"))
+        if (name and kind == "query") or kind.startswith("qry_"):
+            from interlock.services.message.why import Questions
+
+            return Questions(desk.runner).query(words.name(name or kind, "query id"))
         from interlock.services.task.why import Reasons
 
         reasons = Reasons(desk.runner, desk.sessions)

@@ -81,7 +81,10 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
+        str,
+        option(
+            "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
+        ),
     ]
 
 
@@ -172,8 +175,9 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
-            f" or write lock/{request.thing} for a lock of that name"
+            "'why' knows tasks, locks, semaphores and queries;"
+            f" see 'interlock agent show {name or kind}', or write"
+            f" lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
 

@@ -132,7 +132,10 @@ class Asking:
                 decided,
                 puts=(*decided.puts, *follows.puts),
                 deletes=follows.deletes,
-                events=(*decided.events, *follows.events),
+                events=(
+                    *decided.events,
+                    *[replace(each, thing=f"query/{query.id}") for each in follows.events],
+                ),
             )
 
         return (yield from self._done(who, deciding))

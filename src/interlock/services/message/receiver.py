@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Seen
-from interlock.core.message import ABLE, Acknowledged, NotYours, Received
+from interlock.core.message import Acknowledged, NotYours, Received
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
 from interlock.services.message import reading
@@ -132,7 +132,7 @@ class Receiver:
             return
         came = [each for each in changes if isinstance(each, Change)]
         for each in came:
-            if each.deleted and not _of_a_topic(each.key):  # else it was forgotten: see below
+            if each.deleted:
                 self._waiting.pop(keys.last(each.key), None)
         wanted = [each.key for each in came if not each.deleted]
         items = yield from looked_up(wanted)
@@ -166,9 +166,6 @@ class Receiver:
             told.append(replace(message, attempt=times + 1))
         for found in first:
             self._waiting.pop(found.id, None)
-        here = {message.id for message in told}
-        if any(_of_a_topic(found.key) and found.id not in here for found in first):
-            self.close()  # it was forgotten before we came to it: read anew how much is missed
         return told
 
     def _is_news(self, topic: Topic) -> bool:
@@ -218,8 +215,3 @@ class Receiver:
             if topic is not None:
                 cursor = inbox.moved(topic.cursor, each)
                 self._topics[each.topic] = replace(topic, cursor=cursor)
-
-
-def _of_a_topic(key: str) -> bool:
-    """Whether this is the place of a message that is forgotten, not acknowledged or answered."""
-    return key.startswith(keys.TOPICS) and not keys.topic_of(key).startswith(ABLE)
