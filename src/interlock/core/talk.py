@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Event
 from interlock.core.happening import Happening, Open, lasted, said
-from interlock.core.log import Line
+from interlock.core.log import Entry, Line
 
 NOUNS = ("message", "query", "alert", "decision")
 PLENTY = frozenset(
@@ -67,10 +67,10 @@ class Talk:
         if what in _BEGINS:
             self._sent[thing] = Open(at=line.at, session=own, trace=line.trace)
             return said(
-                line, event.agent, what, thing, session=own, went_to=_readers(line), on=_on(line)
+                line, event.agent, what, thing, session=own, went_to=readers(line), on=about(line)
             )
         since = lasted(self._sent.get(thing), line)
-        return said(line, event.agent, what, thing, session=own, waited=since, on=_on(line))
+        return said(line, event.agent, what, thing, session=own, waited=since, on=about(line))
 
 
 def folded(happenings: Iterable[Happening]) -> Iterator[Happening]:
@@ -121,14 +121,14 @@ def _decisions(line: Line) -> Iterator[Happening]:
                 yield said(line, line.agent, "cancelled", keys.spoken(key), on=line.thing)
 
 
-def _readers(line: Line) -> tuple[str, ...]:
+def readers(line: Entry) -> tuple[str, ...]:
     """Whom it is to: those for whom it waits from now on, or whoever is able."""
     found = [keys.owner_of(key) for key in line.put if key.startswith(keys.UNREAD)]
     able = [keys.topic_of(key) for key in line.put if key.startswith(keys.TOPICS)]
     return tuple(found or [each for each in able if not line.thing.startswith("alert/")])
 
 
-def _on(line: Line) -> str:
+def about(line: Entry) -> str:
     """What else it is about: the type of an alert, or what a person is asked."""
     if line.thing.startswith("alert/"):
         return line.thing

@@ -5,7 +5,7 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,9 +31,11 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
+    from interlock.core.observed import Counters
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
+    from interlock.services.observe import Observing
     from interlock.services.proof import Proofs
     from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
@@ -366,6 +368,23 @@ class FleetCalls(Calls):
             stuck=words.duration(stuck, "stuck"),
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
+
+    def observing(self, nouns: Iterable[str] | None = None) -> Observing:
+        """The events of some nouns, or of all, as they come; whoever opens it closes it."""
+        from interlock.services import observe
+
+        return observe.Observing(observe.nouns(nouns), self.desk.runner.clock)
+
+    def counters(self, *, since: Moment = "1m") -> Op[Counters]:
+        """How many agents are here, how many questions are open, and what was done since a moment.
+
+        How many messages were sent and received, questions answered or not in time, and senders
+        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
+        """
+        from interlock.services import observe
+
+        now = self.desk.runner.clock.wall()
+        return observe.counters(words.moment(since, now, "'since'"))
 
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when.

@@ -28,6 +28,7 @@ _SPECIAL = {
     "doctor": "doctor:doctor",
     "init": "init:init",
     "lock run": "run:lock_run",
+    "observe": "observe:observe",
     "record explain": "record:explain",
     "record export": "record:export",
     "record log": "record:log",
@@ -126,6 +127,15 @@ def stoppable() -> None:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, stop)
+
+
+def is_read() -> bool:
+    """Whether what we write may still find a reader: of a pipe, its other end is open."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return not any(flags & select.POLLERR for _, flags in poll.poll(0))
 
 
 def _run(argv: Sequence[str]) -> int:

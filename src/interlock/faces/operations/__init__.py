@@ -7,6 +7,7 @@ only then, so that a command pays for nothing else.
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
 task.py    lock.py    sem.py    agent.py    record.py    store.py
+observe.py everything that happens
 plan.py    whole plans of tasks, which only who imports one pays for
 """
 
@@ -18,8 +19,8 @@ from interlock.faces.operations.shape import Operation
 
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
-        "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
-        "selftest",
+        "init", "demo", "run", "acquire", "release", "why", "observe", "health", "doctor",
+        "maintain", "bench", "selftest",
     ),
     "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
     "task": (
@@ -32,7 +33,7 @@ INDEX: dict[str, tuple[str, ...]] = {
     "store": ("info",),
 }  # fmt: skip
 
-_ELSEWHERE = {"task import": "plan"}
+_ELSEWHERE = {"observe": "observe", "task import": "plan"}
 """Operations that stand in a file of their own, not in that of their noun."""
 
 NOUNS = {

@@ -23,7 +23,7 @@ from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyOutcome
 from interlock.driving import Op
 from interlock.services.gather import every
-from interlock.services.message import states
+from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths
 from interlock.services.message.posting import Posting
 from interlock.services.message.serving import here
@@ -67,6 +67,7 @@ class Asking:
         done = yield from self._ask(who, query, terms)
         if not isinstance(done.outcome, core.Asked):
             return told(done.outcome)
+        journal.asked(who.agent, query.id, query.to)
         try:
             return told((yield from self._wait(who, query, done.revision)))
         except (Exception, GeneratorExit):
@@ -101,7 +102,10 @@ class Asking:
             )
             return core.reply(query, id_, given)
 
-        return (yield from self._done(who, deciding))
+        outcome = yield from self._done(who, deciding)
+        if isinstance(outcome, core.Replied):
+            journal.replied(who.agent, id_, outcome.to)
+        return outcome
 
     def cancel(self, who: Who, id_: str) -> Op[CancelOutcome]:
         """Take a question back."""

@@ -20,7 +20,7 @@ from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import Acknowledged, NotYours, Received
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import reading
+from interlock.services.message import journal, reading
 from interlock.services.message.reading import Found, Topic
 from interlock.services.runner import Runner, Who
 from interlock.services.steps import Open, Take
@@ -166,6 +166,7 @@ class Receiver:
             told.append(replace(message, attempt=times + 1))
         for found in first:
             self._waiting.pop(found.id, None)
+        journal.delivered(self._who.agent, told)
         return told
 
     def _is_news(self, topic: Topic) -> bool:
