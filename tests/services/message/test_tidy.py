@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tests.services.records import agree
 
 import interlock
 from interlock.core import keys, retention
@@ -278,3 +281,27 @@ def test_what_is_old_is_judged_in_the_order_of_commits(
 ) -> None:
     marks = [Mark(str(number), number, at) for number, at in enumerate(moments)]
     assert len(retention.over(marks, Keep(age=60.0, count=10), 100.0)) == gone
+
+
+def test_a_record_of_messages_sent_read_and_forgotten_is_proven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "1")
+    url = str(tmp_path / "store.db")
+    with interlock.connect(url, "ada") as ada, interlock.connect(url, "bob") as bob:
+        bob.messages.subscribe("built")
+        for number in range(3):
+            first = ada.messages.send(["bob", "ada"], number)
+            assert isinstance(first, Sent)
+            ada.messages.alert("built", number)
+            bob.messages.ack(*[each.id for each in bob.messages.inbox().messages])
+            ada.messages.send("bob", reply_to=first.message, acks=[first.message])
+        ada.messages.query("bob", "late?", timeout=0)
+        ada.messages.query("?nothing", "who?", person=True)
+        (matter,) = ada.messages.decisions()
+        bob.messages.resolve(matter.decision, "me")
+        ada.maintain()
+        found = agree(ada, tmp_path)
+        assert (found.integrity, found.completeness, found.findings) == ("ok", "ok", ())
+        assert found.truncation != "bad"
