@@ -123,6 +123,9 @@ KINDS = {
 """What a thing is called in the record, and where the things of its kind stand."""
 
 
+_SPOKEN = {"messages": "message", "queries": "query", "decisions": "decision"}
+
+
 def part(name: str) -> str:
     """A name as one part of a key."""
     return name.replace("/", "%2F")
@@ -438,6 +441,17 @@ def rate(agent: str, slot: int) -> str:
 def owner_of(key: str) -> str:
     """The agent in a key that has one, such as ``unread/{agent}/{id}``."""
     return name(key.split("/", 2)[1])
+
+
+def spoken(key: str) -> str:
+    """What stands under a key of messages as people name it: ``message/ID``, ``query/ID``."""
+    folder, _, id_ = key.partition("/")
+    return f"{_SPOKEN[folder]}/{id_}"
+
+
+def said(id_: str) -> str:
+    """A message, or a question, as people name it, by its id."""
+    return spoken(message(id_))
 
 
 def last(key: str) -> str:

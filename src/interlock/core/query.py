@@ -372,7 +372,10 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
             *read,
         ),
         deletes=query.listings,
-        events=(Event("query:replied", agent),),
+        events=(
+            Event("query:replied", agent),
+            *[Event("decision:resolved", agent, keys.spoken(write.key)) for write in closed],
+        ),
     )
 
 

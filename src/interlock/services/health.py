@@ -31,6 +31,8 @@ from interlock.services import states
 from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
 from interlock.services.graph import Start
+from interlock.services.message.checkup import Checkup as Messages
+from interlock.services.message.limits import limits
 from interlock.services.report import all_reports, unheard
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
@@ -74,7 +76,9 @@ class Checkup:
         found += yield from self._deadlocks(pools, base)
         tasks = Tasks(self._runner, self._patience)
         found += yield from tasks.run()
-        more |= tasks.partial
+        messages = Messages(self._runner, limits(self._settings or Settings()), self._patience)
+        found += yield from messages.run()
+        more |= tasks.partial or messages.partial
         found += yield from self._record()
         return Health(healthy=not found, problems=tuple(found), partial=more)
 

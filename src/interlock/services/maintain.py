@@ -30,7 +30,8 @@ class Maintained(Struct, frozen=True, kw_only=True):
     """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
     ``moved`` is how many tasks went on: their time came, their needs were complete, or their
-    deadline was over.  ``finding`` says why the record could not be sealed any further, as where
+    deadline was over.  ``forgotten`` is how many messages and queries that are over were let go.
+    ``finding`` says why the record could not be sealed any further, as where
     it is damaged.
     """
 
@@ -38,6 +39,7 @@ class Maintained(Struct, frozen=True, kw_only=True):
     sealed: int = 0
     left: int = 0
     moved: int | UnsetType = UNSET
+    forgotten: int | UnsetType = UNSET
     finding: str | UnsetType = UNSET
 
 
@@ -50,7 +52,9 @@ class Maintenance:
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
-        from interlock.services.seal import Sealing  # few commands ever need these
+        from interlock.services.message.limits import limits  # few commands ever need these
+        from interlock.services.message.tidy import Tidying
+        from interlock.services.seal import Sealing
         from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
@@ -67,12 +71,14 @@ class Maintenance:
                 continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
+        mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
-            reclaimed=reclaimed,
+            reclaimed=reclaimed + mail.reclaimed,
             sealed=tidied.sealed,
-            left=left + tidied.left,
+            left=left + mail.left + tidied.left,
             moved=tasks.moved or UNSET,
+            forgotten=mail.forgotten or UNSET,
             finding=tidied.finding or UNSET,
         )
 

@@ -29,6 +29,7 @@ _SPECIAL = {
     "inbox": "message:inbox",
     "init": "init:init",
     "lock run": "run:lock_run",
+    "observe": "observe:observe",
     "query": "message:lasting",
     "record explain": "record:explain",
     "record export": "record:export",

@@ -9,6 +9,7 @@ fleet.py   operations without a noun: init, run, doctor, why ...
 message.py operations without a noun, too, that send: alert, query, send ...
 inbox.py   and that read: subscribe, inbox, ack, wait
 task.py    lock.py    sem.py    agent.py    decision.py    record.py    store.py
+observe.py everything that happens
 plan.py    whole plans of tasks, which only who imports one pays for
 """
 
@@ -25,8 +26,8 @@ MESSAGES = (*_SENT, *_READ)
 
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
-        "init", "demo", "run", "acquire", "release", "why", "health", "doctor", "maintain", "bench",
-        "selftest", *MESSAGES,
+        "init", "demo", "run", "acquire", "release", "why", "observe", "health", "doctor",
+        "maintain", "bench", "selftest", *MESSAGES,
     ),
     "agent": ("join", "leave", "beat", "status", "log", "list", "show", "pause", "resume"),
     "task": (
@@ -41,6 +42,7 @@ INDEX: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _ELSEWHERE = {
+    "observe": "observe",
     "task import": "plan",
     **dict.fromkeys(_SENT, "message"),
     **dict.fromkeys(_READ, "inbox"),

@@ -126,6 +126,8 @@ RENDERERS: dict[str, str] = {
     "fleet.Created": "fleet:created",
     "fleet.Exists": "fleet:exists",
     "fleet.Diagnosis": "fleet:diagnosis",
+    "observed.Observed": "observe:observed",
+    "observed.Counters": "observe:counters",
     "race.Raced": "fleet:raced",
     "builtins.dict": "store:facts",
 }

@@ -27,7 +27,7 @@ from interlock.services import callers
 from interlock.services.deadlock import Deadlocks, Withdrawal
 from interlock.services.gather import every
 from interlock.services.graph import Start
-from interlock.services.message import states
+from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths
 from interlock.services.message.posting import Posting
 from interlock.services.message.serving import here
@@ -79,6 +79,7 @@ class Asking:
             done = yield from self._ask(who, query, terms, listing(asleep, query.id))
             if not isinstance(done.outcome, core.Asked):
                 return told(done.outcome)
+            journal.asked(who.agent, query.id, query.to)
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
@@ -115,7 +116,10 @@ class Asking:
             )
             return core.reply(query, id_, given)
 
-        return (yield from self._done(who, deciding))
+        outcome = yield from self._done(who, deciding)
+        if isinstance(outcome, core.Replied):
+            journal.replied(who.agent, id_, outcome.to)
+        return outcome
 
     def cancel(self, who: Who, id_: str) -> Op[CancelOutcome]:
         """Take a question back."""
@@ -146,7 +150,10 @@ class Asking:
                 decided,
                 puts=(*decided.puts, *follows.puts),
                 deletes=follows.deletes,
-                events=(*decided.events, *follows.events),
+                events=(
+                    *decided.events,
+                    *[replace(each, thing=f"query/{query.id}") for each in follows.events],
+                ),
             )
 
         return (yield from self._done(who, deciding))

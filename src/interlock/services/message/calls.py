@@ -34,6 +34,7 @@ from interlock.services.runner import Who
 
 if TYPE_CHECKING:
     from interlock.services.message.reception import Reception
+    from interlock.services.message.tidy import Tidying
 
 LAST_LIMIT = 10_000
 
@@ -46,11 +47,22 @@ class MessageCalls(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
+        desk.tending.also = self._tidy
 
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
         return Asking(self.desk.runner, self.posting, self.desk.queues)
+
+    @cached_property
+    def tidying(self) -> Tidying:
+        """What lets go of messages that are over, likewise."""
+        from interlock.services.message.tidy import Tidying
+
+        return Tidying(self.desk.runner, self.limits)
+
+    def _tidy(self, who: Who) -> Op[object]:
+        return self.tidying.some(who)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:

@@ -30,7 +30,7 @@ from interlock.core.message import ABLE, Acknowledged, NotYours, Received
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import reading, states
+from interlock.services.message import journal, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found, Topic
@@ -255,6 +255,7 @@ class Receiver:
                 told.append(self._hand(found, message))
         for found in first:
             self._line.drop(found.id)
+        journal.delivered(self._who.agent, told)
         return told
 
     def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:

@@ -48,12 +48,13 @@ def here(to: str, asker: str) -> Op[bool]:
         )
     if (yield Read(keys.joined(to)))[keys.joined(to)] is None:
         return True
-    wanted = [_live(item) for item in (yield from every(keys.present(to), keys.serving(to)))]
+    wanted = [alive_by(item) for item in (yield from every(keys.present(to), keys.serving(to)))]
     live = yield from looked_up(wanted)
     return any(item is not None for item in live.values())
 
 
-def _live(item: Item) -> str:
+def alive_by(item: Item) -> str:
+    """What lives while somebody is there: a session of an agent, or a caller that serves."""
     if item.key.startswith(keys.AGENTS):
         return keys.live(keys.last(item.key))
     return decoded(_SERVING, item).live
