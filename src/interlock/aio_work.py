@@ -11,7 +11,7 @@ import asyncio
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from interlock.errors import Lapsed, Lost, StoreClosed
 from interlock.services.message.stops import Stop
 from interlock.services.task.held import ClaimInHand, Working, named
 from interlock.services.task.signals import Listening
-from interlock.services.task.worker import Shift
+from interlock.services.task.worker import AGAIN, Shift
 
 
 class Claim(ClaimInHand):
@@ -155,6 +155,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[Any] | None = None
         self._ear: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._heard_before = False
         self._open: dict[str, str] = {}
         """The task of each claim that is not settled yet."""
@@ -305,16 +306,24 @@ class Worker:
             finally:
                 self._ear = None
                 ear.cancel()
-                with suppress(asyncio.CancelledError):
-                    await ear
+                await asyncio.wait((ear,))
                 await drive_async(self._shift.obeyed(), store)
 
     def _obey(self, stop: Stop) -> None:
         """A message came; the second one says not to finish, either."""
-        if self._shift.obey(stop):
-            self._break_off(f"a message ({stop})")
-        else:
-            self.stop()
+        second = self._shift.obey(stop)
+        self.stop()
+        if second and self._ending is None:
+            self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
+
+    async def _end_now(self, name: str) -> None:
+        """Acknowledge what asked for it, if that takes no time, and break off.
+
+        The store may be closed by the time at which our loop comes to its end.
+        """
+        done = self._loop.create_task(drive_async(self._shift.obeyed(), self._fleet.store))
+        await asyncio.wait((done,), timeout=AGAIN)
+        self._break_off(name)
 
     def _heard(self, number: int) -> None:
         """A signal came, at whatever moment: what has to be done with the loop is done later."""

@@ -73,10 +73,11 @@ class Stops:
                 yield from self._begin()
             if found := (yield from self._look()):
                 return found
-            left = None if ends is None else ends - self._runner.clock.monotonic()
-            if left is not None and left <= 0:
+            left = None if ends is None else max(0.0, ends - self._runner.clock.monotonic())
+            changes = yield Take(self._watch, left)  # type: ignore[arg-type]  # it is open
+            if not changes and left is not None and self._runner.clock.monotonic() >= (ends or 0.0):
                 return []
-            self._hear((yield Take(self._watch, left)))  # type: ignore[arg-type]  # it is open
+            self._hear(changes)
 
     def listen(
         self, obey: Callable[[Stop], None], wanted: Callable[[], bool] | None = None
