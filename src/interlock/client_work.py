@@ -22,7 +22,7 @@ from interlock.errors import InterlockError, Lapsed, Lost, StoreClosed
 from interlock.services.message.stops import Stop
 from interlock.services.task.held import ClaimInHand, Working, named
 from interlock.services.task.signals import Listening, strike
-from interlock.services.task.worker import Shift
+from interlock.services.task.worker import SLICE, Shift
 from interlock.threads import background
 
 T = TypeVar("T")
@@ -115,6 +115,9 @@ class Worker:
         """The one at hand."""
         self._listening = False
         self._striking = threading.Lock()
+        self._strikes = False
+        """Whether the next signal is one of our own."""
+        self._struck = threading.Event()
 
     def stop(self, reason: str = "") -> None:
         """Finish the claim at hand, and claim no more; any thread may say so."""
@@ -196,26 +199,34 @@ class Worker:
     def _break_off(self) -> None:
         """Give the claim at hand back: where no signal can interrupt its block, it is lost to it.
 
-        What strikes must not strike after the loop.
+        What strikes must not strike after the loop.  A signal that comes right before the main
+        thread begins to wait does not wake it: so it is sent again until it was heard.
         """
-        with self._striking:
-            claim = self._claim
-            if not self._listening or claim is None:
-                return
-            self._heard_before = True
-            if strike(self._heard):
-                return
+        while True:
+            with self._striking:
+                claim = self._claim
+                if not self._listening or claim is None or self._struck.is_set():
+                    return
+                self._strikes = True
+                if not strike(self._heard):
+                    break
+            self._struck.wait(SLICE / 10)
         with suppress(InterlockError):
             claim.release()
 
     def _heard(self, number: int) -> None:
-        if not self._heard_before:
+        if self._strikes:
+            self._strikes = False
+            if self._struck.is_set():  # one too many
+                return
+            self._struck.set()
+        elif not self._heard_before:
             self._heard_before = True
             self.stop(signal.Signals(number).name)
-        elif number == signal.SIGINT:
+            return
+        if number == signal.SIGINT:
             raise KeyboardInterrupt
-        else:
-            raise SystemExit(128 + number)
+        raise SystemExit(128 + number)
 
 
 def handled(claim: Claim, handler: Callable[[Claim], object]) -> None:

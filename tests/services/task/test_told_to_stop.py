@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -70,11 +71,13 @@ def test_a_second_stop_interrupts_the_main_thread_wherever_it_waits(
     def wait(_claim: Claim) -> None:
         stop(boss)
         stop(boss, "now")
-        threading.Event().wait(60)
+        threading.Event().wait(90)
 
+    began = time.monotonic()
     with pytest.raises(SystemExit) as ended:
         ada.tasks.serve(wait)
     assert ended.value.code == 143
+    assert time.monotonic() - began < 60, "it was woken, and not late"
     assert stands(store) == ["pending", "pending"]
     assert ada.messages.inbox().messages == ()
 
