@@ -165,3 +165,11 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Stage)
         return stage.store.read().revision - before
 
     assert commits(messages=True) == commits(messages=False)
+
+
+def test_a_stop_is_found_though_the_history_that_told_of_it_is_gone(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    waits = ada.start(stops(ada).take(None))
+    stop(bob, "ada")
+    stage.store.trim(stage.store.read().revision)
+    assert [str(each) for each in waits.run().result()] == ["bob asked: enough"]
