@@ -20,11 +20,14 @@ from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired
 from interlock.core.task import Claimed
+from interlock.driving import drive
+from interlock.services.message.receiver import Receiver
 from interlock.stores import is_network
 
 ROUNDS = {"quick": 30, "full": 200}
 _LOCK = "pair"
-_PATIENCE = 30.0
+ALERT = "pair"
+PATIENCE = 30.0
 SETTLED = 0.01
 
 
@@ -34,7 +37,7 @@ def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
     with interlock.connect(url, agent="bench") as fleet, Partner(url) as partner:
 
         def queue() -> None:
-            fleet.locks.acquire(_LOCK, wait=_PATIENCE)
+            fleet.locks.acquire(_LOCK, wait=PATIENCE)
             partner.begin("lock")
             while not fleet.locks.show(_LOCK).waiters:
                 time.sleep(0.001)
@@ -114,7 +117,7 @@ class Partner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=_PATIENCE)
+        self._process.communicate(timeout=PATIENCE)
 
     def _say(self, what: str) -> None:
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
@@ -136,12 +139,13 @@ def serve() -> None:
         interlock.connect(url, agent="partner") as fleet,
         closing(network(url).bell(url)) if is_network(url) else nullcontext() as bell,
         fleet.record.follow() as follower,
+        closing(_receiver(fleet)) as receiver,
     ):
         for line in sys.stdin:
             match line.strip():
                 case "lock":
                     _tell("waiting")
-                    outcome = fleet.locks.acquire(_LOCK, wait=_PATIENCE)
+                    outcome = fleet.locks.acquire(_LOCK, wait=PATIENCE)
                     now = time.monotonic()
                     assert isinstance(outcome, Acquired)  # noqa: S101 - it was our turn
                     fleet.locks.release(_LOCK)
@@ -149,20 +153,35 @@ def serve() -> None:
                     while follower.take(timeout=0.05):
                         pass  # what came before
                     _tell("waiting")
-                    found = follower.take(timeout=_PATIENCE)
+                    found = follower.take(timeout=PATIENCE)
                     now = time.monotonic()
                     assert found  # noqa: S101 - something came
                 case "task":
                     _tell("waiting")
-                    claim = fleet.tasks.next(wait=_PATIENCE)
+                    claim = fleet.tasks.next(wait=PATIENCE)
                     now = time.monotonic()
                     assert isinstance(claim, Claimed)  # noqa: S101 - there was one
+                case "alert":
+                    _tell("waiting")
+                    came = drive(receiver.take(PATIENCE), fleet.store)
+                    now = time.monotonic()
+                    drive(receiver.ack([each.id for each in came]), fleet.store)
+                case "query":
+                    _tell("waiting")
+                    (question,) = drive(receiver.take(PATIENCE), fleet.store)
+                    fleet.messages.reply(question.id, "nearly there")
+                    now = time.monotonic()
                 case _:
                     _tell("waiting")
                     assert bell is not None  # noqa: S101 - only engines with one are asked
                     bell.hear()
                     now = time.monotonic()
             _tell(repr(now))
+
+
+def _receiver(fleet: interlock.Fleet) -> Receiver:
+    fleet.messages.subscribe(ALERT)
+    return fleet.messages.calls.receiver()
 
 
 def _tell(what: str) -> None:
