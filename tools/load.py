@@ -4,6 +4,10 @@ Every agent sends alerts, shares and mail in turns, 20 a second, within the usua
 the alerts of two others.  It acknowledges what came four times a second.  In the end all that was
 sent is compared with all that was received: nothing may be lost, doubled or out of order.
 
+The agents of a process share its connection to the store, unless they are to be ``--apart``.
+Meanwhile a bare client of the engine commits something similar now and then, to a place of its own:
+that is how quick the machine was at the time.
+
     tools/load.py --seconds 10 --store redis://localhost
 """  # noqa: INP001 - a script
 
@@ -15,22 +19,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, closing, suppress
 
 import msgspec
 from msgspec import Struct
 
 from interlock import aio
+from interlock.bench.engine import SHARE
+from interlock.bench.engines import local, network
 from interlock.bench.table import percentile
 from interlock.core.message import Received, Sent
 from interlock.driving import drive_async
 from interlock.services.message.receiver import Receiver
+from interlock.store import Store
+from interlock.stores import is_network
 
 SENDING = ("alert", "share", "mail")
+SHARES = (0.5, 0.95, 0.99)
 ACKED_EVERY = 0.25
-SETTLING = 30.0
-"""Seconds that a message may take after the last was sent, before it counts as lost."""
+BARE_EVERY = 0.02
+SETTLING = 5.0
+"""Seconds that the last messages may take before they count as lost."""
 
 
 class Plan(Struct, frozen=True):
@@ -41,6 +51,7 @@ class Plan(Struct, frozen=True):
     own: list[int]
     rate: float
     seconds: float
+    apart: bool
 
 
 class Told(Struct, frozen=True, array_like=True):
@@ -78,10 +89,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     reordered: int
     refused: int
     seconds: float
-    p50: float
-    p95: float
-    p99: float
-    longest: float
+    took: list[float]
+    bare: list[float]
 
 
 class Agent:
@@ -161,10 +170,11 @@ async def work(plan: Plan) -> Share:
     share = Share([], [], [])
     async with AsyncExitStack() as stack:
         agents: list[tuple[Agent, Receiver]] = []
+        shared: Store | None = None
         for me in plan.own:
-            fleet = await stack.enter_async_context(
-                await aio.connect(plan.url, agent=f"agent.{me}")
-            )
+            fleet = await aio.connect(plan.url, agent=f"agent.{me}", store=shared)
+            await stack.enter_async_context(fleet)
+            shared = None if plan.apart else fleet.store
             agent = Agent(fleet, me, plan, share)
             agents.append((agent, await agent.prepare()))
             stack.callback(agents[-1][1].close)
@@ -187,12 +197,8 @@ async def work(plan: Plan) -> Share:
     return share
 
 
-def run(url: str, agents: int, processes: int, rate: float, seconds: float) -> Verdict:
+def run(plans: Sequence[Plan]) -> Verdict:
     """All processes, and what became of what they sent."""
-    plans = [
-        Plan(url, agents, list(range(agents))[number::processes], rate, seconds)
-        for number in range(processes)
-    ]
     workers = [
         subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -207,19 +213,32 @@ def run(url: str, agents: int, processes: int, rate: float, seconds: float) -> V
         begin = time.monotonic() + 0.5
         for worker in workers:
             _say(worker, str(begin).encode())
+        bare = _beside(plans[0], begin)
         for worker in workers:
             _hear(worker)
         took = time.monotonic() - begin
-        time.sleep(min(SETTLING, 2 + seconds / 20))
-        outputs = [worker.communicate(b"end\n", timeout=SETTLING + 60)[0] for worker in workers]
+        time.sleep(SETTLING)
+        outputs = [worker.communicate(b"end\n", timeout=60)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
-    return judge([msgspec.json.decode(each, type=Share) for each in outputs], took)
+    return judge([msgspec.json.decode(each, type=Share) for each in outputs], bare, took)
 
 
-def judge(shares: Sequence[Share], seconds: float) -> Verdict:
+def _beside(plan: Plan, begin: float) -> list[float]:
+    """What a bare commit takes while the others are at it, in milliseconds."""
+    engine = network(plan.url) if is_network(plan.url) else local(plan.url)
+    spans: list[float] = []
+    with closing(engine), closing(engine.floor()) as floor:
+        while (now := time.monotonic()) < begin + plan.seconds:
+            floor.commit(str(len(spans)), act=SHARE)
+            spans.append((time.monotonic() - now) * 1000)
+            time.sleep(BARE_EVERY)
+    return spans
+
+
+def judge(shares: Sequence[Share], bare: Sequence[float], seconds: float) -> Verdict:
     """Compare what was sent with what was received."""
     told = [each for share in shares for each in share.told]
     heard = [each for share in shares for each in share.heard]
@@ -236,10 +255,8 @@ def judge(shares: Sequence[Share], seconds: float) -> Verdict:
         reordered=sum(1 for _ in _out_of_order(heard)),
         refused=sum(len(share.refused) for share in shares),
         seconds=seconds,
-        p50=percentile(spans, 0.5),
-        p95=percentile(spans, 0.95),
-        p99=percentile(spans, 0.99),
-        longest=max(spans),
+        took=[*(percentile(spans, share) for share in SHARES), max(spans)],
+        bare=[*(percentile(bare, share) for share in SHARES), max(bare)],
     )
 
 
@@ -267,18 +284,19 @@ def _hear(worker: subprocess.Popen[bytes]) -> None:
 
 def report(verdict: Verdict) -> str:
     """The verdict in lines."""
-    counts: Mapping[str, int] = {
-        name: getattr(verdict, name)
-        for name in ("sent", "received", "lost", "doubled", "reordered", "refused")
-    }
+    names = ("sent", "received", "lost", "doubled", "reordered", "refused")
     return "\n".join(
         [
-            *(f"{name:<10}{count:>8,}" for name, count in counts.items()),
-            f"{verdict.sent / verdict.seconds:,.0f} messages sent each second;"
-            f" from the call to the receiver: p50 {verdict.p50:.1f} ms, p95 {verdict.p95:.1f} ms,"
-            f" p99 {verdict.p99:.1f} ms, longest {verdict.longest:.0f} ms",
+            *(f"{name:<10}{getattr(verdict, name):>8,}" for name in names),
+            f"{verdict.sent / verdict.seconds:,.0f} messages sent each second",
+            f"from the call to the receiver: {_times(verdict.took)}",
+            f"a bare commit meanwhile: {_times(verdict.bare)}",
         ]
     )
+
+
+def _times(spans: Sequence[float]) -> str:
+    return "p50 {:.1f} ms, p95 {:.1f} ms, p99 {:.1f} ms, longest {:.0f} ms".format(*spans)
 
 
 def main(words: list[str]) -> int:
@@ -289,6 +307,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--rate", type=float, default=20.0, help="messages of each agent a second")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--apart", action="store_true", help="a connection for each agent")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(words)
     if chosen.worker:
@@ -297,7 +316,19 @@ def main(words: list[str]) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="interlock-load-") as folder:
         url = chosen.store or f"{folder}/load.db"
-        verdict = run(url, chosen.agents, chosen.processes, chosen.rate, chosen.seconds)
+        numbers = range(chosen.agents)
+        plans = [
+            Plan(
+                url,
+                chosen.agents,
+                list(numbers[first :: chosen.processes]),
+                chosen.rate,
+                chosen.seconds,
+                chosen.apart,
+            )
+            for first in range(chosen.processes)
+        ]
+        verdict = run(plans)
     print(report(verdict))  # noqa: T201 - the product
     return int(bool(verdict.lost or verdict.doubled or verdict.reordered or verdict.refused))
 
