@@ -45,6 +45,7 @@ class EtcdEngine(Namespaces):
         "heard-here": "p95 at most 2 ms",
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
+        "flooded": "at most 2",
         "handoff": "at most 3",
         "publish": "at most 1.5",
         "idle": "nothing but keep-alives",

@@ -27,6 +27,7 @@ SUBSCRIBERS = {"quick": 50, "full": 500}
 DATA = {"x": 1}
 _PLENTY = Rate(10_000)
 """The limit is kept, and never met."""
+_BETWEEN = 0.002
 _MANY = "bench"
 _READER = "reader"
 
@@ -193,6 +194,26 @@ def asked(engine: Engine, quick: bool) -> Iterator[Row]:
 
     ours, bare = _rounds(engine, quick, "query", ask, (ASK, REPLY))
     yield timed("query and its answer, 2 processes", ours, bare, engine.targets["query"])
+
+
+def flooded(engine: Engine, quick: bool) -> Iterator[Row]:
+    """An alert while another agent floods, and is refused; beside one in peace."""
+    url = engine.fresh()
+    spans: dict[bool, list[float]] = {True: [], False: []}
+    with interlock.connect(url, agent="bench") as fleet, pairs.Partner(url) as partner:
+        allow(fleet.messages.calls, _PLENTY)
+        for turn in range(2 if quick else 6):
+            if flood := bool(turn % 2):
+                partner.begin("flood")
+            ends = time.monotonic() + pairs.FLOODED * 0.9
+            while (began := time.monotonic()) < ends:
+                fleet.messages.alert(_MANY, DATA)
+                spans[flood].append(time.monotonic() - began)
+                time.sleep(_BETWEEN)
+            if flood:
+                partner.woken()
+    target = engine.targets["flooded"]
+    yield timed("alert while another agent floods", spans[True], spans[False], target)
 
 
 def _rounds(

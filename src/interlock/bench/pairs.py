@@ -29,6 +29,7 @@ _LOCK = "pair"
 ALERT = "pair"
 PATIENCE = 30.0
 SETTLED = 0.01
+FLOODED = 1.0
 
 
 def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
@@ -166,6 +167,11 @@ def serve() -> None:
                     came = drive(receiver.take(PATIENCE), fleet.store)
                     now = time.monotonic()
                     drive(receiver.ack([each.id for each in came]), fleet.store)
+                case "flood":
+                    _tell("waiting")
+                    ends = time.monotonic() + FLOODED
+                    while (now := time.monotonic()) < ends:
+                        fleet.messages.alert(ALERT)
                 case "query":
                     _tell("waiting")
                     (question,) = drive(receiver.take(PATIENCE), fleet.store)

@@ -57,6 +57,7 @@ class RedisEngine(Namespaces):
         "heard-here": "p95 at most 2 ms",
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
+        "flooded": "at most 2",
         "handoff": "at most 3",
         "publish": "at most 2",
         "idle": "at most 50 /s",

@@ -44,6 +44,7 @@ class SQLiteEngine:
         "heard-here": "p95 at most 2 ms",
         "heard": "p95 at most 5 ms",
         "query": "p95 at most 10 ms",
+        "flooded": "at most 2",
         "crowd": "500 /s, p95 3 ms; ",
         "cold": "at most 5",
         "memory": "60 MB",

@@ -22,7 +22,7 @@ from interlock.core.matter import Matter, NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyOutcome
 from interlock.driving import Op
-from interlock.services.gather import every
+from interlock.services.gather import every, outside
 from interlock.services.message import states
 from interlock.services.message.limits import Depths
 from interlock.services.message.posting import Posting
@@ -172,19 +172,20 @@ class Asking:
         key = keys.query(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         present = yield from here(query.to, who.session)
-        errand = self._posting.errand(query.agent, key, to)
+        full = yield from self._posting.full(to)
+        many = yield from outside(self._open.full(keys.OPEN))
+        errand = self._posting.errand(query.agent, key, to, full=full)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
             now = self._runner.clock.wall()
             facts = yield from self._posting.facts(errand, snapshot, now)
-            full = yield from self._open.full(keys.OPEN)
             ask = core.Ask(
                 before=states.query(snapshot[key]),
                 here=present,
                 hold=terms.hold,
-                many=(self._open.most, self._open.most) if full else None,
+                many=(self._open.most, self._open.most) if many else None,
                 least=self._runner.capabilities.min_ttl,
             )
             return core.ask(query, ask, facts, now, matter)
