@@ -55,7 +55,7 @@ class Acking:
             acks = Acks(ids=some, topics=() if start else seen)
             asked = some if start else (*some, *of_topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
-        return _together(ids, done)
+        return together(ids, done)
 
     def _commit(
         self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
@@ -99,7 +99,7 @@ class Acking:
         return found
 
 
-def _together(
+def together(
     ids: Sequence[str], parts: Sequence[Acknowledged | NotYours]
 ) -> Acknowledged | NotYours:
     """The outcome of all portions, in the order of asking."""
