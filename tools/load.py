@@ -26,12 +26,11 @@ import msgspec
 from msgspec import Struct
 
 from interlock import aio
+from interlock.aio_messages import Message
 from interlock.bench.engine import SHARE
 from interlock.bench.engines import local, network
 from interlock.bench.table import percentile
-from interlock.core.message import Received, Sent
-from interlock.driving import drive_async
-from interlock.services.message.receiver import Receiver
+from interlock.core.message import Sent
 from interlock.store import Store
 from interlock.stores import is_network
 
@@ -101,13 +100,13 @@ class Agent:
         self._me = me
         self._plan = plan
         self._share = share
-        self._to_ack: list[str] = []
+        self._receiver = fleet.messages.recv(ack=False)
+        self._to_ack: list[Message] = []
 
-    async def prepare(self) -> Receiver:
+    async def prepare(self) -> None:
         """Subscribe to the alerts of the two before us."""
         for back in (1, 2):
             await self._fleet.messages.subscribe(f"news.{(self._me - back) % self._plan.agents}")
-        return self._fleet.messages.calls.receiver()
 
     async def send(self, begin: float) -> None:
         """One message after the other, each at its time."""
@@ -145,47 +144,44 @@ class Agent:
             case _:
                 return await messages.send(names, body, subject=f"the {number}th")
 
-    async def receive(self, receiver: Receiver) -> None:
+    async def receive(self) -> None:
         """Everything that comes, until we are cancelled."""
         while True:
-            for each in await drive_async(receiver.take(None), self._fleet.store):
-                self._hear(each, time.monotonic())
+            for each in await self._receiver.take():
+                sender, number, sent = each.data
+                took = time.monotonic() - sent
+                self._share.heard.append(Heard(self._me, sender, number, took))
+                self._to_ack.append(each)
 
-    def _hear(self, message: Received, now: float) -> None:
-        sender, number, sent = message.data
-        self._share.heard.append(Heard(self._me, sender, number, now - sent))
-        self._to_ack.append(message.id)
-
-    async def acknowledge(self, receiver: Receiver) -> None:
+    async def acknowledge(self) -> None:
         """What came, some at a time, until we are cancelled."""
         while True:
             await asyncio.sleep(ACKED_EVERY)
-            ids, self._to_ack = self._to_ack, []
-            if ids:
-                await drive_async(receiver.ack(ids), self._fleet.store)
+            came, self._to_ack = self._to_ack, []
+            if came:
+                await self._receiver.ack(*came)
 
 
 async def work(plan: Plan) -> Share:
     """One process: its agents begin together with those of all others."""
     share = Share([], [], [])
     async with AsyncExitStack() as stack:
-        agents: list[tuple[Agent, Receiver]] = []
+        agents: list[Agent] = []
         shared: Store | None = None
         for me in plan.own:
             fleet = await aio.connect(plan.url, agent=f"agent.{me}", store=shared)
             await stack.enter_async_context(fleet)
             shared = None if plan.apart else fleet.store
-            agent = Agent(fleet, me, plan, share)
-            agents.append((agent, await agent.prepare()))
-            stack.callback(agents[-1][1].close)
+            agents.append(Agent(fleet, me, plan, share))
+            await agents[-1].prepare()
         print("ready", flush=True)  # noqa: T201 - to the process that started us
         begin = float(await asyncio.to_thread(sys.stdin.readline))
         listening = [
-            asyncio.create_task(listen(receiver))
-            for agent, receiver in agents
+            asyncio.create_task(listen())
+            for agent in agents
             for listen in (agent.receive, agent.acknowledge)
         ]
-        await asyncio.gather(*(agent.send(begin) for agent, _ in agents))
+        await asyncio.gather(*(agent.send(begin) for agent in agents))
         print("sent", flush=True)  # noqa: T201
         ended = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
         await asyncio.wait((ended, *listening), return_when=asyncio.FIRST_COMPLETED)

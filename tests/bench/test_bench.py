@@ -33,6 +33,7 @@ NETWORK_ROWS = [
     "alert to a subscriber, same process",
     "alert to a subscriber, another process",
     "query and its answer, 2 processes",
+    "alert while another agent floods",
     "handoff, 2 processes",
     "handoff, 2 processes, p95",
     "handoff, 3 processes",
@@ -58,6 +59,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(tasks.DRAINED, "quick", 12)
     monkeypatch.setattr(tasks, "PROCESSES", 2)
     monkeypatch.setitem(messages.SUBSCRIBERS, "quick", 5)
+    monkeypatch.setitem(messages.FLOODED, "quick", 0.05)
 
 
 def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:
@@ -114,6 +116,7 @@ def test_semaphores_and_the_record_are_measured_on_sqlite(
         ("messages-in-flight", ["alert, 64 in flight", "share, 64 in flight"]),
         ("heard-here", ["alert to a subscriber, same process"]),
         ("query", ["query and its answer, 2 processes"]),
+        ("flooded", ["alert while another agent floods"]),
     ],
 )
 def test_messages_are_measured_on_sqlite(

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 
 import interlock
 from interlock import aio
+from interlock.aio_messages import Receiver
 from interlock.bench import locks, pairs
 from interlock.bench.engine import ALERT, ASK, REPLY, SHARE, Act, Engine, unlimited
 from interlock.bench.table import Row, timed
 from interlock.core.message import SendOutcome, Sent, Subscription
 from interlock.core.query import Answered
 from interlock.core.rate import Rate
-from interlock.driving import drive, drive_async
+from interlock.driving import drive
 from interlock.services.message.calls import MessageCalls
-from interlock.services.message.receiver import Receiver
 from interlock.services.runner import Who
-from interlock.store import Store
 
 SUBSCRIBERS = {"quick": 50, "full": 500}
+FLOODED = {"quick": 0.3, "full": 1.0}
 DATA = {"x": 1}
 _PLENTY = Rate(10_000)
 """The limit is kept, and never met."""
@@ -147,9 +147,9 @@ def heard_here(engine: Engine, quick: bool) -> Iterator[Row]:
             await aio.connect(engine.fresh(), agent="bench") as fleet,
         ):
             await fleet.messages.subscribe(_MANY)
-            with closing(fleet.messages.calls.receiver()) as receiver:
+            async with fleet.messages.recv() as receiver:
                 for number in range(pairs.ROUNDS["quick" if quick else "full"]):
-                    hearing = asyncio.create_task(_receive(receiver, fleet.store))
+                    hearing = asyncio.create_task(_receive(receiver))
                     await asyncio.sleep(pairs.SETTLED)
                     began = time.monotonic()
                     await fleet.messages.alert(_MANY, DATA)
@@ -163,11 +163,11 @@ def heard_here(engine: Engine, quick: bool) -> Iterator[Row]:
     yield timed("alert to a subscriber, same process", ours, bare, target)
 
 
-async def _receive(receiver: Receiver, store: Store) -> float:
+async def _receive(receiver: Receiver) -> float:
     """When the next message came; it is acknowledged."""
-    found = await drive_async(receiver.take(pairs.PATIENCE), store)
+    found = await receiver.take()
     now = time.monotonic()
-    await drive_async(receiver.ack([each.id for each in found]), store)
+    await receiver.ack(*found)
     return now
 
 
@@ -198,14 +198,14 @@ def asked(engine: Engine, quick: bool) -> Iterator[Row]:
 
 def flooded(engine: Engine, quick: bool) -> Iterator[Row]:
     """An alert while another agent floods, and is refused; beside one in peace."""
-    url = engine.fresh()
+    url, seconds = engine.fresh(), FLOODED["quick" if quick else "full"]
     spans: dict[bool, list[float]] = {True: [], False: []}
     with interlock.connect(url, agent="bench") as fleet, pairs.Partner(url) as partner:
         allow(fleet.messages.calls, _PLENTY)
-        for turn in range(2 if quick else 6):
+        for turn in range(4):
             if flood := bool(turn % 2):
-                partner.begin("flood")
-            ends = time.monotonic() + pairs.FLOODED * 0.9
+                partner.begin(f"flood {seconds}")
+            ends = time.monotonic() + seconds * 0.9
             while (began := time.monotonic()) < ends:
                 fleet.messages.alert(_MANY, DATA)
                 spans[flood].append(time.monotonic() - began)

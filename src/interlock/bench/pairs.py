@@ -20,8 +20,6 @@ from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired
 from interlock.core.task import Claimed
-from interlock.driving import drive
-from interlock.services.message.receiver import Receiver
 from interlock.stores import is_network
 
 ROUNDS = {"quick": 30, "full": 200}
@@ -29,7 +27,6 @@ _LOCK = "pair"
 ALERT = "pair"
 PATIENCE = 30.0
 SETTLED = 0.01
-FLOODED = 1.0
 
 
 def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
@@ -140,8 +137,9 @@ def serve() -> None:
         interlock.connect(url, agent="partner") as fleet,
         closing(network(url).bell(url)) if is_network(url) else nullcontext() as bell,
         fleet.record.follow() as follower,
-        closing(_receiver(fleet)) as receiver,
+        fleet.messages.recv() as receiver,
     ):
+        fleet.messages.subscribe(ALERT)
         for line in sys.stdin:
             match line.strip():
                 case "lock":
@@ -164,18 +162,18 @@ def serve() -> None:
                     assert isinstance(claim, Claimed)  # noqa: S101 - there was one
                 case "alert":
                     _tell("waiting")
-                    came = drive(receiver.take(PATIENCE), fleet.store)
+                    came = receiver.take()
                     now = time.monotonic()
-                    drive(receiver.ack([each.id for each in came]), fleet.store)
-                case "flood":
+                    receiver.ack(*came)
+                case flood if flood.startswith("flood "):
                     _tell("waiting")
-                    ends = time.monotonic() + FLOODED
+                    ends = time.monotonic() + float(flood.split()[1])
                     while (now := time.monotonic()) < ends:
                         fleet.messages.alert(ALERT)
                 case "query":
                     _tell("waiting")
-                    (question,) = drive(receiver.take(PATIENCE), fleet.store)
-                    fleet.messages.reply(question.id, "nearly there")
+                    (question,) = receiver.take()
+                    question.reply("nearly there")
                     now = time.monotonic()
                 case _:
                     _tell("waiting")
@@ -183,11 +181,6 @@ def serve() -> None:
                     bell.hear()
                     now = time.monotonic()
             _tell(repr(now))
-
-
-def _receiver(fleet: interlock.Fleet) -> Receiver:
-    fleet.messages.subscribe(ALERT)
-    return fleet.messages.calls.receiver()
 
 
 def _tell(what: str) -> None:
