@@ -66,23 +66,23 @@ class Receiver:
         clock = self._runner.clock
         ends = None if timeout is None else clock.monotonic() + timeout
         while True:
-            if self._watch is None:
+            if self._watch is None or self._is_due():
                 yield from self._begin()
-            self._remind()
             if found := (yield from self._give_out()):
                 return found
             if self._waiting or self._missed():
                 continue
             left = None if ends is None else ends - clock.monotonic()
-            if left is not None and left <= 0:
-                return []
             changes = yield Take(self._watch, self._nap(left))  # type: ignore[arg-type]
+            if not changes and left is not None and left <= 0:
+                return []
             yield from self._hear(changes)
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages that were given out here, or any others of this agent."""
-        known = [id_ for id_ in ids if id_ in self._given]
-        others = [id_ for id_ in ids if id_ not in self._given]
+        listens = self._watch is not None  # otherwise we do not know what else is unread
+        known = [id_ for id_ in ids if listens and id_ in self._given]
+        others = [id_ for id_ in ids if id_ not in known]
         seen = self._seen(known)
         begins: dict[str, Cursor] = {name: each.cursor for name, each in self._topics.items()}
         done = yield from self._acking.acknowledge(self._who, known, seen, begins)
@@ -90,6 +90,7 @@ class Receiver:
         if not others:
             return done
         more = yield from self._acking.ack(self._who, others, self._can)
+        self._forget(others, ())
         messages = (*done.messages, *more.messages)
         return replace(more, messages=messages, already=(*done.already, *more.already))
 
@@ -100,25 +101,37 @@ class Receiver:
             self._watch = None
 
     def _begin(self) -> Op[None]:
-        """Read all that waits, and listen from there on."""
+        """Read all that waits, and listen from there on.
+
+        What came while we read is left to the watch: it may have come after something that we
+        have not read.
+        """
+        self.close()
         agent = self._who.agent
-        self._topics = yield from reading.topics(agent, self._can)
         found, revision = yield from reading.waiting(agent)
+        self._topics = yield from reading.topics(agent, self._can)
         for name, topic in self._topics.items():
-            more, upto = yield from reading.unheard(topic)
-            found += more
-            self._upto[name] = upto
+            found += (yield from reading.unheard(topic))[0]
+            self._upto[name] = revision
         scopes = (
             keys.unread(agent),
             keys.subscription(agent),
             *[keys.topic(name) for name in self._topics],
         )
         self._watch = yield Open(scopes, revision)
-        for each in sorted(found, key=lambda each: each.order):
+        unread = {each.id: each for each in found if each.seq <= revision}
+        self._given = {
+            id_: given
+            for id_, given in self._given.items()
+            if id_ in unread or id_.startswith(reading.MISSED)
+        }
+        self._waiting.clear()
+        for each in unread.values():
             self._await(each)
 
     def _await(self, found: Found) -> None:
-        if found.id not in self._given:
+        _, _, due = self._given.get(found.id, (found, 0, 0.0))
+        if due <= self._runner.clock.monotonic():
             self._waiting.setdefault(found.id, found)
 
     def _hear(self, changes: Sequence[Change | Resync]) -> Op[None]:
@@ -128,12 +141,12 @@ class Receiver:
             isinstance(each, Resync) or each.key.startswith(keys.SUBSCRIPTIONS) for each in changes
         ):
             self.close()
-            self._waiting.clear()
             return
         came = [each for each in changes if isinstance(each, Change)]
         for each in came:
             if each.deleted:
                 self._waiting.pop(keys.last(each.key), None)
+                self._given.pop(keys.last(each.key), None)
         wanted = [each.key for each in came if not each.deleted]
         items = yield from looked_up(wanted)
         own = keys.unread(agent)
@@ -174,12 +187,10 @@ class Receiver:
     def _missed(self) -> bool:
         return any(map(self._is_news, self._topics.values()))
 
-    def _remind(self) -> None:
-        """What was given out and not acknowledged in time comes again."""
+    def _is_due(self) -> bool:
+        """Whether something was given out, and is to come again if it is still unread."""
         now = self._runner.clock.monotonic()
-        for id_, (found, _, due) in self._given.items():
-            if due <= now:
-                self._waiting.setdefault(id_, found)
+        return any(due <= now for _, _, due in self._given.values())
 
     def _nap(self, left: float | None) -> float | None:
         now = self._runner.clock.monotonic()
