@@ -145,10 +145,10 @@ class Subscription:
         await self.close()
 
     async def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.services.task.feed import Complaints
+        from interlock.services.complaints import Complaints
         from interlock.services.task.worker import AGAIN
 
-        complaints = Complaints()
+        complaints = Complaints("a subscription to tasks")
         while True:
             try:
                 found = await self.take()

@@ -138,10 +138,11 @@ class Subscription:
         self.close()
 
     def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.services.task.feed import Complaints
-        from interlock.services.task.worker import AGAIN, SLICE
+        from interlock.services.complaints import Complaints
+        from interlock.services.stoppable import SLICE
+        from interlock.services.task.worker import AGAIN
 
-        complaints = Complaints()
+        complaints = Complaints("a subscription to tasks")
         while not self._closed.is_set():
             try:
                 found = self.take(SLICE)

@@ -20,6 +20,7 @@ from interlock.services.agents import AgentCalls
 from interlock.services.callers import Someone
 from interlock.services.calls import Desk, FleetCalls, RecordCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.services.message.calls import MessageCalls
 from interlock.services.runner import Runner
 from interlock.services.task.calls import TaskCalls
 from interlock.store import Store
@@ -45,6 +46,7 @@ class Client:
         self.semaphores = SemaphoreCalls(self.desk)
         self.several = SeveralCalls(self.desk)
         self.tasks = TaskCalls(self.desk)
+        self.messages = MessageCalls(self.desk)
         self.agents = AgentCalls(self.desk)
         self.record = RecordCalls(self.desk)
         self.fleet = FleetCalls(self.desk)

@@ -57,7 +57,7 @@ class Acking:
             asked = (*some, *[id_ for each in topics for id_ in each.messages])
             acks = Acks(ids=some, topics=topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
-        return _together(ids, done)
+        return together(ids, done)
 
     def _commit(
         self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
@@ -101,7 +101,7 @@ class Acking:
         return found
 
 
-def _together(
+def together(
     ids: Sequence[str], parts: Sequence[Acknowledged | NotYours]
 ) -> Acknowledged | NotYours:
     """The outcome of all portions, in the order of asking."""

@@ -206,22 +206,25 @@ class Asking:
                     return core.Cancelled(query=query.id) if now is None else core.standing(now)
                 left = ends - clock.monotonic()
                 if left <= 0:
-                    return (yield from self._expire(who, query.id))
+                    return (yield from expire(self._runner, who, query.id))
                 yield Take(watch, min(left, _NAP))
                 snapshot = yield Read(key)
         finally:
             watch.close()
 
-    def _expire(self, who: Who, id_: str) -> Op[AskOutcome]:
-        matter = self._runner.new_id("dec")
 
-        def deciding() -> Deciding[AskOutcome]:
-            query = states.query((yield (keys.query(id_),))[keys.query(id_)])
-            if query is None:
-                return Decision(outcome=core.Cancelled(query=id_))
-            return core.expire(query, self._runner.clock.wall(), matter)
+def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
+    """End a question whose time is up, whoever meets it first."""
+    matter = runner.new_id("dec")
 
-        return (yield from self._done(who, deciding))
+    def deciding() -> Deciding[AskOutcome]:
+        query = states.query((yield (keys.query(id_),))[keys.query(id_)])
+        if query is None:
+            return Decision(outcome=core.Cancelled(query=id_))
+        return core.expire(query, runner.clock.wall(), matter)
+
+    done: Done[AskOutcome] = yield from runner.change(deciding, who)
+    return done.outcome
 
 
 def told(outcome: AskOutcome) -> AskOutcome:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
@@ -14,6 +16,7 @@ from interlock.core.matter import NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE, ALL, Message, SendOutcome
 from interlock.core.post import Terms
 from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
+from interlock.core.report import Reported
 from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services import callers
@@ -22,11 +25,15 @@ from interlock.services.message import looking, reading
 from interlock.services.message.acking import Acking
 from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
+from interlock.services.message.files import described
 from interlock.services.message.limits import limits
 from interlock.services.message.posting import Posting
 from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
+
+if TYPE_CHECKING:
+    from interlock.services.message.reception import Reception
 
 LAST_LIMIT = 10_000
 
@@ -72,19 +79,33 @@ class MessageCalls(Calls):
         type: str,  # noqa: A002
         data: object = None,
         *,
+        file: str | os.PathLike[str] | None = None,
         urgent: bool = False,
         hold: bool = False,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
     ) -> Op[SendOutcome]:
-        """Give data of some type to one agent.
+        """Give data of some type to one agent, and with it a ``file`` that both can reach.
 
+        Of the file its path, size and SHA-256 are sent; whoever receives it reads it where it lies,
+        and is refused if it was changed meanwhile.
         Somebody who has never been here is refused, since most likely the name is misspelled;
         with ``hold`` the message is kept for it.
         """
-        type_ = words.name(type, "type of what is shared")
-        return self._post(
-            "share", (named(to),), data, type=type_, urgent=urgent, hold=hold, id=id, acks=acks
+        type_, reader = words.name(type, "type of what is shared"), named(to)
+        found = None if file is None else (yield from described(file))
+        return (
+            yield from self._post(
+                "share",
+                (reader,),
+                data,
+                file=found,
+                type=type_,
+                urgent=urgent,
+                hold=hold,
+                id=id,
+                acks=acks,
+            )
         )
 
     def stop(
@@ -230,12 +251,27 @@ class MessageCalls(Calls):
             self.desk.me().who, words.name(type, "type of an alert")
         )
 
-    def ack(self, *ids: str, can: Iterable[str] = ()) -> Op[core.Acknowledged | core.NotYours]:
+    def ack(
+        self, *ids: str, can: Iterable[str] | None = None
+    ) -> Op[core.Acknowledged | core.NotYours]:
         """Acknowledge messages: they will not come again."""
         wanted = [id_ if reading.missed_of(id_) else words.name(id_, "message id") for id_ in ids]
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
-        return self.acking.ack(self.desk.me().who, wanted, words.abilities(can))
+        able = yield from self.abilities(can)
+        return (yield from self.acking.ack(self.desk.me().who, wanted, able))
+
+    def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
+        """What we can do: as we are told, else as our session says of itself."""
+        seat = self.desk.me()
+        if can is not None:
+            return words.abilities(can)
+        if not seat.joined:
+            return ()
+        from interlock.services.report import Reports
+
+        said = yield from Reports(self.desk.runner).show(seat.who.session)
+        return said.can if isinstance(said, Reported) else ()
 
     def receiver(self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER) -> Receiver:
         """All that comes for us, until it is acknowledged; whoever opens it closes it."""
@@ -246,6 +282,26 @@ class MessageCalls(Calls):
             words.abilities(can),
             words.duration(redeliver, "time until redelivery"),
         )
+
+    def recv(
+        self,
+        *,
+        can: Iterable[str] | None = None,
+        timeout: float | str | None = None,
+        ack: bool = True,
+        redeliver: float | str = REDELIVER,
+    ) -> Reception:
+        """The same for a loop, which acknowledges as it goes on."""
+        from interlock.services.message.reception import Reception, Terms
+
+        self.desk.me()
+        terms = Terms(
+            can=None if can is None else words.abilities(can),
+            timeout=None if timeout is None else words.duration(timeout, "timeout"),
+            ack=ack,
+            redeliver=words.duration(redeliver, "time until redelivery"),
+        )
+        return Reception(self, terms)
 
     def inbox(
         self,
@@ -258,7 +314,7 @@ class MessageCalls(Calls):
         thread: str = "",
         search: str = "",
         limit: int = 100,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
     ) -> Op[looking.Inbox]:
         """What waits for us, the urgent first; nothing is acknowledged.
 
@@ -277,19 +333,26 @@ class MessageCalls(Calls):
         agent = self.desk.me().who.agent
         if all or sent or thread:
             return looking.kept(agent, wanted, sent=sent)
-        return looking.unread(agent, wanted, words.abilities(can))
+        return self._unread(agent, wanted, can)
+
+    def _unread(
+        self, agent: str, wanted: looking.Wanted, can: Iterable[str] | None
+    ) -> Op[looking.Inbox]:
+        return (yield from looking.unread(agent, wanted, (yield from self.abilities(can))))
 
     def wait(
-        self, timeout: float | str = words.FOREVER, *, can: Iterable[str] = ()
+        self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None
     ) -> Op[looking.Arrived | looking.Nothing]:
-        """Wait until something unread is there for us; nothing is acknowledged."""
+        """Wait until something unread is there for us; nothing is acknowledged.
+
+        Whoever asks us something meanwhile knows that somebody is there.
+        """
+        from interlock.services.message.duty import Duty
+
         patience = words.patience(timeout)
-        receiver = self.receiver(can=can)
-        try:
-            limit = None if patience == words.FOREVER else patience
-            return (yield from looking.wait(receiver, limit))
-        finally:
-            receiver.close()
+        receiver = self.receiver(can=(yield from self.abilities(can)))
+        limit = None if patience == words.FOREVER else patience
+        return (yield from looking.wait(receiver, Duty(self.desk), limit))
 
     def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
@@ -318,6 +381,7 @@ class MessageCalls(Calls):
         subject: str = "",
         thread: str = "",
         reply_to: str = "",
+        file: core.File | None = None,
     ) -> Op[SendOutcome]:
         who: Who = self.desk.me().who
         id_ = self._id(id, "msg")
@@ -334,6 +398,7 @@ class MessageCalls(Calls):
             reply_to=reply_to,
             urgent=urgent,
             data=self._body(data, "body"),
+            file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
         return self.posting.post(who, message, Terms(hold=hold, acks=ended))

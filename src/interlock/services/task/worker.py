@@ -6,8 +6,7 @@ A worker that is to stop claims nothing more, and finishes what it has begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable
 
 from interlock.core import words
 from interlock.core.report import State
@@ -16,17 +15,13 @@ from interlock.driving import Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
-from interlock.services.steps import Take
+from interlock.services.stoppable import stoppable
 from interlock.services.task.calls import able
 from interlock.services.task.held import Working, taken
-
-T = TypeVar("T")
 
 MOST_AT_ONCE = 1000
 AGAIN = 0.5
 """Seconds after which a store that is away is asked again."""
-SLICE = 0.25
-"""How long at most until whoever waits in a thread notices that it is to stop."""
 
 
 class Shift:
@@ -63,7 +58,7 @@ class Shift:
         working = yield from self.ask()
         if working is None:
             self.say()
-            working = yield from _stoppable(self.ask(words.FOREVER), self._stopped)
+            working = yield from stoppable(self.ask(words.FOREVER), self._stopped)
         return working
 
     def say(self, tasks: Collection[str] = ()) -> None:
@@ -97,38 +92,3 @@ class Shift:
         if not isinstance(outcome, Claimed):
             return None
         return (yield from taken(desk, outcome, self._ttl, sent))
-
-
-class _Stop(BaseException):
-    """Ends an operation where it sleeps."""
-
-
-def _stoppable(op: Op[T], stopped: Callable[[], bool]) -> Op[T | None]:
-    """An operation whose sleep ends soon after it is to stop: None then."""
-    try:
-        step = next(op)
-        while True:
-            try:
-                answer = yield from _sliced(step, stopped) if isinstance(step, Take) else _as(step)
-            except BaseException as error:  # noqa: BLE001 - the operation decides
-                step = op.throw(error)
-            else:
-                step = op.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-    except _Stop:
-        return None
-
-
-def _as(step: Any) -> Op[Any]:  # noqa: ANN401 - each step knows its own answer
-    return (yield step)
-
-
-def _sliced(step: Take, stopped: Callable[[], bool]) -> Op[Any]:
-    left = words.FOREVER if step.timeout is None else step.timeout
-    while not stopped():
-        answer = yield Take(step.watch, min(left, SLICE))
-        left -= SLICE
-        if answer or left <= 0:
-            return answer
-    raise _Stop
