@@ -145,6 +145,7 @@ class MessageMachine(RuleBasedStateMachine):
         self.clock = self.stage.clock
         self.model = Model(TERMS)
         self.processes: list[Process] = []
+        self.eyes: dict[str, Process] = {}
         self.asking: list[tuple[str, Hand[Any]]] = []
         self.numbers = itertools.count(1)
 
@@ -740,7 +741,7 @@ class MessageMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened before: all that waits is received by the next who comes, once."""
         self._deliver()
-        for agent in AGENTS:
+        for agent in self.eyes:
             self._drain(agent)
         ends = time.monotonic() + PATIENCE
         while self.asking and time.monotonic() < ends:
