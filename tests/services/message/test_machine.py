@@ -146,7 +146,7 @@ class MessageMachine(RuleBasedStateMachine):
         self.model = Model(TERMS)
         self.processes: list[Process] = []
         self.eyes: dict[str, Process] = {}
-        self.asking: list[tuple[str, Hand[Any]]] = []
+        self.asking: list[tuple[str, Hand[Any], Process]] = []
         self.numbers = itertools.count(1)
 
     def make(self) -> tuple[Store, Store]:
@@ -383,6 +383,7 @@ class MessageMachine(RuleBasedStateMachine):
         self.processes.remove(process)
         if process.receiver is not None:
             process.receiver.close()
+        self.asking = [waits for waits in self.asking if waits[2] is not process]
         self._open(process.agent)
 
     def open(self, data: st.DataObject) -> None:
@@ -441,7 +442,7 @@ class MessageMachine(RuleBasedStateMachine):
         else:
             question.ends = self.now + question.ends
             self.model.ask(question, letter, now)
-            self.asking.append((question.id, hand))
+            self.asking.append((question.id, hand, process))
 
     def _away(self, got: Any, question: Question, now: float) -> None:
         if not question.person:
@@ -461,7 +462,7 @@ class MessageMachine(RuleBasedStateMachine):
             asked = data.draw(st.sampled_from(own), "question")
             same = replace(asked, ends=1000.0)
             hand = process.client.start(self._op(process, same, hold=False))
-            self.asking.append((asked.id, hand))
+            self.asking.append((asked.id, hand, process))
 
     def reply(self, data: st.DataObject) -> None:
         unanswered = [each for each in self.model.questions.values() if each.state == "open"]
@@ -653,9 +654,8 @@ class MessageMachine(RuleBasedStateMachine):
             question.ends = ends
             self.model.ask(question, letter, now)
             again = replace(question, ends=1000.0)
-            self.asking.append(
-                (question.id, heir.client.start(self._op(heir, again, hold=True)))
-            )
+            hand = heir.client.start(self._op(heir, again, hold=True))
+            self.asking.append((question.id, hand, heir))
         else:
             self._ask(heir, letter, question, hold=True)
 
@@ -673,12 +673,13 @@ class MessageMachine(RuleBasedStateMachine):
 
     def _follow(self) -> None:
         """Let those who asked go on, and hold them to what they are told."""
-        for id_, hand in list(self.asking):
+        for waits in list(self.asking):
+            id_, hand, _ = waits
             question = self.model.questions[id_]
             self._lapse(question, hand)
             if not hand.run().done:
                 continue
-            self.asking.remove((id_, hand))
+            self.asking.remove(waits)
             self._told(question, hand.result())
 
     def _lapse(self, question: Question, hand: Hand[Any]) -> None:
