@@ -86,6 +86,7 @@ class Receiver:
         """What came, in order; waits for the first message, at most so long."""
         clock = self._runner.clock
         ends = None if timeout is None else clock.monotonic() + timeout
+        listened = self._watch is None or bool(self._line)
         if self._watch is not None and self._line:  # something urgent may have come meanwhile
             yield from self._listen(self._watch, 0.0)
         while True:
@@ -96,9 +97,10 @@ class Receiver:
             if self._line or any(map(self._is_news, self._topics.values())):
                 continue
             left = None if ends is None else ends - clock.monotonic()
-            if left is not None and left <= 0:
+            if left is not None and left <= 0 and listened:
                 return []
             yield from self._listen(watch, self._nap(left))
+            listened = True
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages that were given out here, or any others of this agent."""
