@@ -139,7 +139,10 @@ def begin(subscription: Subscription, created: int) -> Cursor:
 def subscribe(
     agent: str, type_: str, wanted: Subscription, before: Subscription | None, last: int
 ) -> Decision[Subscribed]:
-    """Deliver alerts of this type from now on; asked again, only the terms change."""
+    """Deliver alerts of this type from now on; asked again, only the terms change.
+
+    A cursor that is left from before was moved by somebody who acknowledged too late.
+    """
     outcome = Subscribed(type=type_, last=last)
     if before is not None:
         wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
@@ -153,6 +156,7 @@ def subscribe(
             Write(keys.subscription(agent, type_), wanted),
             Write(keys.mailbox(agent), MAILBOX),
         ),
+        deletes=() if before else (keys.cursor(agent, type_),),
         events=(Event("alert:subscribed", agent),),
     )
 

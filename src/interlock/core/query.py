@@ -320,7 +320,8 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
     inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
-    ``closes`` is what a person was asked about it.
+    ``closes`` is what a person was asked about it, and ``matter`` the id under which one is asked if
+    it comes too late.
     """
 
     agent: str
@@ -329,6 +330,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     alive: bool = True
     unread: bool = False
     message: str = ""
+    matter: str = ""
     closes: Matter | None = None
 
 
@@ -344,8 +346,9 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     if query.state not in MOVES["reply"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     if query.state == "open" and not given.alive:
-        late: Decision[Any] = expire(query, given.now)
-        return replace(late, outcome=Late(query=id_, state="expired"))
+        late: Decision[Any] = expire(query, given.now, given.matter)
+        state: State = "handed" if query.person and given.matter else "expired"
+        return replace(late, outcome=Late(query=id_, state=state))
     return _answered(query, "reply", given)
 
 

@@ -50,10 +50,12 @@ class Acking:
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
         done: list[Acknowledged | NotYours] = []
-        for start in range(0, max(len(direct), 1), self._portion):
-            some = tuple(direct[start : start + self._portion])
-            acks = Acks(ids=some, topics=() if start else seen)
-            asked = some if start else (*some, *of_topics)
+        for start in range(0, len(direct) + len(seen), self._portion):
+            ends = start + self._portion
+            some = tuple(direct[start:ends])
+            topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
+            asked = (*some, *[id_ for each in topics for id_ in each.messages])
+            acks = Acks(ids=some, topics=topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
         return together(ids, done)
 

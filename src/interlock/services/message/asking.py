@@ -93,7 +93,7 @@ class Asking:
 
     def reply(self, who: Who, id_: str, answer: Raw) -> Op[ReplyOutcome]:
         """Answer a question that was put to us."""
-        message = self._runner.new_id("msg")
+        message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> Deciding[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(who.agent, id_))
@@ -112,6 +112,7 @@ class Asking:
                 alive=alive,
                 unread=snapshot[wanted[1]] is not None,
                 message=message,
+                matter=matter,
                 closes=closes,
             )
             return core.reply(query, id_, given)

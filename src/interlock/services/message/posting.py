@@ -31,12 +31,16 @@ _MAILBOX = codec.encode(MAILBOX)
 
 
 class Turn:
-    """The turn that one message is to take, over all attempts to send it."""
+    """The turn that one message is to take, over all attempts to send it.
 
-    __slots__ = ("slot",)
+    ``needed`` is whether it takes one at all: what was sent before does not.
+    """
+
+    __slots__ = ("needed", "slot")
 
     def __init__(self, slot: int | None) -> None:
         self.slot = slot
+        self.needed = True
 
 
 class Errand(Struct, frozen=True, kw_only=True):
@@ -102,7 +106,7 @@ class Posting:
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, Refused | Exists)
-            if done is not None and done.revision is not None and sent:
+            if done is not None and done.revision is not None and sent and errand.turn.needed:
                 self._registered.add(errand.sender)
             elif (slot := errand.turn.slot) is not None:
                 self._meters[errand.sender].give_back(slot)
@@ -158,6 +162,7 @@ class Posting:
             unknown=unknown,
             rate=self.limits.rate,
         )
+        errand.turn.needed = not facts.exists
         if facts.paused or facts.exists:
             return facts
         if errand.full:
@@ -178,6 +183,7 @@ class Posting:
             used = states.moment(snapshot[keys.rate(errand.sender, slot)])
             if rate.free(used, meter.rate, now):
                 return replace(facts, slot=slot)
+            meter.give_back(slot)  # another process was quicker
         slots = yield from turns(errand.sender)
         meter.learn(slots)
         slot = errand.turn.slot = meter.take(now)
