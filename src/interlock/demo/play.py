@@ -193,7 +193,7 @@ class Play:
             self._crew.tell("stop", left)
             self._until(lambda: _gone(alive), "everybody has left")
         asked = sum(" asked: " in why for why in self.seen.stopped.values())
-        self._screen.note(f"{asked} agents were asked to stop by a message, and have left")
+        self._screen.note(f"asked to stop by a message, {asked} of {len(alive)} agents have left")
 
     def _all(self, state: str) -> bool:
         return all(member.state == state for member in self._crew.members.values())

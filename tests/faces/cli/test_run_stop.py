@@ -97,3 +97,10 @@ def test_a_stop_for_those_before_us_is_passed_over_and_cleared_away(ada: Shell) 
     assert process.poll() is None
     stop(ada, "new")
     assert ended(process) == (143, "interlock: bob asked 'sh' to stop: new\n")
+
+
+def test_a_shell_asks_for_it_with_one_command(ada: Shell) -> None:
+    process = ada.start("run", *NAP)
+    begun(process)
+    assert ada.run("stop", "ada", "the budget is spent", "--agent", "bob").status == 0
+    assert ended(process) == (143, "interlock: bob asked 'sh' to stop: the budget is spent\n")
