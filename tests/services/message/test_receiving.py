@@ -183,6 +183,17 @@ def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:
     assert bob.run(receiver.ack([held.id])) == Acknowledged(messages=(held.id,))
 
 
+def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver(redeliver=60)
+    ada.run(ada.messages.alert("build", 1))
+    came(bob, receiver)
+    bob.run(bob.messages.unsubscribe("build"))
+    stage.clock.advance(61)
+    assert came(bob, receiver) == []
+
+
 def test_what_comes_between_reading_and_listening_is_heard(stage: Stage) -> None:
     """A step of somebody else between any two of a receiver's own."""
     for after in range(8):

@@ -86,8 +86,9 @@ class Receiver:
         """What came, in order; waits for the first message, at most so long."""
         clock = self._runner.clock
         ends = None if timeout is None else clock.monotonic() + timeout
+        self._remind()
         listened = self._watch is None or bool(self._line)
-        if self._watch is not None and self._line:  # something urgent may have come meanwhile
+        if self._watch is not None and self._line:  # urgent ones, and changes of what we hear
             yield from self._listen(self._watch, 0.0)
         while True:
             watch = self._watch or (yield from self._begin())
