@@ -126,6 +126,22 @@ def test_two_receivers_under_one_name_repeat_nothing_that_one_acknowledged(stage
     assert came(other, theirs) == []
 
 
+def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage) -> None:
+    """Though whoever gives it out has not heard of that yet."""
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver(redeliver=60)
+    mail = sent(ada, ada.messages.send("bob", "mail"))
+    alert = sent(ada, ada.messages.alert("build", "alert"))
+    came(bob, receiver)
+    stage.clock.advance(61)
+    again = Hand(receiver.take(0), bob.store, bob.clock)
+    again.go()
+    assert isinstance(again.steps[-1], Take)
+    bob.run(bob.messages.ack(mail, alert))
+    assert again.run().result() == []
+
+
 def test_acknowledging_twice_and_from_both_sides_is_told(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))

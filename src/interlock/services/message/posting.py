@@ -6,14 +6,16 @@ us, and a turn of ours is free.  Whatever of that is wrong comes back with the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, post, rate
-from interlock.core.message import Exists, Message, Refused, SendOutcome
+from interlock.core import codec, inbox, keys, post, rate
+from interlock.core.decision import Write
+from interlock.core.inbox import Cursor, Seen
+from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, Facts, Terms
 from interlock.driving import Op
 from interlock.services.message import states
@@ -57,6 +59,16 @@ class Errand(Struct, frozen=True, kw_only=True):
         )
 
 
+class Heard(Struct, frozen=True):
+    """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
+
+    seen: tuple[Seen, ...] = ()
+    begins: Mapping[str, Cursor] = {}
+
+
+HEARD = Heard()
+
+
 class Posting:
     """Sends messages, as generators for a driver."""
 
@@ -67,7 +79,9 @@ class Posting:
         self._depths = Depths(limits.depth)
         self._registered: set[str] = set()
 
-    def post(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+    def post(
+        self, who: Who, message: Message, terms: Terms, heard: Heard = HEARD
+    ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
         key = keys.topic(topic, message.id) if topic else keys.message(message.id)
@@ -78,7 +92,11 @@ class Posting:
             now = self._runner.clock.wall()
             facts = yield from self.facts(errand, snapshot, now)
             acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
-            return post.post(message, facts, now, terms, acked)
+            decision = post.post(message, facts, now, terms, acked)
+            if not heard.seen or not isinstance(decision.outcome, Sent):
+                return decision
+            moves = yield from _moves(message.sender, heard)
+            return replace(decision, puts=(*decision.puts, *moves))
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
         return done.outcome
@@ -167,3 +185,12 @@ class Posting:
             first = self._runner.random_below(self.limits.rate.limit)
             self._meters[sender] = Meter(self.limits.rate, first)
         return self._meters[sender]
+
+
+def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
+    """The cursors that move with what is sent."""
+    wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
+    items = (yield tuple(wanted)).items
+    stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
+    cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
+    return inbox.moves_of(agent, heard.seen, cursors)
