@@ -102,9 +102,7 @@ def acknowledge(
         thing=f"agent/{agent}",
         puts=(*puts, *moves),
         deletes=deletes,
-        events=tuple(
-            [Event("message:received", agent, f"message/{i}") for i in asked if i in done]
-        ),
+        events=tuple([Event("message:received", agent, keys.said(i)) for i in asked if i in done]),
     )
 
 
@@ -146,7 +144,10 @@ def begin(subscription: Subscription, created: int) -> Cursor:
 def subscribe(
     agent: str, type_: str, wanted: Subscription, before: Subscription | None, last: int
 ) -> Decision[Subscribed]:
-    """Deliver alerts of this type from now on; asked again, only the terms change."""
+    """Deliver alerts of this type from now on; asked again, only the terms change.
+
+    A cursor that is left from before was moved by somebody who acknowledged too late.
+    """
     outcome = Subscribed(type=type_, last=last)
     if before is not None:
         wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
@@ -160,6 +161,7 @@ def subscribe(
             Write(keys.subscription(agent, type_), wanted),
             Write(keys.mailbox(agent), MAILBOX),
         ),
+        deletes=() if before else (keys.cursor(agent, type_),),
         events=(Event("alert:subscribed", agent),),
     )
 

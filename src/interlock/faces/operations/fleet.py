@@ -43,8 +43,12 @@ class Run(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     grace: Annotated[
-        Duration, option("duration", "time between SIGTERM and SIGKILL when the session is lost")
-    ] = 5.0
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the session is lost, or a message asks to stop",
+        ),
+    ] = 10.0
     command: Annotated[
         tuple[str, ...], option("command", "the program with its arguments", positional=True)
     ] = ()
@@ -81,7 +85,10 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
+        str,
+        option(
+            "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
+        ),
     ]
 
 
@@ -92,7 +99,7 @@ class HealthRequest(Request, frozen=True, kw_only=True):
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
     waiting: Annotated[
-        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+        Duration, option("duration", "say so if somebody, a task or mail waits for longer")
     ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
     stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
@@ -172,8 +179,9 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
-            f" or write lock/{request.thing} for a lock of that name"
+            "'why' knows tasks, locks, semaphores and queries;"
+            f" see 'interlock agent show {name or kind}', or write"
+            f" lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
 

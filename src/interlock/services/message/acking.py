@@ -9,7 +9,7 @@ from interlock.core.inbox import Acks, Cursor, Known, Seen
 from interlock.core.message import Acknowledged, NotYours
 from interlock.driving import Op
 from interlock.services.gather import looked_up
-from interlock.services.message import reading, states
+from interlock.services.message import journal, reading, states
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
 
@@ -56,10 +56,12 @@ class Acking:
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
         done: list[Acknowledged | NotYours] = []
-        for start in range(0, max(len(direct), 1), self._portion):
-            some = tuple(direct[start : start + self._portion])
-            acks = Acks(ids=some, topics=() if start else seen)
-            asked = some if start else (*some, *of_topics)
+        for start in range(0, len(direct) + len(seen), self._portion):
+            ends = start + self._portion
+            some = tuple(direct[start:ends])
+            topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
+            asked = (*some, *[id_ for each in topics for id_ in each.messages])
+            acks = Acks(ids=some, topics=topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
         return together(ids, done)
 
@@ -88,6 +90,7 @@ class Acking:
             return inbox.acknowledge(agent, asked, acks, known, self._runner.clock.wall())
 
         done: Done[Acknowledged | NotYours] = yield from self._runner.change(deciding, who)
+        journal.received(agent, done.outcome.messages)
         return done.outcome
 
     def _places(
@@ -98,7 +101,9 @@ class Acking:
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
             if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                found.setdefault(told[0], {})[id_] = told[1]
+                trimmed = heard[told[0]].trimmed
+                if trimmed is not None and told[1] <= trimmed.upto:
+                    found.setdefault(told[0], {})[id_] = told[1]
         for key, item in items.items():
             if item is not None:
                 found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created
