@@ -9,13 +9,15 @@ too much, or to an inbox that is full, holds up nobody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, post, rate
+from interlock.core import codec, inbox, keys, post, rate
+from interlock.core.decision import Write
+from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, Facts, Terms
 from interlock.driving import Op
@@ -66,6 +68,16 @@ class Errand(Struct, frozen=True, kw_only=True):
         )
 
 
+class Heard(Struct, frozen=True):
+    """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
+
+    seen: tuple[Seen, ...] = ()
+    begins: Mapping[str, Cursor] = {}
+
+
+HEARD = Heard()
+
+
 class Posting:
     """Sends messages, as generators for a driver."""
 
@@ -76,7 +88,9 @@ class Posting:
         self._depths = Depths(limits.depth)
         self._registered: set[str] = set()
 
-    def post(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+    def post(
+        self, who: Who, message: Message, terms: Terms, heard: Heard = HEARD
+    ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
         key = keys.topic(topic, message.id) if topic else keys.message(message.id)
@@ -89,7 +103,11 @@ class Posting:
             now = self._runner.clock.wall()
             facts = yield from self.facts(errand, snapshot, now)
             acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
-            return post.post(message, facts, now, terms, acked)
+            decision = post.post(message, facts, now, terms, acked)
+            if not heard.seen or not isinstance(decision.outcome, Sent):
+                return decision
+            moves = yield from _moves(message.sender, heard)
+            return replace(decision, puts=(*decision.puts, *moves))
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
         if isinstance(done.outcome, Sent):
@@ -201,3 +219,12 @@ class Posting:
             first = self._runner.random_below(self.limits.rate.limit)
             self._meters[sender] = Meter(self.limits.rate, first)
         return self._meters[sender]
+
+
+def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
+    """The cursors that move with what is sent."""
+    wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
+    items = (yield tuple(wanted)).items
+    stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
+    cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
+    return inbox.moves_of(agent, heard.seen, cursors)
