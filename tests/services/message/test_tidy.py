@@ -231,9 +231,11 @@ def test_who_sends_a_lot_tidies_up_now_and_then(
     ada = stage.client("ada")
     alerts(ada, 1000)
     assert ada.desk.tending.due
-    for _ in range(3):
-        ada.desk.tending.due = True
+    turns = 0
+    while ada.desk.tending.due or not turns:
         ada.run(ada.desk.keeper.turn())
+        turns += 1
+    assert turns == 2, "there was much to do for the first part, so another one followed at once"
     assert len(folder(stage, keys.TOPICS)) == 10
 
 
