@@ -24,6 +24,7 @@ from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
+from interlock.core.observed import Counters, Observed
 from interlock.core.story import Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
@@ -80,6 +81,8 @@ RETURNED: tuple[type, ...] = (
     Line,
     Story,
     Happening,
+    Observed,
+    Counters,
     Verified,
     Finding,
     Compared,
@@ -300,6 +303,7 @@ def python() -> Iterator[str]:
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
+        ("`fleet.observe()`: every event as it happens.", client.Observer),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),

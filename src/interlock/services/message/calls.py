@@ -61,8 +61,8 @@ class MessageCalls(Calls):
 
         return Tidying(self.desk.runner, self.limits)
 
-    def _tidy(self, who: Who) -> Op[object]:
-        return self.tidying.some(who)
+    def _tidy(self, who: Who) -> Op[bool]:
+        return (yield from self.tidying.some(who)).more
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
