@@ -37,22 +37,28 @@ def talk(url: str, posters: Cast, many: int, processes: int, rounds: int) -> Non
     heard: dict[str, list[list[str]]] = {}
     for actor in crew:
         for line in actor.rest(100):
-            name, *came = line.split()
-            heard[name] = [each.split(",") for each in came]
+            name, *words = line.split()
+            heard[name] = [word.split(",") for word in words]
     for place, name in enumerate(names):
-        before = names[place - 1]
-        due = {(each, "alert") for each in names} | {(before, "share"), (before, "query")}
-        came = {(sender, kind): [] for sender, kind in due}
-        for sender, kind, number in heard[name]:
-            came[sender, kind].append(int(number))
-        assert all(numbers == list(range(rounds)) for numbers in came.values()), (name, came)
-        from_before = [
-            (int(number), kind) for sender, kind, number in heard[name] if sender == before
-        ]
+        all_came(heard[name], names, names[place - 1], rounds)
         if not url.startswith("etcd"):  # there each channel is in order by itself
-            order = [(number, kind) for number in range(rounds) for kind in KINDS]
-            assert from_before == order
+            in_order(heard[name], names[place - 1], rounds)
     judge.sound(url, heads=8)
+
+
+def all_came(heard: list[list[str]], names: list[str], before: str, rounds: int) -> None:
+    """Alerts of everybody, and what the one before had for us, each once and in order."""
+    due = [(each, "alert") for each in names] + [(before, "share"), (before, "query")]
+    came: dict[tuple[str, str], list[int]] = {channel: [] for channel in due}
+    for sender, kind, number in heard:
+        came[sender, kind].append(int(number))
+    assert all(numbers == list(range(rounds)) for numbers in came.values()), came
+
+
+def in_order(heard: list[list[str]], before: str, rounds: int) -> None:
+    """What one sender did is seen in the order in which it did it."""
+    seen = [(int(number), kind) for sender, kind, number in heard if sender == before]
+    assert seen == [(number, kind) for number in range(rounds) for kind in KINDS]
 
 
 def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: Cast) -> None:
