@@ -217,3 +217,16 @@ def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(
     assert drunk(url, tmp_path / "book", 3) == 3
     with interlock.connect(url, agent="for-ada", ttl=30) as fleet:
         assert not fleet.messages.inbox().messages
+
+
+def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, posters: Cast) -> None:
+    """One of them at once; it gives in, and the other has its answer."""
+    crew = [posters.start("circle", url, *names) for names in (("ada", "bob"), ("bob", "ada"))]
+    for actor in crew:
+        assert actor.hear() == "ready"
+    for actor in crew:
+        actor.tell()
+    assert sorted(actor.hear() for actor in crew) == ["Answered", "Deadlock"]
+    for actor in crew:
+        actor.finish()
+    judge.sound(url, heads=8)
