@@ -28,6 +28,7 @@ from tests.services.message.post_world import (
 from interlock.core import message
 from interlock.core.message import Received
 from interlock.driving import Op
+from interlock.testing.hand import Hand
 
 
 class Letters(World):
@@ -128,8 +129,6 @@ class Letters(World):
 
     def receive(self, data: st.DataObject) -> None:
         process = self._process(data)
-        if process.receiver is None:
-            return
         wanted, unsure = self._unread(process.agent)
         ends = time.monotonic() + PATIENCE
         before, came = self.now, set[str]()
@@ -148,6 +147,22 @@ class Letters(World):
             assert not self.moves, f"not received: {due}"
             assert time.monotonic() < ends, f"not received: {due}"
             time.sleep(0.002)
+
+    def receive_while_others_act(self, data: st.DataObject) -> None:
+        """Between two steps of a receiver something is sent, acknowledged, or asked for."""
+        process = self._process(data)
+        before, unsure = self._unread(process.agent)
+        hand = Hand(process.receiver.take(0.001), process.client.store, self.clock)
+        for _ in range(data.draw(st.integers(0, 8), "steps")):
+            hand.go()
+        act = data.draw(st.sampled_from(["say", "say", "acknowledge", "subscribe"]), "act")
+        getattr(self, act)(data)
+        while not hand.run().done:
+            self.clock.advance(max(0.0, hand.wakes - self.now))
+        after, also = self._unread(process.agent)
+        self._received(process, hand.result(), {each.id for each in before + after} | unsure | also)
+        left = {each.id for each in after} | also
+        process.given = {id_: times for id_, times in process.given.items() if id_ in left}
 
     def _received(self, process: Process, got: Sequence[Received], waits: set[str]) -> None:
         for each in got:
@@ -177,7 +192,7 @@ class Letters(World):
 
     def acknowledge_in_a_receiver(self, data: st.DataObject) -> None:
         process = self._process(data)
-        if process.receiver is not None and (ids := self._ids(process, data)):
+        if ids := self._ids(process, data):
             self._acknowledged(process, ids, process.receiver.ack(ids))
 
     def _ids(self, process: Process, data: st.DataObject) -> list[str]:
@@ -203,8 +218,7 @@ class Letters(World):
     def close(self, data: st.DataObject) -> None:
         """A receiver that ends well; the next one begins with all that waits."""
         process = self._process(data)
-        if process.receiver is not None:
-            process.receiver.close()
+        process.receiver.close()
         process.receiver = process.calls.receiver(can=ABLE[process.agent], redeliver=REDELIVER)
         process.given, process.latest = {}, {}
 
@@ -212,8 +226,7 @@ class Letters(World):
         """A process that ends in whatever way, with all that it had in its hands."""
         process = self._process(data)
         self.processes.remove(process)
-        if process.receiver is not None:
-            process.receiver.close()
+        process.receiver.close()
         self.asking = [waits for waits in self.asking if waits[2] is not process]
         self._open(process.agent)
 

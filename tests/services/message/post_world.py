@@ -27,7 +27,7 @@ from interlock.testing.stage import Client, Stage
 
 TERMS = Terms(rate=6, window=4.0, depth=5, open=4)
 AGENTS = ("ada", "bob", "cyd")
-ABLE = {"ada": (), "bob": ("maths",), "cyd": ("maths",)}
+ABLE: dict[str, tuple[str, ...]] = {"ada": (), "bob": ("maths",), "cyd": ("maths",)}
 TOPICS = ("built", "failed")
 NEVER_CAME = "zed"
 GONE = "eve"
@@ -64,7 +64,7 @@ class Process(Struct, kw_only=True):
     agent: str
     client: Client
     calls: MessageCalls
-    receiver: Receiver | None = None
+    receiver: Receiver
     given: dict[str, tuple[int, float]] = field(default_factory=dict)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -143,12 +143,12 @@ class World(RuleBasedStateMachine):
         client.desk.settings = Small()
         if join:
             self.model.known.add(agent)
-        return Process(agent=agent, client=client, calls=MessageCalls(client.desk))
+        calls = MessageCalls(client.desk)
+        receiver = calls.receiver(can=ABLE.get(agent, ()), redeliver=REDELIVER)
+        return Process(agent=agent, client=client, calls=calls, receiver=receiver)
 
     def _open(self, agent: str) -> None:
-        process = self._start(agent)
-        process.receiver = process.calls.receiver(can=ABLE[agent], redeliver=REDELIVER)
-        self.processes.append(process)
+        self.processes.append(self._start(agent))
 
     def _of(self, agent: str) -> Process:
         return next(each for each in self.processes if each.agent == agent)

@@ -93,8 +93,7 @@ class MessageMachine(Deaths):
         assert not self.asking, "no question waits for ever"
         assert audit(self.under) == []
         for process in self.processes:
-            if process.receiver is not None:
-                process.receiver.close()
+            process.receiver.close()
         self.finish()
 
     def _drain(self, agent: str) -> None:
