@@ -25,7 +25,7 @@ from interlock.testing.faults import Fault, FaultyStore
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
-TERMS = Terms(rate=6, window=4.0, depth=5, open=4)
+TERMS = Terms(rate=6, window=4.0, depth=3, open=4)
 AGENTS = ("ada", "bob", "cyd")
 ABLE: dict[str, tuple[str, ...]] = {"ada": (), "bob": ("maths",), "cyd": ("maths",)}
 TOPICS = ("built", "failed")
