@@ -37,22 +37,28 @@ def talk(url: str, posters: Cast, many: int, processes: int, rounds: int) -> Non
     heard: dict[str, list[list[str]]] = {}
     for actor in crew:
         for line in actor.rest(100):
-            name, *came = line.split()
-            heard[name] = [each.split(",") for each in came]
+            name, *words = line.split()
+            heard[name] = [word.split(",") for word in words]
     for place, name in enumerate(names):
-        before = names[place - 1]
-        due = {(each, "alert") for each in names} | {(before, "share"), (before, "query")}
-        came = {(sender, kind): [] for sender, kind in due}
-        for sender, kind, number in heard[name]:
-            came[sender, kind].append(int(number))
-        assert all(numbers == list(range(rounds)) for numbers in came.values()), (name, came)
-        from_before = [
-            (int(number), kind) for sender, kind, number in heard[name] if sender == before
-        ]
+        all_came(heard[name], names, names[place - 1], rounds)
         if not url.startswith("etcd"):  # there each channel is in order by itself
-            order = [(number, kind) for number in range(rounds) for kind in KINDS]
-            assert from_before == order
+            in_order(heard[name], names[place - 1], rounds)
     judge.sound(url, heads=8)
+
+
+def all_came(heard: list[list[str]], names: list[str], before: str, rounds: int) -> None:
+    """Alerts of everybody, and what the one before had for us, each once and in order."""
+    due = [(each, "alert") for each in names] + [(before, "share"), (before, "query")]
+    came: dict[tuple[str, str], list[int]] = {channel: [] for channel in due}
+    for sender, kind, number in heard:
+        came[sender, kind].append(int(number))
+    assert all(numbers == list(range(rounds)) for numbers in came.values()), came
+
+
+def in_order(heard: list[list[str]], before: str, rounds: int) -> None:
+    """What one sender did is seen in the order in which it did it."""
+    seen = [(int(number), kind) for sender, kind, number in heard if sender == before]
+    assert seen == [(number, kind) for number in range(rounds) for kind in KINDS]
 
 
 def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: Cast) -> None:
@@ -211,3 +217,16 @@ def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(
     assert drunk(url, tmp_path / "book", 3) == 3
     with interlock.connect(url, agent="for-ada", ttl=30) as fleet:
         assert not fleet.messages.inbox().messages
+
+
+def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, posters: Cast) -> None:
+    """One of them at once; it gives in, and the other has its answer."""
+    crew = [posters.start("circle", url, *names) for names in (("ada", "bob"), ("bob", "ada"))]
+    for actor in crew:
+        assert actor.hear() == "ready"
+    for actor in crew:
+        actor.tell()
+    assert sorted(actor.hear() for actor in crew) == ["Answered", "Deadlock"]
+    for actor in crew:
+        actor.finish()
+    judge.sound(url, heads=8)

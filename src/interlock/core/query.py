@@ -320,8 +320,8 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
     inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
-    ``closes`` is what a person was asked about it, and ``matter`` the id under which one is asked if
-    it comes too late.
+    ``closes`` is what a person was asked about it, ``matter`` the id under which one is asked if it
+    comes too late.
     """
 
     agent: str
