@@ -19,7 +19,7 @@ import msgspec
 
 import interlock
 from interlock import aio, client, client_tasks, client_work, errors
-from interlock.core import answers, lock, logs, report, semaphore, session, several, task
+from interlock.core import answers, lock, logs, message, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
@@ -75,6 +75,8 @@ RETURNED: tuple[type, ...] = (
     logs.Uploaded,
     report.Reported,
     report.Unreported,
+    message.PausedAgent,
+    message.Resumed,
     Line,
     Story,
     Happening,
@@ -107,6 +109,8 @@ _KINDS = {
     "duration": "DURATION",
     "json": "JSON",
     "things": "THING",
+    "body": "TEXT",
+    "values": "FIELD=JSON",
 }
 _NEEDS = {
     "nothing": "",
@@ -146,7 +150,8 @@ def members(outcome: type) -> str:
     """The fields of an outcome, as JSON and Python name them."""
     if not issubclass(outcome, msgspec.Struct):
         return ""
-    return ", ".join(f"`{name}`" for name in outcome.__struct_fields__)
+    names = zip(outcome.__struct_fields__, outcome.__struct_encode_fields__, strict=True)
+    return ", ".join(f"`{n}`" if n == json else f"`{n}` (JSON `{json}`)" for n, json in names)
 
 
 def tag(outcome: type) -> str:
@@ -210,6 +215,9 @@ def commands() -> Iterator[str]:
         else:
             yield "## Without a noun\n"
         for verb in verbs:
+            if not noun and verb == operations.MESSAGES[0]:
+                yield "## Messages\n"
+                yield "Delivered until they are acknowledged; they go without a noun, too.\n"
             yield from command(operations.find(f"{noun} {verb}".strip()))
 
 

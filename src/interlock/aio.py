@@ -10,7 +10,7 @@ If a lock is lost inside its block, the block is cancelled in time and raises Lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from interlock.aio_messages import Messages
     from interlock.aio_tasks import Tasks
+    from interlock.core.observed import Observed
+    from interlock.services.observe import Observing
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -103,6 +105,8 @@ class Agents(Noun[AgentCalls]):
     status = awaited(AgentCalls.status)
     log = awaited(AgentCalls.log)
     logged = awaited(AgentCalls.logged)
+    pause = awaited(AgentCalls.pause)
+    resume = awaited(AgentCalls.resume)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
 
@@ -153,6 +157,33 @@ class Follower:
         while True:
             found = await self.take()
             for each in (found,) if isinstance(found, Resync) else found:
+                yield each
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Observer:
+    """All that happens, as it happens; use it in an ``async with`` block, or close it."""
+
+    def __init__(self, observing: Observing, store: Store) -> None:
+        self._observing = observing
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> Awaitable[tuple[Observed, ...]]:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive_async(self._observing.take(timeout), self._store)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._observing.close()
+
+    async def __aiter__(self) -> AsyncIterator[Observed]:
+        while True:
+            for each in await self.take():
                 yield each
 
     async def __aenter__(self) -> Self:
@@ -237,6 +268,19 @@ class Fleet(Noun[FleetCalls]):
     maintain = awaited(FleetCalls.maintain)
     health = awaited(FleetCalls.health)
     why = awaited(FleetCalls.why)
+    counters = awaited(FleetCalls.counters)
+
+    async def observe(
+        self, *, nouns: Iterable[str] | None = None, after: int | None = None
+    ) -> Observer:
+        """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
+
+        ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
+        ``missed`` says that history up to its revision is gone.
+        """
+        observing = self.calls.observing(nouns)
+        await drive_async(observing.open(after), self.store)
+        return Observer(observing, self.store)
 
     @cached_property
     def tasks(self) -> Tasks:

@@ -70,6 +70,7 @@ class Claim(ClaimInHand):
             raise self.over()
         self._block = _Block()
         self._working.on_lost = self._block.cancel
+        self.take_up()
         return self
 
     async def __aexit__(
@@ -181,6 +182,8 @@ class Worker:
         with Listening(self._heard, wanted=self._signals):
             try:
                 while (claim := await self._next()) is not None:
+                    if self._settles:
+                        claim.take_up()
                     yield claim
                     if self._settles and claim.forgotten:
                         await claim.complete()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from interlock.client_messages import Messages
     from interlock.client_tasks import Tasks
+    from interlock.core.observed import Observed
+    from interlock.services.observe import Observing
     from interlock.services.report import Pulse
 
 C = TypeVar("C", bound=Calls)
@@ -107,6 +109,8 @@ class Agents(Noun[AgentCalls]):
     status = blocking(AgentCalls.status)
     log = blocking(AgentCalls.log)
     logged = blocking(AgentCalls.logged)
+    pause = blocking(AgentCalls.pause)
+    resume = blocking(AgentCalls.resume)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
 
@@ -157,6 +161,32 @@ class Follower:
         while True:
             found = self.take()
             yield from (found,) if isinstance(found, Resync) else found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Observer:
+    """All that happens, as it happens; use it in a ``with`` block, or close it."""
+
+    def __init__(self, observing: Observing, store: Store) -> None:
+        self._observing = observing
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> tuple[Observed, ...]:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive(self._observing.take(timeout), self._store)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._observing.close()
+
+    def __iter__(self) -> Iterator[Observed]:
+        while True:
+            yield from self.take()
 
     def __enter__(self) -> Self:
         return self
@@ -257,6 +287,17 @@ class Fleet(Noun[FleetCalls]):
     maintain = blocking(FleetCalls.maintain)
     health = blocking(FleetCalls.health)
     why = blocking(FleetCalls.why)
+    counters = blocking(FleetCalls.counters)
+
+    def observe(self, *, nouns: Iterable[str] | None = None, after: int | None = None) -> Observer:
+        """Every event of the record, from now on or ``after`` a revision: iterate, or ``take``.
+
+        ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
+        ``missed`` says that history up to its revision is gone.
+        """
+        observing = self.calls.observing(nouns)
+        drive(observing.open(after), self.store)
+        return Observer(observing, self.store)
 
     @cached_property
     def tasks(self) -> Tasks:

@@ -60,6 +60,7 @@ class Claim(ClaimInHand):
         if self._working.lost():
             self._working.give_up()
             raise self.over()
+        self.take_up()
         return self
 
     def __exit__(
@@ -158,6 +159,7 @@ class Worker:
             claim.let_go()
             return None
         self._shift.say((claim.task,))
+        claim.take_up()
         return claim
 
     def _heard(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A cursor says of each message whether it was acknowledged, whatever the order of acknowledging."""
+"""A cursor says of each message whether it was acknowledged, in whatever order that was done."""
 
 from __future__ import annotations
 

@@ -50,6 +50,15 @@ def said(thing: str = "lock/merge", **fields: Any) -> str:
         ({"what": "refused", "reason": "fenced"}, "ada refused, its token was an older one"),
         ({"what": "refused", "reason": "not_owner"}, "ada refused, it did not hold it"),
         ({"what": "extended"}, "ada extended"),
+        ({"what": "stop", "about": "agent/ada", "by": "bob"}, "ada asked to stop, by bob"),
+        (
+            {"what": "sent", "about": "message/m", "went_to": ("bob", "cleo")},
+            "ada sent, to bob, cleo",
+        ),
+        ({"what": "sent", "about": "message/m", "on": "alert/t"}, "ada sent, alert/t"),
+        ({"what": "received", "about": "message/m", "waited": 2.0}, "ada received, after 2.0 s"),
+        ({"what": "expired", "about": "query/q", "waited": 30.0}, "ada got no answer, after 30 s"),
+        ({"what": "sent", "about": "", "count": 12, "on": "messages"}, "ada sent, 12 messages"),
         ({"what": "acquired", "trace": "release-7"}, "ada acquired release-7"),
     ],
 )

@@ -14,13 +14,16 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why);
                 joined, left, lapsed for a session; published, blocked, unblocked, ready, claimed,
-                completed, failed, dead, cancelled, retried for a task; else the outcome of the
-                entry
+                completed, failed, dead, cancelled, retried for a task; sent, received for a
+                message; asked, replied, expired, handed, cancelled for a question; stop for who is
+                asked to end; forgotten; else the outcome of the entry
     held        for how many seconds, where it ended, or was worked on; ``waited`` likewise
     behind      who held it when the wait began
+    count       how many of them are one line; ``on`` says of what
     came_from   whose grant ended in the same commit; ``went_to`` is the other side of it
     by          who did it, where that was somebody else
-    on          the need that a task hangs on from now on, or does not any more
+    on          the need that a task hangs on from now on, or does not any more; the type of an
+                alert; the decision that a question was handed over as
     attempt     how often somebody has begun with a task, where all of it is known
     rests       for how many seconds nobody may begin with it
     says        why it failed, in the words of whoever said so: of the last time alone, since the
@@ -44,6 +47,7 @@ class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     on: str = ""
     attempt: int | None = None
     rests: float | None = None
+    count: int | None = None
     reason: str = ""
     says: str = ""
     session: str = ""

@@ -33,6 +33,10 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "failed",
         "leftover",
         "unfinished",
+        "unread",
+        "full",
+        "paused",
+        "undecided",
     ]
     says: str
     remedy: str = ""

@@ -107,9 +107,7 @@ def acknowledge(
         thing=f"agent/{agent}",
         puts=(*puts, *moves),
         deletes=deletes,
-        events=tuple(
-            [Event("message:received", agent, f"message/{i}") for i in asked if i in done]
-        ),
+        events=tuple([Event("message:received", agent, keys.said(i)) for i in asked if i in done]),
     )
 
 

@@ -4,7 +4,7 @@
 
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
-    waits/{caller}/{id}   what a caller waits for while it may hold something else
+    waits/{name}/{id}     what an agent waits for; a caller, too, while others may wait for it
     tasks/{id}/data       what a task is; written once
     tasks/{id}/status     how it stands
     tasks/{id}/owner      who works on it; there only while somebody does
@@ -123,6 +123,9 @@ KINDS = {
 """What a thing is called in the record, and where the things of its kind stand."""
 
 
+_SPOKEN = {"messages": "message", "queries": "query", "decisions": "decision"}
+
+
 def part(name: str) -> str:
     """A name as one part of a key."""
     return name.replace("/", "%2F")
@@ -149,6 +152,8 @@ def thing(key: str) -> str:
         return "lock/" + key[len(LOCKS) :].replace("%2F", "/")
     if key.startswith(TASKS):
         return "task/" + task_of(key)
+    if key.startswith(QUERIES):
+        return "query/" + key[len(QUERIES) :]
     return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
 
 
@@ -167,7 +172,7 @@ def of(thing: str) -> str:
 
 
 def waits(caller: str, id_: str = "") -> str:
-    """What a caller waits for, under the id of the wait; without one, all that it waits for.
+    """What goes by this name waits for, under the id of the wait; without one, all of that.
 
     What is inside of a caller (``a/b``) is listed with it.
     """
@@ -436,6 +441,17 @@ def rate(agent: str, slot: int) -> str:
 def owner_of(key: str) -> str:
     """The agent in a key that has one, such as ``unread/{agent}/{id}``."""
     return name(key.split("/", 2)[1])
+
+
+def spoken(key: str) -> str:
+    """What stands under a key of messages as people name it: ``message/ID``, ``query/ID``."""
+    folder, _, id_ = key.partition("/")
+    return f"{_SPOKEN[folder]}/{id_}"
+
+
+def said(id_: str) -> str:
+    """A message, or a question, as people name it, by its id."""
+    return spoken(message(id_))
 
 
 def last(key: str) -> str:

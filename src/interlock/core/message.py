@@ -155,10 +155,11 @@ class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
 
 
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
-    """Nobody of this name has been here yet."""
+    """Nobody of this name has been here yet; ``close`` are others that are called much like it."""
 
     exit_status = 1
     agents: tuple[str, ...]
+    close: tuple[str, ...] = ()
 
 
 class Full(Outcome, frozen=True, kw_only=True, tag="full"):

@@ -123,7 +123,8 @@ def post(
         return Decision(outcome=Exists(message=message.id))
     if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
         return refused
-    puts, deletes = acknowledged(message.sender, acked, now)
+    ended = tuple(acked)
+    puts, deletes = acknowledged(message.sender, ended, now)
     written = (*_message(message), *turn(message.sender, facts, now), *held(facts), *puts)
     return Decision(
         outcome=Sent(
@@ -137,8 +138,18 @@ def post(
         thing=f"alert/{message.type}" if message.kind == "alert" else f"message/{message.id}",
         puts=written,
         deletes=deletes,
-        events=(Event("message:sent", message.sender, f"message/{message.id}"),),
+        events=(
+            Event("message:sent", message.sender, f"message/{message.id}"),
+            *[Event("message:received", message.sender, keys.said(each)) for each in ended],
+            *_stops(message),
+        ),
     )
+
+
+def _stops(message: Message) -> Iterable[Event]:
+    """Who is asked to end: that is a part of its own story."""
+    if message.kind == "stop":
+        yield from (Event("agent:stop", each, f"agent/{each}") for each in message.to)
 
 
 def topic(message: Message) -> str:

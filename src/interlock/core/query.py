@@ -54,7 +54,10 @@ OPEN_LIMIT = 1000
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A question as it is stored; ``to`` is an agent, or ``?ability``."""
+    """A question as it is stored; ``to`` is an agent, or ``?ability``.
+
+    ``waits`` is where the wait of its asker is listed (``core/wait.py``).
+    """
 
     id: str
     agent: str
@@ -63,7 +66,7 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     at: float
     timeout: float
     session: str = ""
-    caller: str = ""
+    waits: tuple[str, ...] = ()
     urgent: bool = False
     person: bool = False
     state: State = "open"
@@ -83,13 +86,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def listings(self) -> tuple[str, ...]:
         """All that says that it is open, and ends with that."""
-        return (
-            self.mark,
-            keys.open_query(self.agent, self.id),
-            keys.live(self.id),
-            keys.waits(f"agent:{keys.part(self.agent)}", self.id),
-            *([keys.waits(self.caller, self.id)] if self.caller else ()),
-        )
+        own = keys.open_query(self.agent, self.id)
+        return self.mark, own, keys.live(self.id), *self.waits
 
 
 class Cached(Struct, frozen=True):
@@ -258,17 +256,16 @@ def _again(query: Query, before: Query, ask: Ask) -> Decision[AskOutcome]:
     if before.state != "open":
         return Decision(outcome=standing(before))
     outcome = Asked(query=query.id, to=before.to)
-    if (before.session, before.caller) == (query.session, query.caller):
+    if (before.session, before.waits) == (query.session, query.waits):
         return Decision(outcome=outcome)
-    moved_on = replace(before, session=query.session, caller=query.caller)
-    old = tuple([key for key in before.listings if key.startswith(keys.WAITS)])
-    fresh = {note.key for note in ask.notes}
+    moved_on = replace(before, session=query.session, waits=query.waits)
+    old = tuple([key for key in before.waits if key not in query.waits])
     return Decision(
         outcome=outcome,
         verb="query.resume",
         thing=f"query/{query.id}",
         puts=(Write(keys.query(query.id), moved_on), *ask.notes),
-        deletes=tuple([key for key in old if key not in fresh]),
+        deletes=old,
     )
 
 
@@ -375,7 +372,10 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
             *read,
         ),
         deletes=query.listings,
-        events=(Event("query:replied", agent),),
+        events=(
+            Event("query:replied", agent),
+            *[Event("decision:resolved", agent, keys.spoken(write.key)) for write in closed],
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""The story of one lock, semaphore, task or agent, told from the entries about it.
+"""The story of one lock, semaphore, task, message or agent, told from the entries about it.
 
 An entry says who did what; its events say what became of whom.  A story puts the two together and
 remembers who holds and who waits, so that an end can say how long it lasted:
@@ -16,7 +16,7 @@ has from the entry that began it: whoever waited is granted, whoever acquired re
 agent has several grants on a semaphore and the record does not say which of them ended, the story
 leaves out how long it was held.
 
-What happens to tasks is told by ``core/tale.py``.
+What happens to tasks is told by ``core/tale.py``, and to messages by ``core/talk.py``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ from interlock.core.decision import Event
 from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.tale import Tale
+from interlock.core.talk import NOUNS, Talk, folded
 
 _ENDS = ("released", "reclaimed")
+_SILENT = ("agent.log", "agent.serve", "agent.retire")
+"""Of these there are many, and nobody asks for them."""
 
 
 class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,21 +48,27 @@ class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def tell(lines: Iterable[Line], thing: str, base: int) -> Iterator[Happening]:
     """The happenings to a thing: ``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/NAME``."""
     kind, _, name = thing.partition("/")
-    telling = _Telling(base, agents=kind == "agent")
+    found = _heard(lines, _Telling(base, kind))
+    if kind == "agent":
+        yield from folded(each for each in found if name in (each.agent, each.session))
+    else:
+        yield from (each for each in found if each.thing == thing)
+
+
+def _heard(lines: Iterable[Line], telling: _Telling) -> Iterator[Happening]:
     for line in lines:
-        for each in telling.hear(line):
-            if name in (each.agent, each.session) if kind == "agent" else each.thing == thing:
-                yield each
+        yield from telling.hear(line)
 
 
 class _Telling:
     """What is known after the entries so far."""
 
-    def __init__(self, base: int, *, agents: bool) -> None:
+    def __init__(self, base: int, kind: str) -> None:
         self._base = base
-        self._agents = agents
+        self._agents = kind == "agent"
         """Only entries about some agents are heard, so others may hold unheard of."""
-        self._tasks = Tale(base, whole=not agents)
+        self._tasks = Tale(base, whole=not self._agents)
+        self._talk = Talk(kind)
         self._grants: dict[tuple[str, str], list[Open]] = {}
         self._waits: dict[tuple[str, str], list[Open]] = {}
 
@@ -68,6 +77,9 @@ class _Telling:
         if line.verb.startswith("task."):
             yield from self._tasks.hear(line)
             return
+        if line.verb.partition(".")[0] in NOUNS:
+            yield from self._talk.hear(line)
+            return
         for event in line.events:
             yield self._event(line, event)
         verb = line.verb.rpartition(".")[2]
@@ -75,7 +87,7 @@ class _Telling:
             yield from (self._wait(line, thing) for thing in line.thing.split("+"))
         elif verb == "withdraw":
             yield from (self._withdraw(line, thing) for thing in line.thing.split("+"))
-        elif not line.events and line.agent and line.verb != "agent.log":  # of which there are many
+        elif not line.events and line.agent and line.verb not in _SILENT:
             yield from (self._other(line, thing, verb) for thing in line.thing.split("+"))
 
     def _event(self, line: Line, event: Event) -> Happening:

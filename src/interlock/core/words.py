@@ -28,6 +28,8 @@ EVERYTHING = "*"
 
 T = TypeVar("T")
 
+_BY_PREFIX = {"ses_": "agent", "msg_": "message", "qry_": "query", "dec_": "decision"}
+"""Kinds of things that are known by how their ids begin."""
 _SHOWN = 40
 _NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
@@ -154,11 +156,11 @@ def payload(value: object, what: str, most: int) -> bytes:
 
 
 def thing(text: str) -> str:
-    """The name of a thing in the record: with its kind, or (``merge``, ``ses_...``) without."""
+    """The name of a thing in the record: with its kind, or (``merge``, ``msg_...``) without."""
     kind, _, rest = name(text, "thing").partition("/")
     if kind in keys.KINDS and rest:
         return text
-    return f"agent/{text}" if text.startswith("ses_") else f"lock/{text}"
+    return f"{_BY_PREFIX.get(text[:4], 'lock')}/{text}"
 
 
 def size(text: str | float, what: str = "size") -> int:

@@ -26,8 +26,24 @@ _COLOURS = {
     "failed": "red",
     "dead": "red",
     "cancelled": "red",
+    "sent": "green",
+    "received": "green",
+    "replied": "green",
+    "asked": "yellow",
+    "handed": "yellow",
+    "expired": "red",
+    "deadlock": "red",
+    "stop": "red",
 }
-_WORDS = {"reclaimed": "lost", "status": "reported"}
+_WORDS = {
+    "reclaimed": "lost",
+    "status": "reported",
+    "stop": "asked to stop",
+    "expired": "got no answer",
+    "handed": "left it to a person",
+    "deadlock": "refused: the wait would never have ended",
+}
+_OF_MESSAGES = ("message/", "query/", "alert/", "decision/")
 _REASONS = {
     "fenced": "its token was an older one",
     "not_owner": "it did not hold it",
@@ -67,15 +83,22 @@ def _sentence(each: Happening, paint: Paint, *, name: bool) -> str:
     word = paint(_COLOURS.get(each.what, "dim"), _WORDS.get(each.what, each.what))
     if each.what in ("joined", "status", "left", "lapsed"):
         return f"{word}, session {each.session}"
-    what = f"{word} {each.thing}" if name and each.thing else word
+    named = name and each.thing and each.what != "stop"
+    what = f"{word} {each.thing}" if named else word
     return ", ".join([what, *_particulars(each)])
 
 
 def _particulars(each: Happening) -> Iterator[str]:
     """How it was, and how it ended."""
     if each.thing.startswith("task/"):
-        yield from _of_a_task(each)
-        return
+        return _of_a_task(each)
+    if each.thing.startswith(_OF_MESSAGES) or each.count is not None or each.what == "stop":
+        return _of_a_message(each)
+    return _of_a_pool(each)
+
+
+def _of_a_pool(each: Happening) -> Iterator[str]:
+    """The same for a lock, or slots."""
     if each.token is not None:
         yield f"token {each.token}"
     if each.behind:
@@ -112,6 +135,21 @@ def _of_a_task(each: Happening) -> Iterator[str]:
         yield _OF_A_TASK.get(each.reason, each.reason)
     if each.says:
         yield f"the reason: {each.says}"
+
+
+def _of_a_message(each: Happening) -> Iterator[str]:
+    """The same for a message, a question, or a matter for a person."""
+    if each.count is not None:
+        yield f"{each.count} {each.on}"
+        return
+    if each.went_to:
+        yield f"to {_names(each.went_to)}"
+    if each.on and each.on != each.thing:
+        yield each.on
+    if each.waited is not None:
+        yield f"after {_span(each.waited)}"
+    if each.by:
+        yield f"by {each.by}"
 
 
 def _went(each: Happening) -> Iterator[str]:

@@ -5,7 +5,7 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,9 +31,11 @@ from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
+    from interlock.core.observed import Counters
     from interlock.core.story import Story
     from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
+    from interlock.services.observe import Observing
     from interlock.services.proof import Proofs
     from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
@@ -237,7 +239,8 @@ class RecordCalls(Calls):
 
         The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
         happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``; a plain name is a lock's);
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
+        message, a query or a decision; a plain name is a lock's);
         ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
         ``trace``.
         """
@@ -270,7 +273,10 @@ class RecordCalls(Calls):
         )
 
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, a task, an agent or a session, told in order."""
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
+
+        Also to a message, a query, a decision (by its id) or all alerts of a type.
+        """
         if limit < 1:
             raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
@@ -349,6 +355,8 @@ class FleetCalls(Calls):
         end, and a record that cannot be sealed.  Of tasks: those that run for longer than ``stuck``
         or past their deadline, whose worker is lost, that wait for a worker for longer than
         ``waiting`` or that nobody here can do, that died or failed, and what was left half done.
+        Of messages: those that have waited for longer than ``waiting`` for somebody who is not
+        here, inboxes that are nearly full, agents that may not send, and what a person is asked.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone
@@ -361,11 +369,28 @@ class FleetCalls(Calls):
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
 
+    def observing(self, nouns: Iterable[str] | None = None) -> Observing:
+        """The events of some nouns, or of all, as they come; whoever opens it closes it."""
+        from interlock.services import observe
+
+        return observe.Observing(observe.nouns(nouns), self.desk.runner.clock)
+
+    def counters(self, *, since: Moment = "1m") -> Op[Counters]:
+        """How many agents are here, how many questions are open, and what was done since a moment.
+
+        How many messages were sent and received, questions answered or not in time, and senders
+        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
+        """
+        from interlock.services import observe
+
+        now = self.desk.runner.clock.wall()
+        return observe.counters(words.moment(since, now, "'since'"))
+
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when.
 
-        ``task/ID``, ``lock/NAME`` or ``sem/NAME``; a plain name is that of a task, if there is
-        one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME`` or ``query/ID``; a plain name is that of a task,
+        if there is one, else of a lock.
         """
         from interlock.services.why import Explain
 
@@ -376,6 +401,10 @@ class FleetCalls(Calls):
             return explain.semaphore(words.name(name, "semaphore name"))
         if name and kind == "lock":
             return explain.lock(words.name(name, "lock name"))
+        if (name and kind == "query") or kind.startswith("qry_"):
+            from interlock.services.message.why import Questions
+
+            return Questions(desk.runner).query(words.name(name or kind, "query id"))
         from interlock.services.task.why import Reasons
 
         reasons = Reasons(desk.runner, desk.sessions)

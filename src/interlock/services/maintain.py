@@ -13,6 +13,7 @@ from interlock.core import keys, queue
 from interlock.core import session as sessions
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
+from interlock.core.wait import Asleep
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
@@ -29,7 +30,8 @@ class Maintained(Struct, frozen=True, kw_only=True):
     """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
     ``moved`` is how many tasks went on: their time came, their needs were complete, or their
-    deadline was over.  ``finding`` says why the record could not be sealed any further, as where
+    deadline was over.  ``forgotten`` is how many messages and queries that are over were let go.
+    ``finding`` says why the record could not be sealed any further, as where
     it is damaged.
     """
 
@@ -37,6 +39,7 @@ class Maintained(Struct, frozen=True, kw_only=True):
     sealed: int = 0
     left: int = 0
     moved: int | UnsetType = UNSET
+    forgotten: int | UnsetType = UNSET
     finding: str | UnsetType = UNSET
 
 
@@ -49,7 +52,9 @@ class Maintenance:
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
-        from interlock.services.seal import Sealing  # few commands ever need these
+        from interlock.services.message.limits import limits  # few commands ever need these
+        from interlock.services.message.tidy import Tidying
+        from interlock.services.seal import Sealing
         from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
@@ -66,12 +71,14 @@ class Maintenance:
                 continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
+        mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
-            reclaimed=reclaimed,
+            reclaimed=reclaimed + mail.reclaimed,
             sealed=tidied.sealed,
-            left=left + tidied.left,
+            left=left + mail.left + tidied.left,
             moved=tasks.moved or UNSET,
+            forgotten=mail.forgotten or UNSET,
             finding=tidied.finding or UNSET,
         )
 
@@ -88,18 +95,19 @@ class Maintenance:
         return [*stale, *(yield from self._orphans(base))]
 
     def _orphans(self, base: int) -> Op[list[Item]]:
-        """Waits that are listed, but in no queue."""
+        """Waits that are listed, but stand in no queue, or live no more."""
         waits = yield from every(keys.WAITS)
-        wanted = {item.key: _first_of(item) for item in waits}
+        wanted = {item.key: _stands_on(item) for item in waits}
         found = yield from looked_up(filter(None, wanted.values()))
-        pools = {key: states.readable_pool(i, base) for key, i in found.items() if i is not None}
-        return [item for item in waits if not _waits(item.key, pools.get(wanted[item.key]))]
+        readable = states.readable_pool
+        stands = {item.key: found.get(wanted[item.key]) for item in waits}
+        return [item for item in waits if not _waits(item.key, stands[item.key], base, readable)]
 
     def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
         if item.key.startswith(keys.POOLS):
             return lambda: self._pool(item.key, base)
         if item.key.startswith(keys.WAITS):
-            return lambda: self._wait(item.key, _first_of(item), base)
+            return lambda: self._wait(item.key, _stands_on(item), base)
         return lambda: self._session(item.key)
 
     def _pool(self, key: str, base: int) -> Deciding[str]:
@@ -108,10 +116,10 @@ class Maintenance:
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda known: queue.reclaim(key, known, now)))
 
-    def _wait(self, key: str, pool: str, base: int) -> Deciding[str]:
-        snapshot = yield ((key, pool) if pool else (key,))
-        waited = states.pool(snapshot[pool], base) if pool else None
-        if snapshot[key] is None or _waits(key, waited):
+    def _wait(self, key: str, stands_on: str, base: int) -> Deciding[str]:
+        snapshot = yield ((key, stands_on) if stands_on else (key,))
+        found = snapshot[stands_on] if stands_on else None
+        if snapshot[key] is None or _waits(key, found, base):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
@@ -140,16 +148,25 @@ def _works(session: str) -> Reading[bool]:
     """Whether a session has claims that live by it: those are put back first."""
     page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
     found = (yield (page,)).ranges[page]
-    return any(keys.live(session) in states.waited_for(item) for item in found)
+    return any(keys.live(session) in states.keys_in(item) for item in found)
 
 
-def _first_of(item: Item) -> str:
-    """One of the pools that a listed wait is for; none if it cannot be read."""
+def _stands_on(item: Item) -> str:
+    """What a listed wait cannot do without: one of its pools, or its liveness; "" if unreadable."""
     try:
-        return next(iter(states.waited_for(item)), "")
+        found = states.listed_wait(item)
     except StoreDamaged:
         return ""
+    return found.live if isinstance(found, Asleep) else next(iter(found), "")
 
 
-def _waits(key: str, pool: Pool | None) -> bool:
+def _waits(
+    key: str,
+    stands_on: Item | None,
+    base: int,
+    read: Callable[[Item, int], Pool | None] = states.pool,
+) -> bool:
+    if stands_on is None or stands_on.key.startswith(keys.LIVE):
+        return stands_on is not None
+    pool = read(stands_on, base)
     return pool is not None and pool.place(keys.wait_of(key)) is not None

@@ -8,6 +8,8 @@ from interlock.core import keys
 from interlock.core import story as core
 from interlock.core.filter import Filter
 from interlock.core.happening import Happening
+from interlock.core.log import Entry, Line
+from interlock.core.talk import PLENTY
 from interlock.driving import Op
 from interlock.services.history import search
 from interlock.services.runner import Runner
@@ -17,6 +19,8 @@ from interlock.store import Snapshot
 
 _BEFORE = 400
 """Entries before those that are told: most of what ends in the story began there."""
+_TALK = 1000
+"""Entries about messages that are heard for the story of an agent, beside the others."""
 _WORDED = ("failed", "dead", "cancelled")
 
 
@@ -30,12 +34,33 @@ class Stories:
         """The last happenings to a thing; none if the record does not know it."""
         base = yield from self._runner.base()
         wanted = yield from _wanted(thing)
-        lines = yield from search(wanted, limit=limit + _BEFORE)
+        lines = yield from _lines(wanted, limit + _BEFORE)
         found = tuple(core.tell(lines, thing, base))
         if thing.startswith("task/"):
             found = yield from _with_words(found, thing.removeprefix("task/"))
         more = len(found) > limit or len(lines) == limit + _BEFORE
         return core.Story(thing=thing, happenings=found[-limit:], earlier=more)
+
+
+class _Apart(Filter, frozen=True, kw_only=True):
+    """Of the entries that are asked for, those of which there may be plenty, or all others."""
+
+    plenty: bool
+
+    def keeps(self, entry: Entry) -> bool:
+        """Whether this entry is asked for."""
+        return (entry.verb in PLENTY) == self.plenty and super().keeps(entry)
+
+
+def _lines(wanted: Filter, limit: int) -> Op[tuple[Line, ...]]:
+    """The entries to tell from; what an agent says to others does not drown what it does."""
+    if not wanted.agent:
+        return (yield from search(wanted, limit=limit))
+    lines = yield from search(_Apart(agent=wanted.agent, plenty=False), limit=limit)
+    begins = lines[0].revision if len(lines) == limit else 0
+    talk = _Apart(agent=wanted.agent, plenty=True)
+    more = yield from search(talk, after=begins, limit=_TALK)
+    return tuple(sorted((*lines, *more), key=lambda line: line.revision))
 
 
 def _with_words(found: tuple[Happening, ...], task: str) -> Op[tuple[Happening, ...]]:

@@ -1,4 +1,6 @@
-"""Who writes the log keeps it small: whoever crosses the limit does a bounded part of the work.
+"""Who writes keeps it small: the log, and the messages that were read.
+
+Whoever crosses the limit of the log does a bounded part of the work.
 
 A thousand commits, by whomever, pay for one small pass.  A client that lives long counts its own
 and does the pass where nobody waits for it; a command that ends at once leaves it to chance.
@@ -25,11 +27,13 @@ class Tending:
     """What one client does for the record.
 
     It is ``due`` after every thousandth of our commits, and ``on_due`` wakes whoever will ``tend``.
+    ``also`` is done then, too, for a client of which the record is not all that it fills.
     """
 
     def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
+        self.also: Callable[[Who], Op[object]] | None = None
         self._runner = runner
         self._settings = settings
         self._warned = False
@@ -40,8 +44,13 @@ class Tending:
         from interlock.services.seal import Sealing  # few ever come here
 
         self.due = False
+        yield from self._unharmed(Sealing(self._runner, self._settings).tidy(who, STEPS))
+        if self.also is not None:
+            yield from self._unharmed(self.also(who))
+
+    def _unharmed(self, work: Op[object]) -> Op[None]:
         try:
-            yield from Sealing(self._runner, self._settings).tidy(who, STEPS)
+            yield from work
         except InterlockError:
             pass  # 'maintain' and 'doctor' say it to whoever asks
         except Exception as error:  # noqa: BLE001 - a session must not lapse by the record

@@ -35,6 +35,7 @@ _FOLDERS = frozenset(
     (
         *keys.POOLS,
         *keys.WORK,
+        *keys.POST,
         keys.SESSIONS,
         keys.REPORTS,
         keys.LOGBOOKS,
@@ -43,7 +44,7 @@ _FOLDERS = frozenset(
         "meta/",
     )
 )
-_BULKY = {keys.LOGS: 16, keys.TASKS: 64}
+_BULKY = {keys.LOGS: 16, keys.TASKS: 64, keys.MESSAGES: 64, keys.TOPICS: 64, keys.QUERIES: 64}
 """Where items are so large that only a few are read at once."""
 _ELSEWHERE = (keys.SEGMENTS, LOG, LIVE)
 

@@ -48,6 +48,7 @@ class Client:
         self.tasks = TaskCalls(self.desk)
         self.messages = MessageCalls(self.desk)
         self.agents = AgentCalls(self.desk)
+        self.messages = MessageCalls(self.desk)
         self.record = RecordCalls(self.desk)
         self.fleet = FleetCalls(self.desk)
 

@@ -159,8 +159,27 @@ def test_a_task_that_cannot_be_read_is_named(ada: Shell, prefix: str) -> None:
     ada.run("task", "add", "t")
     ada.run("task", "add", "free")
     ada.run("task", "claim", "t", "--ttl", "1h")
-    assert "tasks and sessions can be read" in ada.run("doctor").out
+    assert "tasks, messages and sessions can be read" in ada.run("doctor").out
     db = apsw.Connection(str(ada.folder / ".interlock" / "store.db"))
+    db.execute("UPDATE item SET value = ? WHERE key GLOB ?", (b"garbage", f"{prefix}*"))
+    assert db.changes() == 1
+    db.close()
+    done = ada.run("doctor")
+    assert done.status == 4
+    assert f"bad  integrity: {prefix}" in done.out
+
+
+@pytest.mark.parametrize("prefix", ["messages/", "unread/", "topics/", "queries/", "cursors/"])
+def test_a_message_that_cannot_be_read_is_named(ada: Shell, prefix: str) -> None:
+    path = str(ada.folder / ".interlock" / "store.db")
+    with interlock.connect(path, "ada", join=False) as fleet:
+        fleet.messages.subscribe("built")
+        sent = fleet.messages.alert("built")
+        fleet.messages.ack(sent.message)  # type: ignore[union-attr]
+        fleet.messages.share("ada", "fact")
+        fleet.messages.query("ada", "who?", timeout=0)
+    assert "bad" not in ada.run("doctor").out
+    db = apsw.Connection(path)
     db.execute("UPDATE item SET value = ? WHERE key GLOB ?", (b"garbage", f"{prefix}*"))
     assert db.changes() == 1
     db.close()

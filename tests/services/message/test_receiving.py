@@ -402,7 +402,7 @@ def test_a_message_is_heard_with_two_reads(stage: Stage) -> None:
 
 
 @settings(max_examples=budget(40))
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.sampled_from("join drop".split()))))
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.sampled_from(("join", "drop")))))
 def test_a_line_has_the_urgent_first_then_the_oldest(
     acts: list[tuple[bool, int, str]],
 ) -> None:

@@ -114,7 +114,7 @@ def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:
         ada.run(ada.messages.share("all", "note"))
     with pytest.raises(BadInput, match="not JSON"):
         ada.run(ada.messages.alert("build", object()))
-    with pytest.raises(TooLarge, match="bytes are allowed|are allowed"):
+    with pytest.raises(TooLarge, match="are allowed"):
         ada.run(ada.messages.alert("build", "x" * 2_000_000))
     with pytest.raises(BadInput, match="begin with 'msg_'"):
         ada.run(ada.messages.alert("build", id="qry_1"))

@@ -26,15 +26,20 @@ _SPECIAL = {
     "bench": "shows:bench",
     "demo": "shows:demo",
     "doctor": "doctor:doctor",
+    "inbox": "message:inbox",
     "init": "init:init",
     "lock run": "run:lock_run",
+    "observe": "observe:observe",
+    "query": "message:lasting",
     "record explain": "record:explain",
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
     "selftest": "shows:selftest",
     "sem run": "run:sem_run",
+    "subscribe": "message:subscribe",
     "task watch": "task:watch",
+    "wait": "message:lasting",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -126,6 +131,15 @@ def stoppable() -> None:
     for signum in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signum) is not signal.SIG_IGN:
             signal.signal(signum, stop)
+
+
+def is_read() -> bool:
+    """Whether what we write may still find a reader: of a pipe, its other end is open."""
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return not any(flags & select.POLLERR for _, flags in poll.poll(0))
 
 
 def _run(argv: Sequence[str]) -> int:

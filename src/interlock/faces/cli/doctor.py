@@ -102,19 +102,23 @@ def _integrity(fleet: Fleet) -> Findings:
     if len(unreadable) > MOST_SHOWN:
         yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
     if not unreadable:
-        yield _ok("integrity", "all locks, semaphores, tasks and sessions can be read")
+        yield _ok("integrity", "all locks, semaphores, tasks, messages and sessions can be read")
 
 
 def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
-    """What is wrong with each lock, session or task that does not read as one."""
+    """What is wrong with each lock, session, task or message that does not read as one."""
     from interlock.core import keys
     from interlock.services import states
+    from interlock.services.message.serving import alive_by
+    from interlock.services.message.states import examine as examine_message
     from interlock.services.task.states import examine
 
     checks: dict[str, Callable[[Item], object]] = {
         **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
         keys.SESSIONS: states.session,
         **dict.fromkeys(keys.WORK, examine),
+        **dict.fromkeys(keys.POST, examine_message),
+        keys.SERVING: alive_by,
     }
     for prefix, check in checks.items():
         for item in _items(fleet, prefix):
@@ -125,7 +129,7 @@ def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
 
 
 def _items(fleet: Fleet, prefix: str) -> Iterator[Item]:
-    """All under a prefix, a page at a time: the data of tasks may be large."""
+    """All under a prefix, a page at a time: the data of tasks and messages may be large."""
     page: Range | None = Range(prefix, limit=PAGE)
     while page is not None:
         items = fleet.store.read(page).ranges[page]

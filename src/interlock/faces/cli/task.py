@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import select
-import sys
-
 from interlock.core.task import WORDS
-from interlock.faces.cli.command import answer, stoppable
+from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.task import Watch
@@ -27,14 +24,7 @@ def watch(parsed: Parsed) -> int:
             can=request.can or None,
             after=request.after,
         ) as events:
-            while _is_read():
+            while is_read():
                 for event in events.take(_LOOK):
                     answer(parsed, event)
     raise BrokenPipeError
-
-
-def _is_read() -> bool:
-    """Whether what we write may still find a reader: of a pipe, its other end is open."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    return not any(flags & select.POLLERR for _, flags in poll.poll(0))

@@ -81,7 +81,10 @@ class WhyRequest(Request, frozen=True, kw_only=True):
     """Explain what blocks a thing."""
 
     thing: Annotated[
-        str, option("name", "task/t1, lock/merge (or just t1, merge), sem/builds", positional=True)
+        str,
+        option(
+            "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
+        ),
     ]
 
 
@@ -92,7 +95,7 @@ class HealthRequest(Request, frozen=True, kw_only=True):
         Duration, option("duration", "say so if a session lapsed so long ago and is still there")
     ] = 300.0
     waiting: Annotated[
-        Duration, option("duration", "say so if somebody, or a task, waits for longer")
+        Duration, option("duration", "say so if somebody, a task or mail waits for longer")
     ] = 3600.0
     held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
     stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
@@ -172,8 +175,9 @@ def _why(fleet: "Fleet", request: WhyRequest) -> Why:
     kind, _, name = request.thing.partition("/")
     if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
         raise BadInput(
-            f"'why' knows tasks, locks and semaphores; see 'interlock agent show {name or kind}',"
-            f" or write lock/{request.thing} for a lock of that name"
+            "'why' knows tasks, locks, semaphores and queries;"
+            f" see 'interlock agent show {name or kind}', or write"
+            f" lock/{request.thing} for a lock of that name"
         )
     return fleet.why(request.thing)
 

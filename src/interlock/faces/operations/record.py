@@ -45,7 +45,11 @@ class ExplainRequest(Request, frozen=True, kw_only=True):
 
     thing: Annotated[
         str,
-        option("name", "lock/merge, or just merge; task/t1; agent/ada; a session", positional=True),
+        option(
+            "name",
+            "lock/merge, or just merge; task/t1; agent/ada; alert/built; an id",
+            positional=True,
+        ),
     ]
     limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
 
@@ -156,7 +160,7 @@ OPERATIONS = (
     ),
     Operation(
         name="record explain",
-        help="the story of a lock, a task or an agent: who had it, and how it ended",
+        help="the story of a lock, a task, a message or an agent: who, when, how",
         request=ExplainRequest,
         outcomes=(Story, Nothing),
         needs="store",

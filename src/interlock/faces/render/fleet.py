@@ -48,6 +48,8 @@ def maintained(outcome: Maintained, _paint: Paint) -> str:
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
     if isinstance(outcome.moved, int):
         done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
+    if isinstance(outcome.forgotten, int):
+        done += f", forgot {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 

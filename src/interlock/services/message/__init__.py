@@ -7,5 +7,6 @@ line.py       what is to be given out    reception.py  one by one, for a loop
 duty.py       saying that we are there   inhand.py     a message in our hands
 acking.py     acknowledging              topics.py     subscriptions
 files.py      files that are shared      looking.py    lists and searches
+pausing.py    who may not send for now
 states.py     items as typed state       calls.py      what a client can ask for
 """

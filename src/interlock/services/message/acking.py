@@ -9,7 +9,7 @@ from interlock.core.inbox import Acks, Cursor, Known, Seen
 from interlock.core.message import Acknowledged, NotYours
 from interlock.driving import Op
 from interlock.services.gather import looked_up
-from interlock.services.message import reading, states
+from interlock.services.message import journal, reading, states
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
 
@@ -82,6 +82,7 @@ class Acking:
             return inbox.acknowledge(agent, asked, acks, known, self._runner.clock.wall())
 
         done: Done[Acknowledged | NotYours] = yield from self._runner.change(deciding, who)
+        journal.received(agent, done.outcome.messages)
         return done.outcome
 
     def _places(
@@ -92,7 +93,9 @@ class Acking:
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
             if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                found.setdefault(told[0], {})[id_] = told[1]
+                trimmed = heard[told[0]].trimmed
+                if trimmed is not None and told[1] <= trimmed.upto:
+                    found.setdefault(told[0], {})[id_] = told[1]
         for key, item in items.items():
             if item is not None:
                 found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created

@@ -21,7 +21,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services import callers
 from interlock.services.calls import Calls, Desk
-from interlock.services.message import looking, reading
+from interlock.services.message import looking, reading, serving
 from interlock.services.message.acking import Acking
 from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
@@ -34,6 +34,7 @@ from interlock.services.runner import Who
 
 if TYPE_CHECKING:
     from interlock.services.message.reception import Reception
+    from interlock.services.message.tidy import Tidying
 
 LAST_LIMIT = 10_000
 
@@ -46,11 +47,22 @@ class MessageCalls(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
+        desk.tending.also = self._tidy
 
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
-        return Asking(self.desk.runner, self.posting)
+        return Asking(self.desk.runner, self.posting, self.desk.queues)
+
+    @cached_property
+    def tidying(self) -> Tidying:
+        """What lets go of messages that are over, likewise."""
+        from interlock.services.message.tidy import Tidying
+
+        return Tidying(self.desk.runner, self.limits)
+
+    def _tidy(self, who: Who) -> Op[object]:
+        return self.tidying.some(who)
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -142,7 +154,7 @@ class MessageCalls(Calls):
         A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
         other ``thread`` is named; without both it begins a thread of its own.
         """
-        names = (to,) if isinstance(to, str) else tuple(to)
+        names = _several(to)
         everybody = names in (("all",), (ALL,))
         if not everybody and not names:
             raise BadInput("whom is it to? name an agent, several, or 'all'")
@@ -196,12 +208,10 @@ class MessageCalls(Calls):
         whom = named(to) if not to.startswith(ABLE) else ABLE + words.name(to[1:], "ability")
         usual = self.desk.settings.query(whom)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
-        someone = callers.current()
         asked = queries.Query(
             id=self._id(id, "qry"),
             agent=seat.who.agent,
             session=seat.who.session,
-            caller=seat.caller or ("" if someone is None else someone.name),
             to=whom,
             question=self._body(question, "question"),
             at=self.desk.runner.clock.wall(),
@@ -211,7 +221,8 @@ class MessageCalls(Calls):
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=hold, cached=age, keep=id is not None)
-        return self.asking.query(seat.who, asked, terms)
+        waits = callers.terms(seat.caller, callers.current())
+        return self.asking.query(seat, asked, terms, waits)
 
     def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question; it is acknowledged with that."""
@@ -273,14 +284,20 @@ class MessageCalls(Calls):
         said = yield from Reports(self.desk.runner).show(seat.who.session)
         return said.can if isinstance(said, Reported) else ()
 
-    def receiver(self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER) -> Receiver:
-        """All that comes for us, until it is acknowledged; whoever opens it closes it."""
+    def receiver(
+        self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
+    ) -> Receiver:
+        """All that comes for us, until it is acknowledged; whoever opens it closes it.
+
+        With ``only`` these are the alerts of one type, to which we subscribed.
+        """
         return Receiver(
             self.desk.runner,
             self.acking,
             self.desk.me().who,
             words.abilities(can),
             words.duration(redeliver, "time until redelivery"),
+            only=only,
         )
 
     def recv(
@@ -309,7 +326,7 @@ class MessageCalls(Calls):
         all: bool = False,  # noqa: A002 - the word that people use
         sent: bool = False,
         kind: str | None = None,
-        sender: str = "",
+        sender: str | Iterable[str] = (),
         type: str = "",  # noqa: A002
         thread: str = "",
         search: str = "",
@@ -319,26 +336,27 @@ class MessageCalls(Calls):
         """What waits for us, the urgent first; nothing is acknowledged.
 
         ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
-        some of them: of a ``kind``, from a ``sender``, of a ``type``, of a ``thread``, or with a
-        text in it (``search``).
+        some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
+        ``thread``, or with a text in it (``search``).
         """
         wanted = looking.Wanted(
             kind=_kind(kind),
-            sender=words.name(sender, "sender") if sender else "",
+            senders=words.names(_several(sender), "sender", core.FILTERS_LIMIT),
             type=words.name(type, "type") if type else "",
             thread=words.name(thread, "thread") if thread else "",
             search=text(search, "text to search for", core.SUBJECT_LIMIT),
             limit=words.whole(limit, "limit", 1, LAST_LIMIT),
         )
-        agent = self.desk.me().who.agent
+        who = self.desk.me().who
         if all or sent or thread:
-            return looking.kept(agent, wanted, sent=sent)
-        return self._unread(agent, wanted, can)
+            return looking.kept(who.agent, wanted, sent=sent)
+        return self._unread(who, wanted, can)
 
     def _unread(
-        self, agent: str, wanted: looking.Wanted, can: Iterable[str] | None
+        self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
     ) -> Op[looking.Inbox]:
-        return (yield from looking.unread(agent, wanted, (yield from self.abilities(can))))
+        yield from serving.known(self.desk.runner, who)
+        return (yield from looking.unread(who.agent, wanted, (yield from self.abilities(can))))
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None
@@ -350,6 +368,7 @@ class MessageCalls(Calls):
         from interlock.services.message.duty import Duty
 
         patience = words.patience(timeout)
+        yield from serving.known(self.desk.runner, self.desk.me().who)
         receiver = self.receiver(can=(yield from self.abilities(can)))
         limit = None if patience == words.FOREVER else patience
         return (yield from looking.wait(receiver, Duty(self.desk), limit))
@@ -421,6 +440,10 @@ def named(agent: str) -> str:
     return words.name(agent, "agent name")
 
 
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def text(value: str, what: str, most: int) -> str:
     """A short text."""
     if not isinstance(value, str):
@@ -430,7 +453,7 @@ def text(value: str, what: str, most: int) -> str:
     except UnicodeEncodeError:
         raise BadInput(f"the {what} is not UTF-8; write it in UTF-8") from None
     if size > most:
-        raise TooLarge(f"the {what} has {size} bytes; {most} are allowed")
+        raise TooLarge(f"the {what} has {size} bytes; {most} are allowed: shorten it")
     return value
 
 

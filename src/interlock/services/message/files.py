@@ -6,7 +6,6 @@ So it may have been changed or moved meanwhile: what is read is what was shared,
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 from interlock.core.message import File
@@ -50,6 +49,8 @@ def _described(path: str | os.PathLike[str]) -> File:
 
 def _digest(path: str) -> tuple[int, str]:
     """How many bytes a file has, and their SHA-256."""
+    import hashlib
+
     size, hashed = 0, hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(_PIECE):
@@ -68,6 +69,8 @@ def _verified(file: File) -> None:
 
 
 def _read(file: File) -> bytes:
+    import hashlib
+
     try:
         with open(file.path, "rb") as opened:
             data = opened.read(file.size + 1)  # one that grew need not fit into memory

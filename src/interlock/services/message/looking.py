@@ -31,7 +31,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Which messages somebody wants to see."""
 
     kind: Kind | None = None
-    sender: str = ""
+    senders: tuple[str, ...] = ()
     type: str = ""
     thread: str = ""
     search: str = ""
@@ -41,7 +41,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         """Whether this is one of them."""
         return (
             self.kind in (None, message.kind)
-            and self.sender in ("", message.sender)
+            and (not self.senders or message.sender in self.senders)
             and self.type in ("", message.type)
             and self.thread in ("", message.thread)
             and (not self.search or self.search.casefold() in _text(message))

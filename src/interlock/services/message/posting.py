@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, post, rate
-from interlock.core.message import Exists, Message, Refused, SendOutcome
+from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
-from interlock.services.message import states
+from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.store import Item, Ref, Snapshot
@@ -88,6 +88,8 @@ class Posting:
             return post.post(message, facts, now, terms, acked)
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
+        if isinstance(done.outcome, Sent):
+            journal.sent(message.sender, done.outcome)
         return done.outcome
 
     def carry_out(

@@ -30,7 +30,7 @@ from interlock.core.message import ABLE, Acknowledged, NotYours, Received
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import reading, states
+from interlock.services.message import journal, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found, Topic
@@ -58,7 +58,8 @@ class Given(Struct, frozen=True):
 class Receiver:
     """What comes for one agent; whoever opened it closes it.
 
-    ``can`` are the abilities whose questions it takes.
+    ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
+    leaves all else to others.
     """
 
     def __init__(
@@ -68,12 +69,15 @@ class Receiver:
         who: Who,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
+        *,
+        only: str = "",
     ) -> None:
         self._runner = runner
         self._acking = acking
         self._who = who
         self._can = tuple(can)
         self._redeliver = redeliver
+        self._only = only
         self._watch: Watch | None = None
         self._topics: dict[str, Topic] = {}
         self._upto: dict[str, int] = {}
@@ -146,13 +150,16 @@ class Receiver:
         """Read all that stood at one revision, and listen from there on."""
         agent = self._who.agent
         found, revision = yield from reading.waiting(agent)
-        topics = yield from reading.topics(agent, self._can)
+        every = yield from reading.topics(agent, self._can)
+        topics = {name: each for name, each in every.items() if self._only in ("", name)}
         for topic in topics.values():
             found += (yield from reading.unheard(topic))[0]
         heard = (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
-        scopes = (keys.unread(agent), keys.subscription(agent), *heard)
+        own = () if self._only else (keys.unread(agent),)
+        scopes = (*own, keys.subscription(agent), *heard)
         self._watch = yield Open(scopes, revision)
-        self._stand(topics, {each.id: each for each in found if each.seq <= revision}, revision)
+        wanted = [each for each in found if self._only in ("", each.topic)]
+        self._stand(topics, {each.id: each for each in wanted if each.seq <= revision}, revision)
         return self._watch
 
     def _stand(self, topics: dict[str, Topic], found: dict[str, Found], revision: int) -> None:
@@ -248,6 +255,7 @@ class Receiver:
                 told.append(self._hand(found, message))
         for found in first:
             self._line.drop(found.id)
+        journal.delivered(self._who.agent, told)
         return told
 
     def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:

@@ -9,7 +9,7 @@ import msgspec
 from interlock.core import keys
 from interlock.core.inbox import Cursor, Trimmed
 from interlock.core.matter import Matter
-from interlock.core.message import Message, Paused, ReadMark, Received, Subscription, Unread
+from interlock.core.message import ABLE, Message, Paused, ReadMark, Received, Subscription, Unread
 from interlock.core.query import Cached, Query
 from interlock.services.states import decoded
 from interlock.store import Item
@@ -25,6 +25,22 @@ _QUERY = msgspec.json.Decoder(Query)
 _CACHED = msgspec.json.Decoder(Cached)
 _MATTER = msgspec.json.Decoder(Matter)
 _MOMENT = msgspec.json.Decoder(float)
+
+_ALL: dict[str, msgspec.json.Decoder[Any]] = {
+    keys.MESSAGES: _MESSAGE,
+    keys.UNREAD: _UNREAD,
+    keys.READ: _READ,
+    keys.SENT: _READ,
+    keys.TOPICS: _MESSAGE,
+    keys.SUBSCRIPTIONS: _SUBSCRIPTION,
+    keys.CURSORS: _CURSOR,
+    keys.TRIMMED: _TRIMMED,
+    keys.PAUSED: _PAUSED,
+    keys.QUERIES: _QUERY,
+    keys.ANSWERS: _CACHED,
+    keys.DECISIONS: _MATTER,
+    keys.RATES: _MOMENT,
+}
 
 
 def message(item: Item) -> Message:
@@ -116,3 +132,12 @@ def matter(item: Item | None) -> Matter | None:
 def moment(item: Item | None) -> float | None:
     """When a turn to send was used."""
     return None if item is None else decoded(_MOMENT, item)
+
+
+def examine(item: Item) -> None:
+    """See that an item of messages says what it should."""
+    folder = item.key.partition("/")[0] + "/"
+    asked = folder == keys.TOPICS and keys.topic_of(item.key).startswith(ABLE)
+    decoder = _UNREAD if asked else _ALL.get(folder)
+    if decoder is not None:  # of the others it says all that they are there
+        decoded(decoder, item)

@@ -52,6 +52,6 @@ class Subscriptions:
     def _before(self, type_: str, wanted: Subscription, last: int) -> Op[int]:
         """The revision after which the last messages that are wanted came."""
         everything = Topic(name=type_, wanted=wanted, cursor=Cursor(after=0))
-        found, _ = yield from reading.unheard(everything)
+        found, upto = yield from reading.unheard(everything)
         places = sorted(each.seq for each in found)[-last:]
-        return places[0] - 1 if places else 0
+        return places[0] - 1 if places else upto

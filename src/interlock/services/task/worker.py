@@ -2,17 +2,24 @@
 
 ``stop`` is the one place where that is said, by whomever: a signal, the program, a message.
 A worker that is to stop claims nothing more, and finishes what it has begun.
+
+Who claims is not always who works on it, so each claim goes by a name of its own.  Whoever enters
+its block goes by that name as well until it is settled: what it waits for keeps the task from being
+done, and so is part of any circle that leads over the task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from msgspec.structs import replace
+
 from interlock.core import words
 from interlock.core.report import State
 from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
 from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
+from interlock.services import callers
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
 from interlock.services.stoppable import stoppable
@@ -88,7 +95,9 @@ class Shift:
     def _ask(self, wait: float) -> Op[Working | None]:
         desk = self._desk
         sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
-        outcome = yield from desk.tasks.next(desk.seat, self.can, ttl=self._ttl, wait=patience)
+        fresh = "" if desk.seat.caller else callers.fresh()
+        seat = replace(desk.seat, caller=desk.seat.caller or fresh)
+        outcome = yield from desk.tasks.next(seat, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):
             return None
-        return (yield from taken(desk, outcome, self._ttl, sent))
+        return (yield from taken(desk, outcome, self._ttl, sent, fresh))

@@ -1,0 +1,52 @@
+"""What is sent, delivered and answered, told to the log of the program, for those who listen.
+
+``interlock -v`` does, and whoever sets the logger ``interlock`` to INFO.  A program that never
+imports ``logging`` pays nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from interlock.core.message import Received, Sent
+
+_LOGGER = "interlock"
+
+
+def sent(sender: str, outcome: Sent) -> None:
+    """A message is durable."""
+    what = f"{outcome.kind} {outcome.type}".strip()
+    _tell("%s sent %s (%s) to %s", sender, outcome.message, what, _names(outcome.to) or "all")
+
+
+def asked(sender: str, query: str, to: str) -> None:
+    """A question is put."""
+    _tell("%s asked %s (%s)", sender, to, query)
+
+
+def delivered(agent: str, messages: Iterable[Received]) -> None:
+    """Messages were given to the program of an agent."""
+    for each in messages:
+        _tell("%s was given %s (%s) from %s", agent, each.id, each.kind, each.sender)
+
+
+def received(agent: str, ids: Iterable[str]) -> None:
+    """An agent acknowledged messages."""
+    for each in ids:
+        _tell("%s acknowledged %s", agent, each)
+
+
+def replied(agent: str, query: str, to: str) -> None:
+    """A question was answered."""
+    _tell("%s answered %s of %s", agent, query, to)
+
+
+def _tell(said: str, *words: str) -> None:
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        logging.getLogger(_LOGGER).info(said, *words)
+
+
+def _names(to: Iterable[str]) -> str:
+    return ", ".join(to).replace("*", "all")
