@@ -13,7 +13,8 @@ again by the other.
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
 
-Nothing is held in memory but places and order; bodies are read when they are given out.
+Nothing is held in memory but places and order; bodies are read when they are given out.  What comes
+one by one is read with all that giving it out takes, with one request.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
 """Messages at once: what else is read with them fits into the same request."""
+FEW = 16
+"""Messages that are read whole as soon as they come."""
 NEVER = float("inf")
 
 
@@ -85,6 +88,8 @@ class Receiver:
         self._line = Line()
         """What is to be given out."""
         self._given: dict[str, Given] = {}
+        self._at_hand: Mapping[str, Item | None] = {}
+        """What was read just now, for what is given out next."""
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
         """What came, in order; waits for the first message, at most so long."""
@@ -189,9 +194,19 @@ class Receiver:
             return
         yield from self._look_for_trims({name for each in came if (name := self._tears(each))})
         fresh = [each for each in came if not each.deleted and self._concerns(each)]
-        items = yield from looked_up([each.key for each in fresh])
+        wanted = [key for each in fresh for key in self._whole(each)] if len(fresh) <= FEW else ()
+        items = yield from looked_up([*[each.key for each in fresh], *wanted])
         for each in fresh:
             self._join(each, items[each.key])
+        self._at_hand = items
+
+    def _whole(self, change: Change) -> Iterable[str]:
+        """What is read of a message, beside its mark, before it is given out."""
+        topic = "" if change.key.startswith(keys.UNREAD) else keys.topic_of(change.key)
+        if topic:
+            yield keys.cursor(self._who.agent, topic)
+        if not topic or topic.startswith(ABLE):
+            yield keys.message(keys.last(change.key))
 
     def _concerns(self, change: Change) -> bool:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
@@ -242,7 +257,9 @@ class Receiver:
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
         first = self._line.first(PORTION)
-        items = yield from looked_up([*[each.key for each in first], *self._beside(first)])
+        items, self._at_hand = dict(self._at_hand), {}
+        wanted = [*[each.key for each in first], *self._beside(first)]
+        items |= yield from looked_up([key for key in wanted if key not in items])
         lives = yield from self._lives(first)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
