@@ -183,6 +183,20 @@ def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> Non
     assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
 
 
+@pytest.mark.parametrize("ttl", [30.0, None], ids=["session", "shell"])
+def test_who_takes_questions_of_an_ability_is_there_for_them(
+    stage: Stage, ttl: float | None
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=ttl)
+    waits = bob.start(bob.messages.wait(600, can=["review"]))
+    assert asking(ada, "?build", "qry_0").run().result() == Away(to="?build")
+    asks = asking(ada, "?review")
+    assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
+    assert asking(ada, "?review", "qry_2").run().result() == Away(to="?review"), "it is gone"
+    bob.run(bob.messages.reply("qry_1", "ok"))
+    assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
+
+
 def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())

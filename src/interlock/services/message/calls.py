@@ -369,9 +369,10 @@ class MessageCalls(Calls):
 
         patience = words.patience(timeout)
         yield from serving.known(self.desk.runner, self.desk.me().who)
-        receiver = self.receiver(can=(yield from self.abilities(can)))
+        able = yield from self.abilities(can)
+        duty = Duty(self.desk, () if can is None else able)
         limit = None if patience == words.FOREVER else patience
-        return (yield from looking.wait(receiver, Duty(self.desk), limit))
+        return (yield from looking.wait(self.receiver(can=able), duty, limit))
 
     def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""

@@ -50,7 +50,7 @@ class Reception:
         self._terms = terms
         self._desk = calls.desk
         self._clock = calls.desk.runner.clock
-        self._duty = Duty(calls.desk)
+        self._duty = Duty(calls.desk, terms.can or ())
         self._receiver: Receiver | None = None
         self._complaints = Complaints("receiving messages")
         self._came: deque[Received] = deque()
