@@ -83,7 +83,7 @@ def test_what_the_loop_is_left_with_stays_unread(
 
 
 def test_a_block_may_have_several_loops(ada: interlock.Fleet, bob: interlock.Fleet) -> None:
-    with bob.messages.recv(timeout=0, redeliver=0) as messages:
+    with bob.messages.recv(timeout="50ms", redeliver=0) as messages:
         ada.messages.send("bob", 1)
         for message in messages:
             assert message.data == 1
@@ -275,6 +275,18 @@ def test_what_came_together_is_acknowledged_with_one_commit(stage: Stage) -> Non
     before = stage.store.read().revision
     while next_(bob, loop):
         pass
+    assert stage.store.read().revision == before + 1
+
+
+def test_who_takes_only_what_is_there_writes_nothing_but_its_acknowledgement(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.send("bob", 1))
+    before, loop = stage.store.read().revision, reception(bob, timeout=0)
+    assert next_(bob, loop)
+    assert next_(bob, loop) is None
+    bob.run(loop.end())
     assert stage.store.read().revision == before + 1
 
 
