@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -103,6 +104,30 @@ def test_who_acknowledges_itself_is_left_alone(ada: interlock.Fleet, bob: interl
         assert unread(bob) == [1]
         assert second.ack() == Acknowledged(messages=(second.id,))
         assert second.ack() == Acknowledged(already=(second.id,))
+
+
+def test_another_thread_may_acknowledge_while_the_loop_sleeps(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    bob.messages.subscribe("build")
+    handed: queue.SimpleQueue[interlock.Message] = queue.SimpleQueue()
+    messages = bob.messages.recv(ack=False)
+
+    def receive() -> None:
+        for message in messages:
+            handed.put(message)
+
+    loop = threading.Thread(target=receive)
+    loop.start()
+    for number in range(20):
+        ada.messages.alert("build", number)
+        ada.messages.send("bob", number)
+    for _ in range(20):
+        assert isinstance(messages.ack(handed.get(timeout=30)), Acknowledged)
+        assert isinstance(handed.get(timeout=30).ack(), Acknowledged)
+    messages.close()
+    loop.join(30)
+    assert unread(bob) == []
 
 
 def test_a_portion_is_taken_and_acknowledged_with_the_next(
