@@ -18,8 +18,8 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_tasks, client_work, errors
-from interlock.core import answers, lock, logs, report, semaphore, session, several, task
+from interlock import aio, client, client_messages, client_tasks, client_work, errors
+from interlock.core import answers, lock, logs, message, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
@@ -76,6 +76,8 @@ RETURNED: tuple[type, ...] = (
     logs.Uploaded,
     report.Reported,
     report.Unreported,
+    message.PausedAgent,
+    message.Resumed,
     Line,
     Story,
     Happening,
@@ -110,6 +112,8 @@ _KINDS = {
     "duration": "DURATION",
     "json": "JSON",
     "things": "THING",
+    "body": "TEXT",
+    "values": "FIELD=JSON",
 }
 _NEEDS = {
     "nothing": "",
@@ -149,7 +153,8 @@ def members(outcome: type) -> str:
     """The fields of an outcome, as JSON and Python name them."""
     if not issubclass(outcome, msgspec.Struct):
         return ""
-    return ", ".join(f"`{name}`" for name in outcome.__struct_fields__)
+    names = zip(outcome.__struct_fields__, outcome.__struct_encode_fields__, strict=True)
+    return ", ".join(f"`{n}`" if n == json else f"`{n}` (JSON `{json}`)" for n, json in names)
 
 
 def tag(outcome: type) -> str:
@@ -213,6 +218,9 @@ def commands() -> Iterator[str]:
         else:
             yield "## Without a noun\n"
         for verb in verbs:
+            if not noun and verb == operations.MESSAGES[0]:
+                yield "## Messages\n"
+                yield "Delivered until they are acknowledged; they go without a noun, too.\n"
             yield from command(operations.find(f"{noun} {verb}".strip()))
 
 
@@ -290,6 +298,7 @@ def python() -> Iterator[str]:
         ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
         ("`fleet.several`: several locks and slots at once.", client.Several),
         ("`fleet.tasks`: tasks, by id.", client_tasks.Tasks),
+        ("`fleet.messages`: messages between agents.", client_messages.Messages),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
@@ -299,6 +308,9 @@ def python() -> Iterator[str]:
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
         ("`fleet.tasks.subscribe()`: what happens to tasks.", client_tasks.Subscription),
+        ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
+        ("`for message in fleet.messages.recv()`: one in our hands.", client_messages.Message),
+        ("`message.file()`: a file that was shared.", client_messages.SharedFile),
     ):
         yield f"## {made.__name__}\n"
         yield f"{kind}\n"

@@ -105,6 +105,8 @@ class Agents(Noun[AgentCalls]):
     status = awaited(AgentCalls.status)
     log = awaited(AgentCalls.log)
     logged = awaited(AgentCalls.logged)
+    pause = awaited(AgentCalls.pause)
+    resume = awaited(AgentCalls.resume)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
 

@@ -109,6 +109,8 @@ class Agents(Noun[AgentCalls]):
     status = blocking(AgentCalls.status)
     log = blocking(AgentCalls.log)
     logged = blocking(AgentCalls.logged)
+    pause = blocking(AgentCalls.pause)
+    resume = blocking(AgentCalls.resume)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
 

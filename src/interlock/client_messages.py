@@ -1,9 +1,27 @@
-"""Messages for programs that may block."""
+"""Messages for programs that may block.
+
+for message in fleet.messages.recv():
+    handle(message)
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Self
+
 from interlock.client import Fleet, Noun, blocking
+from interlock.core.message import Acknowledged, File, NotYours, Received
+from interlock.core.query import ReplyOutcome
+from interlock.driving import drive
+from interlock.services.message import files
 from interlock.services.message.calls import MessageCalls
+from interlock.services.message.inhand import MessageInHand
+from interlock.services.message.receiver import REDELIVER
+from interlock.store import Store
+
+if TYPE_CHECKING:
+    from interlock.services.message.reception import Reception
 
 
 class Messages(Noun[MessageCalls]):
@@ -28,3 +46,117 @@ class Messages(Noun[MessageCalls]):
     decisions = blocking(MessageCalls.decisions)
     decision = blocking(MessageCalls.decision)
     resolve = blocking(MessageCalls.resolve)
+
+    def recv(
+        self,
+        *,
+        can: Iterable[str] | None = None,
+        timeout: float | str | None = None,
+        ack: bool = True,
+        redeliver: float | str = REDELIVER,
+    ) -> Receiver:
+        """All that comes for us, the urgent first: ``for message in fleet.messages.recv():``.
+
+        A message is acknowledged when the loop comes back for the next one, many with one commit;
+        one whose handling raises, or with which the loop is left, stays unread and comes again.
+        With ``ack=False`` nothing is acknowledged but by ``message.ack()``, and what is not comes
+        again after ``redeliver`` seconds.  With a ``timeout`` the loop ends when nothing came for
+        so long; 0 takes what is there.  ``can`` are the abilities whose questions we answer:
+        without it, those that our session says it has.  Trouble of the store does not end the loop.
+        """
+        reception = self.calls.recv(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
+        return Receiver(reception, self.calls.desk.store)
+
+
+class Receiver:
+    """Messages as they come; iterate over it, in a ``with`` block if the loop may be left."""
+
+    def __init__(self, reception: Reception, store: Store) -> None:
+        self._reception = reception
+        self._store = store
+        self._in_block = False
+        self._guard = threading.RLock()  # a handler of a signal may close us, too
+
+    def take(self) -> tuple[Message, ...]:
+        """All that came, as soon as there is anything; none when the time is up, or when closed.
+
+        What was taken before is acknowledged with that, unless ``ack=False`` was said.
+        """
+        with self._guard:
+            found = drive(self._reception.take(), self._store)
+        return tuple([self._message(each) for each in found])
+
+    def ack(self, *messages: Message | str) -> Acknowledged | NotYours:
+        """Acknowledge messages now, or their ids, with one commit."""
+        ids = [each if isinstance(each, str) else each.id for each in messages]
+        with self._guard:
+            return drive(self._reception.ack(ids), self._store)
+
+    def close(self) -> None:
+        """Take no more messages; any thread may say so, and the loop ends soon."""
+        self._reception.closed = True
+        with self._guard:
+            drive(self._reception.end(), self._store)
+
+    def __iter__(self) -> Iterator[Message]:
+        try:
+            while (message := self._next()) is not None:
+                yield message
+        finally:
+            if self._in_block:
+                with self._guard:
+                    drive(self._reception.leave(), self._store)
+            else:
+                self.close()
+
+    def __enter__(self) -> Self:
+        self._in_block = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _next(self) -> Message | None:
+        with self._guard:
+            found = drive(self._reception.next(), self._store)
+        return None if found is None else self._message(found)
+
+    def _message(self, received: Received) -> Message:
+        return Message(received, self._reception, self._store)
+
+
+class Message(MessageInHand):
+    """A message in our hands."""
+
+    def __init__(self, received: Received, reception: Reception, store: Store) -> None:
+        super().__init__(received, reception)
+        self._store = store
+
+    def ack(self) -> Acknowledged | NotYours:
+        """Acknowledge it now: it will not come again."""
+        return drive(self._reception.ack((self.id,)), self._store)
+
+    def reply(self, answer: object) -> ReplyOutcome:
+        """Answer a question, which acknowledges it."""
+        return drive(self._reception.reply(self.id, answer), self._store)
+
+    def file(self) -> SharedFile:
+        """The file that came with it."""
+        return SharedFile(self._file(), self._store)
+
+
+class SharedFile:
+    """A file that somebody shared: what is read is what was shared, or it raises Changed."""
+
+    def __init__(self, file: File, store: Store) -> None:
+        self._file = file
+        self._store = store
+        self.path, self.size, self.digest = file.path, file.size, file.digest
+
+    def read(self) -> bytes:
+        """Its bytes."""
+        return drive(files.read(self._file), self._store)
+
+    def verify(self) -> None:
+        """See that it is still what was shared, however large it is."""
+        drive(files.verified(self._file), self._store)

@@ -5,7 +5,8 @@
     │   ├── Unavailable          a `with` block could not get what it wants
     │   │   └── Deadlocked       ... and never would: it waits for itself in the end
     │   ├── Lost                 the grant is no longer ours; somebody else may hold it
-    │   └── Lapsed               the session stopped beating and is over
+    │   ├── Lapsed               the session stopped beating and is over
+    │   └── Changed              a shared file is gone, or is not what was shared
     ├── BadInput              2  the request itself is wrong
     │   ├── BadName
     │   ├── BadDuration
@@ -76,6 +77,12 @@ class Lapsed(No):
     """A session that stopped beating: join again."""
 
     code = "lapsed"
+
+
+class Changed(No):
+    """A shared file that is gone, or is no longer what was shared: ask for it again."""
+
+    code = "changed"
 
 
 class BadInput(InterlockError):

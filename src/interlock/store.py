@@ -14,7 +14,8 @@ The contract
             exception ends only its own.  The work may be called again: it must be pure.
   watch     Every change in a scope, in order, from a revision on; or Resync when history is gone.
             A scope is a whole key, a folder (it ends in ``/``), everything (empty), or several
-            of those at once: then a change is told once, though two of them cover it.
+            of those at once: then a change is told once, though two of them cover it, and
+            what one commit changed in several scopes may come in several takes.
             Never a silent gap, never a double.  A watch is a wake-up: whoever wakes reads again.
             An engine that is not ``ordered`` keeps order within each scope only: what arrived
             together is sorted by revision, but a lower one may follow.  There, whoever opens

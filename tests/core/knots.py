@@ -1,22 +1,35 @@
 """An oracle for deadlocks that knows nothing of reduction: it plays the programs.
 
 Whoever runs may give back one of its grants after the other, queues are served in their order, and
-a wait never ends if no execution serves it.  A *knot* is a set of waits that never end though
-everybody outside of it ends at once, and that all end as soon as any one of them gives way.
+a wait never ends if no execution serves it.  A wait for tasks or for answers is served as soon as
+somebody of each of its groups runs: all who work on what is needed, one of those who may answer.
+What goes by a name runs if it has no wait, or one of those that it had was served.
+
+A *knot* is a set of waits that never end though everybody outside of it ends at once, and that all
+end as soon as any one of them gives way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import combinations
 from typing import NamedTuple
 
 
 class Asked(NamedTuple):
-    """A wait as the oracle plays it: so much of some pools."""
+    """A wait as the oracle plays it: so much of some pools, or somebody of each group.
+
+    ``also`` are other names that do not run while it lasts.
+    """
 
     caller: str
-    wants: tuple[tuple[str, int], ...]
+    wants: tuple[tuple[str, int], ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        return {self.caller, *self.also} - {""}
 
 
 class State(NamedTuple):
@@ -33,7 +46,7 @@ def served(state: State) -> tuple[State, set[str]]:
     while True:
         for number, (id_, ask) in enumerate(state.waits):
             before = {pool for _, other in state.waits[:number] for pool, _ in other.wants}
-            if all(p not in before and n <= free(state, p) for p, n in ask.wants):
+            if ask.wants and all(p not in before and n <= free(state, p) for p, n in ask.wants):
                 grants = (*state.grants, *((p, ask.caller, n) for p, n in ask.wants))
                 waits = (*state.waits[:number], *state.waits[number + 1 :])
                 state = State(state.capacities, grants, waits)
@@ -47,24 +60,40 @@ def free(state: State, pool: str) -> int:
     return dict(state.capacities)[pool] - sum(n for p, _, n in state.grants if p == pool)
 
 
-def ever_served(state: State, sleeping: Mapping[str, str]) -> set[str]:
-    """All waits that some execution serves; ``sleeping`` says whose each wait is.
+def ever_served(state: State, awake: set[str]) -> set[str]:
+    """All waits that some execution serves, if these run from the beginning."""
+    names = {id_: ask.names for id_, ask in state.waits}
 
-    A caller runs if it has no wait, or one of those that it had was served.
-    """
-    start = served(state)
-    seen = {(start[0], frozenset(start[1]))}
+    def asleep(over: set[str] | frozenset[str]) -> set[str]:
+        waiting = {name for id_ in names for name in names[id_]}
+        return waiting - awake - {name for id_ in over for name in names[id_]}
+
+    def settled(now: State, over: frozenset[str]) -> tuple[State, frozenset[str]]:
+        while True:
+            now, done = served(now)
+            stuck = asleep(over | done)
+            done |= {
+                id_
+                for id_, ask in now.waits
+                if not ask.wants and all(set(group) - stuck for group in ask.groups)
+            }
+            if not done:
+                return now, over
+            over |= done
+            left = tuple([each for each in now.waits if each[0] not in over])
+            now = State(now.capacities, now.grants, left)
+
+    seen = {settled(state, frozenset())}
     todo = list(seen)
     ends: set[str] = set()
     while todo:
         now, over = todo.pop()
         ends |= over
-        asleep = set(sleeping.values()) - {sleeping[id_] for id_ in over} - {""}
+        stuck = asleep(over)
         for number, (_, caller, _) in enumerate(now.grants):
-            if caller not in asleep:
+            if caller not in stuck:
                 rest = (*now.grants[:number], *now.grants[number + 1 :])
-                after, more = served(State(now.capacities, rest, now.waits))
-                step = (after, over | frozenset(more))
+                step = settled(State(now.capacities, rest, now.waits), over)
                 if step not in seen:
                     seen.add(step)
                     todo.append(step)
@@ -74,11 +103,9 @@ def ever_served(state: State, sleeping: Mapping[str, str]) -> set[str]:
 def never_end(state: State, among: Iterable[str]) -> bool:
     """Whether none of these ever ends, though every other wait ends at once."""
     kept = set(among)
-    others = {ask.caller for id_, ask in state.waits if id_ not in kept}
+    awake = {name for id_, ask in state.waits if id_ not in kept for name in ask.names}
     waits = tuple((id_, ask) for id_, ask in state.waits if id_ in kept)
-    sleeping = {id_: ask.caller for id_, ask in waits if ask.caller not in others}
-    sleeping |= {id_: "" for id_, ask in waits if ask.caller in others}
-    return not ever_served(State(state.capacities, state.grants, waits), sleeping)
+    return not ever_served(State(state.capacities, state.grants, waits), awake)
 
 
 def knots(state: State) -> list[set[str]]:

@@ -221,15 +221,33 @@ def as_waits(state: State) -> list[Wait]:
     for order, (id_, ask) in enumerate(state.waits):
         needs = tuple(Need(rooms[p], n, last.get(p, "")) for p, n in ask.wants)
         last |= dict.fromkeys([p for p, _ in ask.wants], id_)
-        waits.append(Wait(id_, ask.caller, ask.caller, order, needs))
+        needs += tuple(Need(any_of(f"{id_}.{n}", group)) for n, group in enumerate(ask.groups))
+        waits.append(Wait(id_, ask.caller, ask.caller, order, needs, ask.also))
     return waits
+
+
+def any_of(thing: str, group: tuple[str, ...]) -> Room:
+    return Room(thing, len(group), tuple((name, 1) for name in group))
+
+
+def tasks(callers: list[str]) -> st.SearchStrategy[tuple[tuple[str, ...], ...]]:
+    """All of some who work on what is needed."""
+    workers = st.tuples(st.sampled_from(callers))
+    return st.lists(workers, max_size=2, unique=True).map(tuple)
+
+
+def answers(callers: list[str]) -> st.SearchStrategy[tuple[tuple[str, ...], ...]]:
+    """Any one of some callers and agents."""
+    able = st.sampled_from([*callers, "agent0", "agent1", "agent2"])
+    return st.lists(able, min_size=1, max_size=3, unique=True).map(lambda each: (tuple(each),))
 
 
 @st.composite
 def states(draw: st.DrawFn) -> State:
     """Who holds what, and who waits, as requests one after the other would leave it.
 
-    Most callers wait for one thing at most; one goes by several waits, and one is nobody.
+    Most callers wait for one thing at most; one goes by several waits, and one is nobody.  Two and
+    two are one agent, which others may ask as a whole; some work on tasks that others wait for.
     """
     pools = [f"p{n}" for n in range(draw(st.integers(2, 4)))]
     state = State(tuple((pool, draw(st.integers(1, 3))) for pool in pools), (), ())
@@ -240,10 +258,17 @@ def states(draw: st.DrawFn) -> State:
         caller = draw(st.sampled_from([*callers, ""]))
         if caller in asleep and caller != "c0":
             continue
+        also = (f"agent{callers.index(caller) // 2}",) if caller else ()
+        if draw(st.integers(0, 2)) == 0:
+            groups = draw(st.sampled_from([tasks, answers]).flatmap(lambda each: each(callers)))
+            asked = Asked(caller, (), groups, also)
+            state = State(*state[:2], (*state.waits, (f"w{number}", asked)))
+            asleep.add(caller)
+            continue
         some = draw(st.lists(st.sampled_from(pools), min_size=1, max_size=2, unique=True))
         wants = tuple((pool, draw(st.integers(1, capacities[pool]))) for pool in some)
-        asked = State(*state[:2], (*state.waits, (f"w{number}", Asked(caller, wants))))
-        state, _ = served(asked)
+        more = (f"w{number}", Asked(caller, wants, (), also))
+        state, _ = served(State(*state[:2], (*state.waits, more)))
         if any(id_ == f"w{number}" for id_, _ in state.waits):
             asleep.add(caller)
     return state

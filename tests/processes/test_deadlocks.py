@@ -15,6 +15,7 @@ import interlock
 from interlock.core import keys
 from interlock.core.answers import Acquired, Deadlock
 from interlock.services import waiting
+from interlock.services.task import claiming
 from interlock.store import Range
 
 PATIENCE = 30
@@ -25,6 +26,7 @@ def fast_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits never looks by itself whether something changed."""
     for nap in ("_NAP", "_LONGEST_NAP"):
         monkeypatch.setattr(waiting, nap, 600.0)
+    monkeypatch.setattr(claiming, "_NAP", 600.0)
 
 
 def together(*works: Callable[[], object]) -> list[object]:
@@ -78,6 +80,37 @@ def test_a_circle_is_refused_at_once_and_to_one_only(url: str, size: int) -> Non
     assert listed(fleets[0]) == 0
     for fleet in fleets:
         fleet.close()
+
+
+@pytest.mark.usefixtures("fast_asleep")
+def test_a_circle_over_a_lock_and_a_blocked_task_is_refused_at_once(url: str) -> None:
+    """Ada works on what the task needs that bob waits for, while he has a lock that she wants."""
+    with (
+        interlock.connect(url, agent="ada") as ada,
+        interlock.connect(url, agent="bob") as bob,
+    ):
+        both = threading.Barrier(2)
+        ada.tasks.publish("build")
+        ada.tasks.publish("deploy", needs=["build"])
+
+        def build() -> object:
+            claimed = ada.tasks.claim("build")
+            both.wait(PATIENCE)
+            outcome = ada.locks.acquire("site", wait=PATIENCE)
+            ada.tasks.complete("build", token=getattr(claimed, "token", None))
+            return outcome
+
+        def deploy() -> object:
+            bob.locks.acquire("site")
+            both.wait(PATIENCE)
+            outcome = bob.tasks.claim("deploy", wait=PATIENCE)
+            bob.locks.release("site")
+            return outcome
+
+        found = together(build, deploy)
+        assert [isinstance(each, Deadlock) for each in found].count(True) == 1, found
+        assert [isinstance(each, Acquired) for each in found].count(True) == 1, found
+        assert listed(ada) == 0
 
 
 def test_random_programs_in_threads_all_come_to_their_end(url: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.processes.helpers import until
 
 import interlock
-from interlock import aio
+from interlock import aio, aio_work
 from interlock.core.answers import Acquired, Deadlock
 from interlock.errors import Deadlocked
 from interlock.services import callers
@@ -210,3 +210,52 @@ def test_two_processes_that_resume_one_session_are_two(path: str) -> None:
         assert isinstance(found[0], Acquired)
         one.close()
         two.close()
+
+
+def holds_and_waits(path: str, begun: threading.Event, task: str) -> object:
+    """Bob has a lock, and waits for a task when somebody works on it."""
+    with interlock.connect(path, agent="bob") as bob:
+        bob.locks.acquire("b")
+        begun.wait(30)
+        return bob.tasks.claim(task, wait=30)
+
+
+def test_a_loop_over_claims_is_in_a_circle_with_who_waits_for_its_task(path: str) -> None:
+    begun = threading.Event()
+    with interlock.connect(path, agent="ada") as ada:
+        ada.tasks.publish("t")
+        thread, found = in_thread(lambda: holds_and_waits(path, begun, "t"))
+        until(lambda: ada.locks.show("b").holder == "bob")
+        for claim in ada.tasks.work():
+            begun.set()
+            with claim:
+                found.append(ada.locks.acquire("b", wait=30))
+            break
+        thread.join()
+    assert [isinstance(each, Deadlock) for each in found].count(True) == 1, found
+
+
+def test_a_handler_of_an_event_loop_is_in_a_circle_with_who_waits_for_its_task(path: str) -> None:
+    """The worker claims in one task of the loop, and the handler runs in another."""
+    begun = threading.Event()
+
+    async def main(found: list[Any]) -> None:
+        async with await aio.connect(path, agent="ada") as ada:
+            worker = ada.tasks.work(concurrency=2, stop_on_signals=False)
+
+            async def handle(claim: aio_work.Claim) -> None:
+                if claim.task == "t":
+                    begun.set()
+                    found.append(await ada.locks.acquire("b", wait=30))
+                    worker.stop()
+
+            await worker.serve(handle)
+
+    with interlock.connect(path, agent="eve") as eve:
+        eve.tasks.publish("t")
+        eve.tasks.publish("u")
+        thread, found = in_thread(lambda: holds_and_waits(path, begun, "t"))
+        until(lambda: eve.locks.show("b").holder == "bob")
+        asyncio.run(main(found))
+        thread.join()
+    assert [isinstance(each, Deadlock) for each in found].count(True) == 1, found

@@ -1,12 +1,14 @@
 """Random programs, their steps in any order: every deadlock is refused at once, nothing else is.
 
-Each program acquires, increases and releases as it likes, and gives everything back when it ends or
-is refused.  After each step the truth is read from the store and judged by an oracle that plays the
-programs to their end (``tests/core/knots.py``).  No time passes, so nobody is helped by a timer.
+Each program acquires, increases and releases, claims tasks and asks agents as it likes, and gives
+everything back when it ends or is refused.  Queries are answered when nobody else can move.  After
+each step the truth is read from the store and judged by an oracle that plays the programs to their
+end (``tests/core/knots.py``).  No time passes, so nobody is helped by a timer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 
 import msgspec
@@ -15,9 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.knots import Asked, State, knots
 from tests.searches import budget
+from tests.services.questions import Query, answer, ask
 
 from interlock.core import answers, keys, semaphore
-from interlock.core.pool import Pool, caller_of, seen
+from interlock.core.pool import Pool, caller_of, of_agent, seen
+from interlock.core.task import Claim
+from interlock.core.wait import Asleep
 from interlock.driving import Op
 from interlock.services.callers import Someone
 from interlock.store import Log, Range
@@ -27,6 +32,9 @@ from interlock.testing.stage import Client, Stage
 
 LOCKS = ("lock/a", "lock/b", "lock/c")
 SLOTS = {"sem/s": 2, "sem/t": 3}
+TASKS = ("task/x", "task/y")
+AGENTS = ("off0", "off1", "off2", "nobody")
+"""Who is asked: one program each, so that it is stuck exactly if the agent is."""
 
 
 class Program:
@@ -69,9 +77,18 @@ class Program:
                 return self._slots(thing, random.randint(weight + 1, SLOTS[thing]), token)
         if random.random() < 0.3:
             return self._several(random.sample([*LOCKS, *SLOTS], 2))
-        thing = random.choice([*LOCKS, *SLOTS])
+        thing = random.choice([*LOCKS, *SLOTS, *TASKS, *AGENTS])
+        return self._wait_for(thing)
+
+    def _wait_for(self, thing: str) -> Op[object]:
+        if thing in AGENTS:
+            self._asked = ((), 0, 0)
+            return ask(self.client, thing)
+        if thing in TASKS:
+            self._asked = ((thing,), 0, 1)
+            return self.client.tasks.claim(thing[5:], wait="1h")
         if thing in SLOTS:
-            return self._slots(thing, random.randint(1, SLOTS[thing]), None)
+            return self._slots(thing, self._random.randint(1, SLOTS[thing]), None)
         self._asked = ((thing,), 0, 1)
         return self.client.locks.acquire(thing[5:], wait="1h")
 
@@ -90,12 +107,16 @@ class Program:
             self.done = True
             return nothing()
         things, token, _ = self.held.pop(self._random.randrange(len(self.held)))
+        if things[0] in TASKS:
+            return self.client.tasks.release(things[0][5:], token=token)
         return self.client.several.release(*things, token=token)
 
     def _finish(self, outcome: object) -> None:
         if isinstance(outcome, answers.Deadlock):
             self.refused += 1
             self._left = 0
+        elif outcome == "answered":
+            pass
         elif self._asked is None:
             assert outcome is None or isinstance(outcome, answers.Released)
         else:
@@ -113,20 +134,53 @@ def nothing() -> Op[object]:
 
 def truth(stage: Stage) -> State:
     """Who holds and waits, from the items themselves."""
-    snapshot = stage.store.read(*map(Range, keys.POOLS))
-    items = [item for found in snapshot.ranges.values() for item in found]
-    pools = {i.key: seen(msgspec.json.decode(i.value, type=Pool), i.revision) for i in items}
-    waits: dict[str, tuple[int, str, list[tuple[str, int]]]] = {}
+    snapshot = stage.store.read(*map(Range, keys.POOLS), Range(keys.TASKS), Range(keys.WAITS))
+    items = {item.key: item for found in snapshot.ranges.values() for item in found}
+    pools = {
+        key: seen(msgspec.json.decode(item.value, type=Pool), item.revision)
+        for key, item in items.items()
+        if key.startswith(keys.POOLS)
+    }
+    waits: dict[str, tuple[int, Asked]] = {}
     for key, pool in pools.items():
         for waiter in pool.waiters:
-            order, caller = waiter.order or 0, caller_of(waiter)
-            waits.setdefault(waiter.id, (order, caller, []))[2].append((key, waiter.weight))
+            _, before = waits.get(waiter.id, (0, Asked("")))
+            wants = (*before.wants, (key, waiter.weight))
+            asked = Asked(caller_of(waiter), wants, (), (of_agent(waiter.agent),))
+            waits[waiter.id] = (waiter.order or 0, asked)
+    for key, item in items.items():
+        if key.startswith(keys.WAITS) and item.value.startswith(b"{"):
+            asleep = msgspec.json.decode(item.value, type=Asleep)
+            groups = tuple(who_acts(stage, asleep.wants))
+            asked = Asked(asleep.caller, (), groups, (of_agent(asleep.agent),))
+            waits[keys.wait_of(key)] = (item.revision, asked)
     in_order = sorted(waits.items(), key=lambda each: each[1][0])
     return State(
         tuple((key, pool.capacity) for key, pool in pools.items()),
         tuple((key, caller_of(g), g.weight) for key, pool in pools.items() for g in pool.grants),
-        tuple((id_, Asked(caller, tuple(wants))) for id_, (_, caller, wants) in in_order),
+        tuple((id_, asked) for id_, (_, asked) in in_order),
     )
+
+
+def who_acts(stage: Stage, wanted: str) -> Iterator[tuple[str, ...]]:
+    """Who works on a task; whom a query is for."""
+    if wanted.startswith(keys.QUERIES):
+        query = stage.store.read(wanted)[wanted]
+        found = None if query is None else msgspec.json.decode(query.value, type=Query)
+        if found is not None and found.state == "open":
+            yield (of_agent(found.to),)
+    else:
+        key = keys.owner(keys.task_of(wanted))
+        if (owner := stage.store.read(key)[key]) is not None:
+            yield (msgspec.json.decode(owner.value, type=Claim).caller,)
+
+
+def unanswered(stage: Stage) -> list[str]:
+    page = Range(keys.QUERIES)
+    found = [
+        msgspec.json.decode(item.value, type=Query) for item in stage.store.read(page).ranges[page]
+    ]
+    return [query.id for query in found if query.state == "open"]
 
 
 def refusals(stage: Stage) -> int:
@@ -146,15 +200,22 @@ def confirm(mover: Program, before: State, after: State) -> None:
 def play(seed: int) -> int:
     """Run some programs to their end; how many were refused."""
     random, stage = Random(seed), Stage(seed)
-    clients = [stage.client("near"), stage.remote("far"), stage.remote("off")]
+    clients = [stage.client("near"), *[stage.remote(name) for name in AGENTS[:3]]]
+    for task in TASKS:
+        clients[0].run(clients[0].tasks.publish(task[5:]))
     for thing, capacity in SLOTS.items():
         clients[0].run(clients[0].semaphores.resize(thing[4:], capacity))
-    programs = [Program(random.choice(clients), n, random) for n in range(random.randint(3, 5))]
+    programs = [Program(client, n, random) for n, client in enumerate(clients)]
+    programs = [Program(clients[0], 9, random), *programs][: random.randint(3, 5)]
     told = 0
     while True:
         ready = random.sample(programs, len(programs))
         before = truth(stage)
         mover = next((program for program in ready if program.go()), None)
+        if mover is None and (left := unanswered(stage)):
+            assert knots(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
+            clients[0].run(answer(clients[0], left[0]))
+            continue
         if mover is None:
             break
         if (now := refusals(stage)) > told:
@@ -163,9 +224,9 @@ def play(seed: int) -> int:
     assert knots(truth(stage)) == [], f"somebody sleeps for ever: seed {seed}"
     assert all(program.done for program in programs), f"not everybody came to its end: seed {seed}"
     assert told == sum(program.refused for program in programs)
-    left = truth(stage)
-    assert not left.grants
-    assert not left.waits
+    after = truth(stage)
+    assert not after.grants
+    assert not after.waits
     waits = Range(keys.WAITS)
     assert stage.store.read(waits).ranges[waits] == ()
     assert audit(stage.store, heads=len(programs)) == []

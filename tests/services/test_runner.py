@@ -293,7 +293,8 @@ def test_put_holds_the_digest_of_the_payload_and_nothing_of_liveness(stage: Stag
     item = stage.store.read("locks/merge")["locks/merge"]
     assert item is not None
     assert acquired.put == {"locks/merge": codec.digest(item.value)}
-    assert list(joined.put) == [f"sessions/{ada.session}"]
+    name = f"agents/ada/{ada.session}"
+    assert list(joined.put) == [f"sessions/{ada.session}", name, "joined/ada", "mailboxes/ada"]
     raw = stage.store.read(Log()).ranges[Log()][1].value
     assert b"s3cret" not in raw
 

@@ -54,6 +54,7 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     session_ttl: float = 0.0
     wait: bool = False
     indexed: bool = False
+    also: tuple[str, ...] = ()
 
     @property
     def wants(self) -> tuple[Want, ...]:

@@ -9,8 +9,10 @@ can end if everybody before it can be served, and what it needs is there once al
 go on have given back.  A caller with several waits goes on if one of them can end.  What remains
 after that can never end by itself.
 
-A caller may be inside of another one: ``a/b`` is a part of what ``a`` does, so ``a`` cannot go on
-while all that it waits for is stuck, be it itself or inside of it.
+A wait holds up more than one.  A caller may be inside of another one: ``a/b`` is a part of what
+``a`` does, so ``a`` cannot go on while all that it waits for is stuck, be it itself or inside of
+it.  It may work on something that goes by a name of its own; and whatever an agent waits for keeps
+the agent as a whole, which others may ask something, from going on.
 
 Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
 the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,
@@ -26,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Node: TypeAlias = str | tuple[str, str]
 """A wait by its id; between two waits stands what one of them needs of the other."""
@@ -48,13 +51,17 @@ class Need(Struct, frozen=True, gc=False):
 
 
 class Wait(Struct, frozen=True, gc=False):
-    """A caller that goes on when all its needs are met; ``order`` says when it began to wait."""
+    """A caller that goes on when all its needs are met; ``order`` says when it began to wait.
+
+    ``also`` are other names that cannot go on while it lasts.
+    """
 
     id: str
     caller: str
     agent: str
     order: int
     needs: tuple[Need, ...]
+    also: tuple[str, ...] = ()
 
 
 class Knot(Struct, frozen=True):
@@ -91,6 +98,12 @@ def closed(waits: Iterable[Wait], start: str) -> Knot | None:
         return None
     standing = _patient(everyone, [older[id_] for id_ in stuck if id_ != start])
     return _tied(everyone, {**standing, start: everyone[start]}, start)
+
+
+def stuck(waits: Iterable[Wait], start: str) -> bool:
+    """Whether this wait cannot end as things stand, whoever has to give way."""
+    everyone = _in_order(waits)
+    return start in Reduction(everyone, everyone).stuck
 
 
 def _patient(everyone: Mapping[str, Wait], stuck: Iterable[Wait]) -> dict[str, Wait]:
@@ -136,6 +149,12 @@ def lineage(caller: str) -> Iterator[str]:
         caller = caller.rpartition("/")[0]
 
 
+def held_up(wait: Wait) -> Iterator[str]:
+    """All who cannot go on while it lasts, unless another of their waits ends."""
+    for name in (wait.caller, *wait.also):
+        yield from lineage(name)
+
+
 class Reduction:
     """What remains of some waits when everything that can end has ended.
 
@@ -150,8 +169,8 @@ class Reduction:
         for wait in among.values():
             for need in wait.needs:
                 self._queues.setdefault(need.room.thing, deque()).append((wait, need))
-        going = {c for w in everyone.values() if w.id not in among for c in lineage(w.caller)}
-        self._waiting = {c for w in among.values() for c in lineage(w.caller)} - going
+        going = {c for w in everyone.values() if w.id not in among for c in held_up(w)}
+        self._waiting = {c for w in among.values() for c in held_up(w)} - going
         self._holds: dict[str, list[tuple[str, int]]] = {}
         self._held = dict.fromkeys(self._rooms, 0)
         for room in self._rooms.values():
@@ -165,7 +184,7 @@ class Reduction:
         """Who of them waits for whom, with what is needed in between."""
         blocking: dict[str, list[Node]] = {}
         for wait in self.stuck.values():
-            for caller in lineage(wait.caller):
+            for caller in held_up(wait):
                 if caller in self._waiting:
                     blocking.setdefault(caller, []).append(wait.id)
         edges: dict[Node, list[Node]] = {wait: [] for wait in self.stuck}
@@ -189,7 +208,7 @@ class Reduction:
             if wait.id in self.stuck and self._can_end(wait):
                 del self.stuck[wait.id]
                 things = [need.room.thing for need in wait.needs]
-                for caller in lineage(wait.caller):
+                for caller in held_up(wait):
                     things.extend(self._go_on(caller))
                 for thing in dict.fromkeys(things):
                     todo.extend(self._first(thing))
@@ -232,7 +251,7 @@ def _relinked(
             last[thing, wait.id] = before
             needs.append(Need(need.room, need.weight, before))
         if wait.id in among:
-            yield wait.id, Wait(wait.id, wait.caller, wait.agent, wait.order, tuple(needs))
+            yield wait.id, replace(wait, needs=tuple(needs))
 
 
 def _reversed(edges: Mapping[Node, list[Node]]) -> dict[Node, list[Node]]:

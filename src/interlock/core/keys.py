@@ -4,7 +4,7 @@
 
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
-    waits/{caller}/{id}   what a caller waits for while it may hold something else
+    waits/{name}/{id}     what an agent waits for; a caller, too, while others may wait for it
     tasks/{id}/data       what a task is; written once
     tasks/{id}/status     how it stands
     tasks/{id}/owner      who works on it; there only while somebody does
@@ -152,6 +152,8 @@ def thing(key: str) -> str:
         return "lock/" + key[len(LOCKS) :].replace("%2F", "/")
     if key.startswith(TASKS):
         return "task/" + task_of(key)
+    if key.startswith(QUERIES):
+        return "query/" + key[len(QUERIES) :]
     return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
 
 
@@ -170,7 +172,7 @@ def of(thing: str) -> str:
 
 
 def waits(caller: str, id_: str = "") -> str:
-    """What a caller waits for, under the id of the wait; without one, all that it waits for.
+    """What goes by this name waits for, under the id of the wait; without one, all of that.
 
     What is inside of a caller (``a/b``) is listed with it.
     """

@@ -52,6 +52,14 @@ KEPT = 1000
 ALERTS_KEPT = 10_000
 
 
+class File(Struct, frozen=True, kw_only=True, gc=False):
+    """A file that is shared by saying where it is, and what it has to be: its SHA-256."""
+
+    path: str
+    size: int
+    digest: str
+
+
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A message as it is stored.  ``type`` is that of an alert or of what is shared."""
 
@@ -67,6 +75,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reply_to: str = ""
     urgent: bool = False
     data: Raw = Raw(b"null")
+    file: File | None = None
 
 
 class Unread(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -105,7 +114,8 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as its reader sees it.
 
     ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often this process
-    was given it.  ``expires_in`` is how long a question may be answered.
+    was given it.  ``expires_in`` is how long a question may be answered.  ``read`` is whether it
+    was acknowledged, and ``read_at`` when, as far as that is known.
     """
 
     id: str
@@ -120,8 +130,10 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reply_to: str = ""
     urgent: bool = False
     data: Any = None
+    file: File | None = None
     attempt: int = 1
     expires_in: float | None = None
+    read: bool = False
     read_at: float | None = None
 
 
@@ -143,10 +155,11 @@ class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
 
 
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
-    """Nobody of this name has been here yet."""
+    """Nobody of this name has been here yet; ``close`` are others that are called much like it."""
 
     exit_status = 1
     agents: tuple[str, ...]
+    close: tuple[str, ...] = ()
 
 
 class Full(Outcome, frozen=True, kw_only=True, tag="full"):

@@ -78,7 +78,7 @@ class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who is next, and on what terms; ``id`` becomes the id of its grant.
 
     ``into`` is the grant that is to become larger, if it waits for that; ``indexed`` says that
-    others find the wait by its caller.
+    others find the wait by its caller, and ``also`` by which other names (``core/wait.py``).
     """
 
     id: str
@@ -95,6 +95,7 @@ class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     together: tuple[str, ...] = ()
     into: str = ""
     indexed: bool = False
+    also: tuple[str, ...] = ()
 
 
 class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -168,9 +169,14 @@ def caller(agent: str, session: str, name: str) -> str:
             return name
 
 
+def of_agent(agent: str) -> str:
+    """An agent as a whole, whichever of its callers acts: the name that it is asked by."""
+    return _NAMED + agent.replace("/", "%2F").replace("@", "%40")
+
+
 def loose(caller: str) -> bool:
     """Whether several may go by this name at once, and nobody can tell them apart."""
-    return caller.startswith(_NAMED)
+    return caller.startswith(_NAMED) and AGENT in caller
 
 
 def caller_of(party: Grant | Waiter) -> str:

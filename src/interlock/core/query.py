@@ -54,7 +54,10 @@ OPEN_LIMIT = 1000
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A question as it is stored; ``to`` is an agent, or ``?ability``."""
+    """A question as it is stored; ``to`` is an agent, or ``?ability``.
+
+    ``waits`` is where the wait of its asker is listed (``core/wait.py``).
+    """
 
     id: str
     agent: str
@@ -63,7 +66,7 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     at: float
     timeout: float
     session: str = ""
-    caller: str = ""
+    waits: tuple[str, ...] = ()
     urgent: bool = False
     person: bool = False
     state: State = "open"
@@ -83,13 +86,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def listings(self) -> tuple[str, ...]:
         """All that says that it is open, and ends with that."""
-        return (
-            self.mark,
-            keys.open_query(self.agent, self.id),
-            keys.live(self.id),
-            keys.waits(f"agent:{keys.part(self.agent)}", self.id),
-            *([keys.waits(self.caller, self.id)] if self.caller else ()),
-        )
+        own = keys.open_query(self.agent, self.id)
+        return self.mark, own, keys.live(self.id), *self.waits
 
 
 class Cached(Struct, frozen=True):
@@ -258,17 +256,16 @@ def _again(query: Query, before: Query, ask: Ask) -> Decision[AskOutcome]:
     if before.state != "open":
         return Decision(outcome=standing(before))
     outcome = Asked(query=query.id, to=before.to)
-    if (before.session, before.caller) == (query.session, query.caller):
+    if (before.session, before.waits) == (query.session, query.waits):
         return Decision(outcome=outcome)
-    moved_on = replace(before, session=query.session, caller=query.caller)
-    old = tuple([key for key in before.listings if key.startswith(keys.WAITS)])
-    fresh = {note.key for note in ask.notes}
+    moved_on = replace(before, session=query.session, waits=query.waits)
+    old = tuple([key for key in before.waits if key not in query.waits])
     return Decision(
         outcome=outcome,
         verb="query.resume",
         thing=f"query/{query.id}",
         puts=(Write(keys.query(query.id), moved_on), *ask.notes),
-        deletes=tuple([key for key in old if key not in fresh]),
+        deletes=old,
     )
 
 
@@ -323,7 +320,8 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
     inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
-    ``closes`` is what a person was asked about it.
+    ``closes`` is what a person was asked about it, ``matter`` the id under which one is asked if it
+    comes too late.
     """
 
     agent: str
@@ -332,6 +330,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     alive: bool = True
     unread: bool = False
     message: str = ""
+    matter: str = ""
     closes: Matter | None = None
 
 
@@ -347,8 +346,9 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     if query.state not in MOVES["reply"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     if query.state == "open" and not given.alive:
-        late: Decision[Any] = expire(query, given.now)
-        return replace(late, outcome=Late(query=id_, state="expired"))
+        late: Decision[Any] = expire(query, given.now, given.matter)
+        state: State = "handed" if query.person and given.matter else "expired"
+        return replace(late, outcome=Late(query=id_, state=state))
     return _answered(query, "reply", given)
 
 

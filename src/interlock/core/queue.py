@@ -27,8 +27,9 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.ask import Ask, Caller, Standing, Want
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.pool import WAITERS, Grant, Pool, Waiter, caller
+from interlock.core.pool import WAITERS, Grant, Pool, Waiter
 from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
+from interlock.core.wait import listed
 from interlock.errors import BadInput, NotAllowed
 
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
@@ -232,9 +233,7 @@ def _queue(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...], into: str = "") 
         turn.rely_on_few(want.key)
         waiters = (*pool.waiters, _waiter(ask, want.weight, turn.now, together, into))
         turn.change(want.key, Pool(pool.grants, waiters, pool.capacity))
-    if ask.indexed:
-        caller_ = caller(ask.agent, ask.session, ask.caller)
-        turn.put(Write(keys.waits(caller_, ask.grant), ask.keys))
+    turn.put(*[Write(key, ask.keys) for key in listed(ask, ask.grant)])
     pools = turn.pools(ask.keys)
     standing = Standing("queued", pools, before=max(len(pool.waiters) for pool in pools) - 1)
     return turn.decision(ask.answer(standing), ask.verb("wait"), ask.thing)
@@ -413,6 +412,7 @@ def _waiter(ask: Ask[Any], weight: int, now: float, together: tuple[str, ...], i
         together=together,
         into=into,
         indexed=ask.indexed,
+        also=ask.also,
     )
 
 

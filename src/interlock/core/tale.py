@@ -28,6 +28,7 @@ from interlock.core.task import BATCH
 _ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled")
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
+_WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
 
 
 class Tale:
@@ -51,7 +52,9 @@ class Tale:
         for thing, need in hangs.items():
             if thing not in told:
                 yield said(line, "", "blocked", thing, on=need)
-        if not line.events and line.outcome in REFUSALS:
+        if (what := _WAITS.get((line.verb, line.outcome))) is not None:
+            yield said(line, line.agent, what, line.thing, session=line.session)
+        elif not line.events and line.outcome in REFUSALS:
             yield said(
                 line, line.agent, "refused", line.thing, session=line.session, reason=line.outcome
             )

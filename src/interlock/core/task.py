@@ -238,6 +238,13 @@ class Blocked(Outcome, frozen=True, kw_only=True, tag="blocked"):
     retry_in: float | None = None
 
 
+class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+    """Waiting would never end: these wait for each other, in a circle, beginning with you."""
+
+    task: str
+    cycle: tuple[str, ...]
+
+
 class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing to claim: no task that you can do, or the one you named is over."""
 
@@ -324,7 +331,7 @@ class Unchanged(Outcome, frozen=True, kw_only=True, tag="unchanged"):
     reason: str
 
 
-ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | Nothing
+ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | Nothing | Deadlock
 CompleteOutcome: TypeAlias = Completed | Fenced | NotOwner
 FailOutcome: TypeAlias = Failed | Fenced | NotOwner
 ReleaseOutcome: TypeAlias = Released | Fenced | NotOwner
@@ -355,7 +362,10 @@ class TaskEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True, gc=False):
-    """Who wants to work on a task, and on what terms; ``claim`` becomes the id of the claim."""
+    """Who wants to work on a task, and on what terms; ``claim`` becomes the id of the claim.
+
+    ``listed`` is where its wait for the task is listed, which ends with the claim.
+    """
 
     task: str
     claim: str
@@ -364,6 +374,7 @@ class Ask(Struct, frozen=True, kw_only=True, gc=False):
     ttl: float | None = None
     session_ttl: float = 0.0
     caller: str = ""
+    listed: tuple[str, ...] = ()
 
 
 class Worker(Struct, frozen=True, kw_only=True, gc=False):

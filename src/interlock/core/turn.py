@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
-from interlock.core.pool import Grant, Pool, Waiter, caller_of
+from interlock.core.pool import Grant, Pool, Waiter
+from interlock.core.wait import listed
 
 T = TypeVar("T")
 
@@ -331,8 +332,8 @@ class Turn:
             self._pools[key] = Pool(pool.grants, pool.waiters[number:], pool.capacity)
 
     def _unlist(self, waiter: Waiter) -> None:
-        if waiter.indexed and self.spare:  # maintenance finds the rest
-            self._deletes.append(keys.waits(caller_of(waiter), waiter.id))
+        if self.spare:  # maintenance finds the rest
+            self._deletes.extend(listed(waiter, waiter.id))
 
     def _ready(self, key: str, id_: str) -> bool:
         """Whether the waiter is the first here, and what it wants is there."""

@@ -300,8 +300,8 @@ def _claim(
         board.put(live, tag(held, id_), ask.ttl)
     if spec is not None and not status.due:
         place = spec.place(id_)
-    if place:
-        board.delete(place)
+    for key in (*ask.listed, *([place] if place else ())):
+        board.delete(key)
     board.tell("claimed", ask.agent)
     outcome = Claimed(
         task=id_,

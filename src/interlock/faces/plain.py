@@ -15,7 +15,7 @@ from msgspec.structs import replace
 T = TypeVar("T")
 
 _SHOWN = 40
-_VALUES = ("metadata", "data", "result", "error")
+_VALUES = ("metadata", "data", "result", "error", "question", "answer")
 
 
 def plain(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import logging
 
     from interlock.core.logs import LogLine, Uploaded
+    from interlock.core.message import PausedAgent, Resumed
     from interlock.core.report import Reported, State, Unreported
     from interlock.services.logs import Logs, Trail
     from interlock.services.uploader import Uploader
@@ -160,6 +161,21 @@ class AgentCalls(Calls):
         from interlock.services.logs import Logs
 
         return Logs(self.desk.runner, self.desk.settings)
+
+    def pause(self, name: str, reason: str = "") -> Op[PausedAgent]:
+        """Let an agent send nothing until it is resumed; it can still read, answer and work."""
+        from interlock.core.message import REASON_LIMIT
+        from interlock.services.message.calls import text
+        from interlock.services.message.pausing import pause
+
+        agent, said = words.name(name, "agent name"), text(reason, "reason", REASON_LIMIT)
+        return pause(self.desk.runner, self.desk.me().who, agent, said)
+
+    def resume(self, name: str) -> Op[Resumed]:
+        """Let an agent send again."""
+        from interlock.services.message.pausing import resume
+
+        return resume(self.desk.runner, self.desk.me().who, words.name(name, "agent name"))
 
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""

@@ -19,6 +19,8 @@ from collections.abc import Set as AbstractSet
 from typing import Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
+from msgspec import Struct
+
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 """Where threads come from that do the jobs of others."""
 
@@ -26,14 +28,17 @@ POOLS = ("concurrent.futures.", "multiprocessing.pool", "anyio.", "trio.")
 class Someone:
     """A task or a thread: its name, the same for as long as it runs, and what it holds.
 
-    ``holds`` may have too much, never too little: what is lost or lapses may stay.
+    ``holds`` may have too much, never too little: what is lost or lapses may stay.  It has all
+    for which others may wait: grants, claims, and whether it serves an inbox.  ``works`` are the
+    names of claims that somebody else made for it to work on.
     """
 
-    __slots__ = ("holds", "name")
+    __slots__ = ("holds", "name", "works")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.holds: set[object] = set()
+        self.works: dict[str, None] = {}
 
 
 class Debtor(Protocol):
@@ -62,6 +67,26 @@ def current() -> Someone | None:
     except AttributeError:  # asked once in a thread: what it is does not change
         _local.someone = None if _is_of_a_pool(threading.current_thread()) else _new()
         return _local.someone
+
+
+class Terms(Struct, frozen=True, gc=False):
+    """How a wait is told of who waits: see ``core/wait.py``."""
+
+    caller: str
+    indexed: bool
+    also: tuple[str, ...]
+
+
+def terms(named: str, someone: Someone | None) -> Terms:
+    """Whoever was named speaks, or a task or thread of ours, or nobody in particular."""
+    if named or someone is None:
+        return Terms(named, bool(named), ())
+    return Terms(someone.name, bool(someone.holds or someone.works), tuple(someone.works))
+
+
+def fresh() -> str:
+    """A name that nobody goes by yet: for a claim that is made for somebody else to work on."""
+    return _new().name
 
 
 def let_go() -> set[str]:

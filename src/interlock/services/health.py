@@ -24,11 +24,13 @@ from interlock.core.health import Health, Patience, Problem
 from interlock.core.pool import Grant, Pool, Waiter
 from interlock.core.report import Report, at_work, silent
 from interlock.core.session import Session
+from interlock.core.wait import Asleep
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services import states
 from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
+from interlock.services.graph import Start
 from interlock.services.message.checkup import Checkup as Messages
 from interlock.services.message.limits import limits
 from interlock.services.report import all_reports, unheard
@@ -151,17 +153,15 @@ class Checkup:
     def _deadlocks(self, pools: Mapping[str, Pool], base: int) -> Op[list[Problem]]:
         """Circles that stand, though whoever closed them should have withdrawn."""
         now = self._runner.clock.wall()
-        settled = {
-            waiter.id: (waiter, waiter.together or (key,))
-            for key, pool in pools.items()
-            for waiter in pool.waiters
-            if waiter.indexed and now - waiter.since > SETTLED
-        }
+        asleep = yield from every(keys.WAITS, most=BOUND)
+        waits: list[tuple[Start, Waiter | Asleep]] = [*_asleep(asleep), *_queued(pools)]
+        settled = {start.id: (start, who) for start, who in waits if now - who.since > SETTLED}
+        looked_at = sorted(settled.values(), key=lambda each: not each[1].indexed)[:LOOKED_AT]
         knots: dict[str, Knot] = {}
-        for id_, (_, wanted) in list(settled.items())[:LOOKED_AT]:
-            if (knot := (yield from standing(base, id_, wanted, pools))) is not None:
+        for start, _ in looked_at:
+            if (knot := (yield from standing(base, start, pools))) is not None:
                 knots[knot.youngest.id] = knot
-        return [_deadlock(knot, settled[id_][0]) for id_, knot in knots.items() if id_ in settled]
+        return [_deadlock(knot, settled[id_][1]) for id_, knot in knots.items() if id_ in settled]
 
     def _record(self) -> Op[list[Problem]]:
         findings = yield from Sealing(self._runner, self._settings).findings()
@@ -170,6 +170,22 @@ class Checkup:
             for each in findings
             if each.verdict != "ok"
         ]
+
+
+def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
+    """Every wait in a queue."""
+    for key, pool in pools.items():
+        for waiter in pool.waiters:
+            yield Start(id=waiter.id, wants=waiter.together or (key,)), waiter
+
+
+def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, Asleep]]:
+    """Every wait that is listed and stands in no queue."""
+    for item in items:
+        found, id_ = states.listed_wait(item), keys.wait_of(item.key)
+        if isinstance(found, Asleep):
+            wants, revision = (found.wants,), item.revision
+            yield Start(id=id_, wants=wants, asleep=found, revision=revision), found
 
 
 def _alone(waiter: Waiter, key: str) -> Waiter:
@@ -264,7 +280,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
             yield f"{pool.waiters[place - 1].agent} is before it"
 
 
-def _deadlock(knot: Knot, youngest: Waiter) -> Problem:
+def _deadlock(knot: Knot, youngest: Waiter | Asleep) -> Problem:
     names = [wait.agent for wait in knot.cycle]
     wanted = dict.fromkeys(need.room.thing for wait in knot.cycle for need in wait.needs)
     return Problem(

@@ -252,11 +252,7 @@ def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
 
     match outcome:
         case lock.Deadlock() | semaphore.Deadlock() | several.Deadlock():
-            circle = " -> ".join((*outcome.cycle, outcome.cycle[0]))
-            return Deadlocked(
-                f"waiting would never end: {circle}; give back what you hold, then try again",
-                outcome,
-            )
+            return deadlocked(outcome.cycle, outcome)
         case lock.Busy(lock=name, holder=holder):
             who = f"held by {holder}" if holder else "kept for who waits first"
             return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
@@ -271,6 +267,14 @@ def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
             gone = list(getattr(outcome, "things", ()))
     what, verb = " or ".join(map(_spoken, gone)), "claim" if _tasks(gone) else "acquire"
     return Unavailable(f"{what}, which this relies on, is no longer ours; {verb} it again", outcome)
+
+
+def deadlocked(cycle: tuple[str, ...], outcome: object) -> Deadlocked:
+    """The error that says who waits for each other."""
+    circle = " -> ".join((*cycle, cycle[0]))
+    return Deadlocked(
+        f"waiting would never end: {circle}; give back what you hold, then try again", outcome
+    )
 
 
 def _spoken(thing: str) -> str:

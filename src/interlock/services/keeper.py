@@ -148,6 +148,11 @@ class Keeper:
         with self._guard:
             self.chores = (*self.chores, chore)
 
+    def lay_down(self, chore: Chore) -> None:
+        """Do it no more."""
+        with self._guard:
+            self.chores = tuple(kept for kept in self.chores if kept is not chore)
+
     def wait(self) -> float:
         """Seconds until there is something to do."""
         chores = () if self._trouble() else self.chores

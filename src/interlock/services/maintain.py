@@ -13,6 +13,7 @@ from interlock.core import keys, queue
 from interlock.core import session as sessions
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
+from interlock.core.wait import Asleep
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
@@ -94,18 +95,19 @@ class Maintenance:
         return [*stale, *(yield from self._orphans(base))]
 
     def _orphans(self, base: int) -> Op[list[Item]]:
-        """Waits that are listed, but in no queue."""
+        """Waits that are listed, but stand in no queue, or live no more."""
         waits = yield from every(keys.WAITS)
-        wanted = {item.key: _first_of(item) for item in waits}
+        wanted = {item.key: _stands_on(item) for item in waits}
         found = yield from looked_up(filter(None, wanted.values()))
-        pools = {key: states.readable_pool(i, base) for key, i in found.items() if i is not None}
-        return [item for item in waits if not _waits(item.key, pools.get(wanted[item.key]))]
+        readable = states.readable_pool
+        stands = {item.key: found.get(wanted[item.key]) for item in waits}
+        return [item for item in waits if not _waits(item.key, stands[item.key], base, readable)]
 
     def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
         if item.key.startswith(keys.POOLS):
             return lambda: self._pool(item.key, base)
         if item.key.startswith(keys.WAITS):
-            return lambda: self._wait(item.key, _first_of(item), base)
+            return lambda: self._wait(item.key, _stands_on(item), base)
         return lambda: self._session(item.key)
 
     def _pool(self, key: str, base: int) -> Deciding[str]:
@@ -114,10 +116,10 @@ class Maintenance:
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda known: queue.reclaim(key, known, now)))
 
-    def _wait(self, key: str, pool: str, base: int) -> Deciding[str]:
-        snapshot = yield ((key, pool) if pool else (key,))
-        waited = states.pool(snapshot[pool], base) if pool else None
-        if snapshot[key] is None or _waits(key, waited):
+    def _wait(self, key: str, stands_on: str, base: int) -> Deciding[str]:
+        snapshot = yield ((key, stands_on) if stands_on else (key,))
+        found = snapshot[stands_on] if stands_on else None
+        if snapshot[key] is None or _waits(key, found, base):
             return Decision(outcome="gone")
         return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
@@ -146,16 +148,25 @@ def _works(session: str) -> Reading[bool]:
     """Whether a session has claims that live by it: those are put back first."""
     page = Range(keys.claims(session), limit=KEYS_AT_ONCE)
     found = (yield (page,)).ranges[page]
-    return any(keys.live(session) in states.waited_for(item) for item in found)
+    return any(keys.live(session) in states.keys_in(item) for item in found)
 
 
-def _first_of(item: Item) -> str:
-    """One of the pools that a listed wait is for; none if it cannot be read."""
+def _stands_on(item: Item) -> str:
+    """What a listed wait cannot do without: one of its pools, or its liveness; "" if unreadable."""
     try:
-        return next(iter(states.waited_for(item)), "")
+        found = states.listed_wait(item)
     except StoreDamaged:
         return ""
+    return found.live if isinstance(found, Asleep) else next(iter(found), "")
 
 
-def _waits(key: str, pool: Pool | None) -> bool:
+def _waits(
+    key: str,
+    stands_on: Item | None,
+    base: int,
+    read: Callable[[Item, int], Pool | None] = states.pool,
+) -> bool:
+    if stands_on is None or stands_on.key.startswith(keys.LIVE):
+        return stands_on is not None
+    pool = read(stands_on, base)
     return pool is not None and pool.place(keys.wait_of(key)) is not None

@@ -138,7 +138,7 @@ class Queues:
             deciding, who, recalled(self._runner, caller.keys), urgent=True
         )
         if isinstance(done.outcome, answers.Released):
-            self._forget(caller)
+            self.forget(caller.keys, caller.token)
         return done.outcome
 
     def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
@@ -188,40 +188,42 @@ class Queues:
         self, seat: Seat, ask: Ask[Any], someone: Someone | None, *, wait: bool
     ) -> Ask[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        caller = seat.caller or (someone.name if someone else "")
-        indexed = wait and (bool(seat.caller) or bool(someone and someone.holds))
+        terms = callers.terms(seat.caller, someone)
         return replace(
             ask,
             grant=self._runner.new_id("grt"),
             agent=seat.who.agent,
             session=seat.who.session,
-            caller=caller,
+            caller=terms.caller,
             whole_session=seat.whole_session,
             session_ttl=seat.session_ttl,
             wait=wait,
-            indexed=indexed,
+            indexed=wait and terms.indexed,
+            also=terms.also if wait else (),
         )
 
     def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:
         """Remember who of us has what: a caller that holds nothing is in nobody's way."""
-        if someone is None or not isinstance(outcome, answers.Granted):
-            return
+        if someone is not None and isinstance(outcome, answers.Granted):
+            self.note(someone, ask.keys, outcome.token or 0)
+
+    def note(self, someone: Someone, wanted: tuple[str, ...], token: int) -> None:
+        """The same for anything that is granted."""
         if len(self._held) >= _REMEMBERED:
             someone.holds.add(self)  # from now on it may always hold something
             return
-        token = outcome.token or 0
-        for key in ask.keys:
+        for key in wanted:
             self._held[key, token] = someone
             someone.holds.add((self, key, token))
 
-    def _forget(self, caller: Caller[Any]) -> None:
+    def forget(self, wanted: tuple[str, ...], token: int | None) -> None:
         """Who speaks for its session without a token gives back what it got last."""
-        for key in caller.keys:
-            token = caller.token
-            if token is None:
-                token = max((token for held, token in tuple(self._held) if held == key), default=0)
-            if (someone := self._held.pop((key, token), None)) is not None:
-                someone.holds.discard((self, key, token))
+        for key in wanted:
+            last = token
+            if last is None:
+                last = max([token for held, token in tuple(self._held) if held == key], default=0)
+            if (someone := self._held.pop((key, last), None)) is not None:
+                someone.holds.discard((self, key, last))
 
     def _acquire(
         self,

@@ -9,6 +9,7 @@ import msgspec
 from interlock.core import codec, keys
 from interlock.core.pool import Pool, seen
 from interlock.core.session import Session
+from interlock.core.wait import Asleep
 from interlock.errors import StoreDamaged
 from interlock.store import Item
 
@@ -26,6 +27,9 @@ _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
 _LIVING = msgspec.json.Decoder(Living)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
+_LISTED: msgspec.json.Decoder[tuple[str, ...] | Asleep] = msgspec.json.Decoder(
+    tuple[str, ...] | Asleep
+)
 
 
 def pool(item: Item | None, base: int) -> Pool | None:
@@ -67,8 +71,19 @@ def session(item: Item | None) -> Session | None:
     return None if item is None else decoded(_SESSION, item)
 
 
+def listed_wait(item: Item) -> tuple[str, ...] | Asleep:
+    """A wait that is listed: the pools where it stands in a queue, or all that there is of it."""
+    return decoded(_LISTED, item)
+
+
 def waited_for(item: Item) -> tuple[str, ...]:
-    """The pools that a wait is for."""
+    """What a wait that is listed is for."""
+    found = listed_wait(item)
+    return (found.wants,) if isinstance(found, Asleep) else found
+
+
+def keys_in(item: Item) -> tuple[str, ...]:
+    """An item that is nothing but keys."""
     return decoded(_KEYS, item)
 
 

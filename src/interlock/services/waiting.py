@@ -28,7 +28,8 @@ from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import callers, states
 from interlock.services.deadlock import Deadlocks
-from interlock.services.gather import Gathering, looked_up
+from interlock.services.gather import Gathering
+from interlock.services.graph.around import Around
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
@@ -87,7 +88,7 @@ class Waiting:
         watch = yield Open(keys.wake(ask.grant), revision)
         try:
             while True:
-                found, nap, pools = yield from self._look_at(ask, base)
+                found, nap, around = yield from self._look_at(ask, base)
                 left = deadline - clock.monotonic()
                 if nap is None and left > 0:
                     found = found or (yield from self.decide(queue.look, seat, ask, base))
@@ -100,7 +101,7 @@ class Waiting:
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
                 let_go = debts.let_go() | callers.let_go()
-                done = yield from self._deadlocks.refuse(seat.who, ask, base, pools, let_go)
+                done = yield from self._deadlocks.refuse(seat.who, ask, around, let_go)
                 if done.outcome is not None:
                     refused = stamped(done.outcome, base, done.revision)
                     return (yield from self._confirm(seat, ask, refused, given))
@@ -108,10 +109,8 @@ class Waiting:
         finally:
             watch.close()
 
-    def _look_at(
-        self, ask: Ask[Any], base: int
-    ) -> Op[tuple[Outcome | None, float | None, dict[str, Pool | None]]]:
-        """The grant if it is ours by now, else how long we may sleep; and the pools.
+    def _look_at(self, ask: Ask[Any], base: int) -> Op[tuple[Outcome | None, float | None, Around]]:
+        """The grant if it is ours by now, else how long we may sleep; and what is around us.
 
         Neither if there is something to decide: nobody is in the way any more, somebody before us
         is dead, or a turn came and went while we were away.
@@ -119,19 +118,20 @@ class Waiting:
         own = keys.live(ask.session if ask.ttl is None else ask.grant)
         mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
         snapshot: Snapshot = yield Read(*ask.keys, *mine)
-        seen = {key: states.pool(snapshot[key], base) for key in ask.keys}
-        pools = list(seen.values())
+        around = Around({key: states.pool(snapshot[key], base) for key in ask.keys})
+        pools = list(around.pools.values())
         held = [pool.grant(ask.grant) for pool in pools if pool is not None]
         if pools[0] is not None and held[0] is not None and len(held) == len(pools):
             if None in held or None in [snapshot[key] for key in held[0].live]:
-                return None, None, seen
+                return None, None, around
             self._remember(ask, snapshot)
             standing = Standing("granted", tuple(filter(None, pools)), held[0])
-            return ask.answer(standing), None, seen
-        return None, (yield from self._nap(ask, pools)), seen
+            return ask.answer(standing), None, around
+        return None, (yield from self._nap(ask, around)), around
 
-    def _nap(self, ask: Ask[Any], pools: list[Pool | None]) -> Op[float | None]:
+    def _nap(self, ask: Ask[Any], around: Around) -> Op[float | None]:
         """How long we may sleep: until somebody before us may have lapsed, and never for long."""
+        pools = list(around.pools.values())
         places = [None if pool is None else pool.place(ask.grant) for pool in pools]
         if None in places:
             return None
@@ -140,7 +140,7 @@ class Waiting:
             return None
         if any(pool.never(pool.waiters[place]) for pool, place in queues):
             return None
-        live = yield from looked_up(_before(queues), times=True)
+        live = yield from around.look(_before(queues))
         if None in live.values():
             return None
         place = max(place for _, place in queues)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.pool import Grant, Pool, Waiter, caller_of
 from interlock.core.session import Session
+from interlock.core.wait import Asleep
 from interlock.core.words import span
 from interlock.driving import Op
 from interlock.services import states
@@ -184,12 +185,14 @@ def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
     listed: Snapshot = yield Read(*pages.values())
     waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
     wanted = {item.key: states.waited_for(item) for _, item in waits}
-    found = yield from looked_up(key for each in wanted.values() for key in each)
-    return tuple(
+    stands = {item.key: _stands_on(item) for _, item in waits}
+    found = yield from looked_up(key for each in stands.values() for key in each)
+    said = [
         f"{callers[caller]} waits for {things(wanted[item.key])}"
         for caller, item in waits
-        if _waits(item.key, [found[key] for key in wanted[item.key]])
-    )
+        if _waits(item.key, [found[key] for key in stands[item.key]])
+    ]
+    return tuple(dict.fromkeys(said))
 
 
 def weighed(agent: str, weight: int) -> str:
@@ -202,10 +205,19 @@ def things(wanted: Iterable[str]) -> str:
     return " and ".join(keys.thing(key) for key in wanted)
 
 
-def _waits(key: str, pools: Iterable[Item | None]) -> bool:
-    """Whether a listed wait is really in a queue."""
-    id_ = key.rpartition("/")[2]
-    found = [states.readable_pool(item, 0) for item in pools if item is not None]
+def _stands_on(item: Item) -> tuple[str, ...]:
+    """What shows whether a listed wait is one: its pools, or its liveness."""
+    found = states.listed_wait(item)
+    return (found.live,) if isinstance(found, Asleep) else found
+
+
+def _waits(key: str, stands_on: Iterable[Item | None]) -> bool:
+    """Whether a listed wait is really in a queue, or lives."""
+    id_ = keys.wait_of(key)
+    there = [item for item in stands_on if item is not None]
+    if there and there[0].key.startswith(keys.LIVE):
+        return True
+    found = [states.readable_pool(item, 0) for item in there]
     return any(pool is not None and pool.place(id_) is not None for pool in found)
 
 

@@ -46,6 +46,7 @@ class Client:
         self.semaphores = SemaphoreCalls(self.desk)
         self.several = SeveralCalls(self.desk)
         self.tasks = TaskCalls(self.desk)
+        self.messages = MessageCalls(self.desk)
         self.agents = AgentCalls(self.desk)
         self.messages = MessageCalls(self.desk)
         self.record = RecordCalls(self.desk)

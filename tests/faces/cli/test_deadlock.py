@@ -50,6 +50,25 @@ def test_two_shells_with_sessions(shell: Shell) -> None:
     assert '"outcome":"acquired"' in waiter.communicate()[0]
 
 
+def test_who_waits_for_a_task_whose_worker_waits_for_it(shell: Shell) -> None:
+    ada, bob = shell_of(shell, "ada"), shell_of(shell, "bob")
+    ada.run("task", "add", "build")
+    ada.run("task", "add", "deploy", "--needs", "build")
+    ada.run("task", "claim", "build")
+    bob.run("lock", "acquire", "site")
+    waiter = ada.start("lock", "acquire", "site", *A_MINUTE, "--json")
+    waiting(shell, "site", "ada")
+    words = ("task", "claim", "deploy", *A_MINUTE)
+    told = {"outcome": "deadlock", "task": "deploy", "cycle": ["bob", "ada"]}
+    assert bob.json(*words) == (1, told)
+    assert bob.run(*words).out == (
+        "deadlock deploy: waiting would never end (bob -> ada -> bob);"
+        " give back what you hold, then try again\n"
+    )
+    assert bob.run("agent", "leave").status == 0
+    assert '"outcome":"acquired"' in waiter.communicate()[0]
+
+
 def test_two_names_in_one_hand_are_no_circle(shell: Shell) -> None:
     """Ada waits while bob works: nobody else is in the way."""
     shell.run("lock", "acquire", "A", "--agent", "ada")

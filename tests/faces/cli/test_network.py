@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faces.shell import PATIENCE, Shell
+from tests.faces.shell import PATIENCE, Shell, until
 
 from interlock.testing.servers import EtcdServer, RedisServer
 
@@ -47,6 +48,22 @@ def test_a_store_on_a_server_is_used_like_a_file(there: Shell) -> None:
     assert [line["verb"] for line in there.json("record", "log")[1]["entries"]] == ["lock.acquire"]
     token = str(grant["token"])
     assert there.json("lock", "release", "merge", "--agent", "ada", "--token", token)[0] == 0
+
+
+def test_shells_talk_to_each_other_across_a_server(there: Shell) -> None:
+    there.json("subscribe", "build", "--agent", "bob")
+    waiter = there.start("wait", "--json", "--agent", "bob")
+    there.json("alert", "build", '{"n": 1}', "--agent", "ada")
+    assert json.loads(waiter.communicate(timeout=PATIENCE)[0])["messages"][0]["data"] == {"n": 1}
+    asker = there.start("query", "bob", "which?", "--json", "--agent", "ada", "--timeout", "60s")
+    words = ("inbox", "--kind", "query", "--agent", "bob")
+    found = until(lambda: there.json(*words)[1].get("messages"), "the question")[0]
+    assert there.run("reply", found["id"], "this", "--agent", "bob").status == 0
+    assert json.loads(asker.communicate(timeout=PATIENCE)[0])["answer"] == "this"
+    follower = there.start("subscribe", "build", "--follow", "--json", "--agent", "bob")
+    assert follower.stdout is not None
+    assert json.loads(follower.stdout.readline())["data"] == {"n": 1}
+    until(lambda: there.json("inbox", "--agent", "bob")[1] == {"agent": "bob"}, "the ack")
 
 
 def test_the_doctor_looks_at_the_server_and_at_what_all_stores_share(there: Shell) -> None:

@@ -11,7 +11,7 @@ HEAVY = {
     "argparse", "asyncio", "dataclasses", "difflib", "hashlib", "inspect", "json", "logging",
     "multiprocessing", "pathlib", "socket", "subprocess", "tempfile", "tomllib",
 }  # fmt: skip
-OTHERS = ("logs", "report", "several", "story", "uploader", "verify")
+OTHERS = ("logs", "message", "report", "several", "story", "uploader", "verify")
 
 SPY = """
 import sys
@@ -34,6 +34,14 @@ def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
     imported = _imported_by(ada, "task", "claim", "t1")
     assert "interlock.services.task.claiming" in imported
     assert _about(imported, "seen", "plan", "semaphore", *OTHERS) == set()
+
+
+def test_sending_a_message_imports_only_what_it_takes(ada: Shell) -> None:
+    assert ada.run("inbox", "--agent", "bob").status == 0
+    imported = _imported_by(ada, "send", "bob", "hello")
+    assert "interlock.services.message.posting" in imported
+    others = ("task", "semaphore", "several", "plan", "pausing", "logs", "story", "verify")
+    assert _about(imported, *others) == set()
 
 
 def _about(imported: set[str], *words: str) -> set[str]:

@@ -7,5 +7,6 @@ common.py   what every command takes
 help.py     what ``--help`` says, and what was probably meant
 connect.py  under which session a command acts
 child.py    a program that must not outlive its grant
-run.py init.py doctor.py agent.py record.py shows.py   what is special to one command
+run.py init.py doctor.py agent.py message.py record.py task.py shows.py   what is special to one
+            command
 """

@@ -26,16 +26,20 @@ _SPECIAL = {
     "bench": "shows:bench",
     "demo": "shows:demo",
     "doctor": "doctor:doctor",
+    "inbox": "message:inbox",
     "init": "init:init",
     "lock run": "run:lock_run",
     "observe": "observe:observe",
+    "query": "message:lasting",
     "record explain": "record:explain",
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
     "selftest": "shows:selftest",
     "sem run": "run:sem_run",
+    "subscribe": "message:subscribe",
     "task watch": "task:watch",
+    "wait": "message:lasting",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -60,6 +60,16 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     return fleet
 
 
+def staying(parsed: Parsed) -> Fleet:
+    """A client for a command that goes on for long: the session it speaks for lives meanwhile.
+
+    None begins for it, since it would be over with this command, and its agent away.
+    """
+    fleet = connected(parsed)
+    speak_up()
+    return _kept(fleet) if Identity(parsed.common).session else fleet
+
+
 def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
     """What ``connect`` gives: a client of the store that was named, or of the one that is found."""
     from interlock.client import connect

@@ -18,16 +18,26 @@ _METAVARS = {
     "json": "JSON",
     "command": "CMD",
     "things": "THING",
+    "body": "TEXT",
+    "values": "FIELD=JSON",
 }
 _NAMED = {
     "store": "URL", "session": "ID", "trace": "ID", "since": "TIME", "until": "TIME",
     "not_before": "TIME", "deadline": "TIME",
 }  # fmt: skip
 _HABITS = {
+    "answer": "reply",
+    "ask": "query",
     "get": "lock acquire",
     "heartbeat": "lock beat",
+    "listen": "subscribe",
     "ls": "lock list",
+    "mail": "send",
+    "message": "send",
+    "messages": "inbox",
     "ps": "agent list",
+    "read": "inbox",
+    "recv": "inbox",
     "renew": "lock beat",
     "status": "doctor",
     "take": "lock acquire",
@@ -36,6 +46,7 @@ _HABITS = {
 _SYNONYMS = {
     "complete": "done",
     "create": "add",
+    "decide": "resolve",
     "finish": "done",
     "get": "acquire",
     "heartbeat": "beat",
@@ -54,16 +65,21 @@ _NOUNS = {
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
+_NAMES = 18
+_WIDTH = 100
 
 
 def overview() -> str:
     """What ``interlock`` says by itself."""
     lines = [
-        "Tasks, locks, semaphores and a record of it all, for fleets of agents.",
+        "Tasks, locks, semaphores, messages and a record of it all, for fleets of agents.",
         "",
         "usage: interlock COMMAND [options]",
         "",
-        *_listed(operations.INDEX[""], ""),
+        *_listed([each for each in operations.INDEX[""] if each not in operations.MESSAGES], ""),
+        "",
+        "messages: delivered until they are acknowledged",
+        *_listed(operations.MESSAGES, ""),
     ]
     for noun, about in operations.NOUNS.items():
         lines += ["", f"{noun}: {about}", *_listed(operations.INDEX[noun], noun)]
@@ -139,7 +155,7 @@ def _question(names: Sequence[str]) -> str:
 
 def _listed(verbs: Iterable[str], noun: str) -> list[str]:
     names = [f"{noun} {verb}".strip() for verb in verbs]
-    return [f"  {name:<16}{operations.find(name).help}" for name in names]
+    return [f"  {name:<{_NAMES}}{operations.find(name).help}" for name in names]
 
 
 def _common(own: Sequence[Field]) -> list[str]:
@@ -181,6 +197,8 @@ def _with_default(field: Field) -> str:
 
 def _words(operation: Operation) -> Sequence[str]:
     """The outcomes, by exit status."""
+    from textwrap import wrap
+
     if any(field.kind == "command" for field in fields(operation.request)):
         return ["exit status: that of the program, 128+n for a signal; 1 if it was not started"]
     by_status: dict[int, list[str]] = {}
@@ -191,4 +209,5 @@ def _words(operation: Operation) -> Sequence[str]:
     if not by_status:
         return []
     shown = "; ".join(f"{status} {', '.join(words)}" for status, words in by_status.items())
-    return [f"exit status: {shown};", "  2 bad input; 3 not allowed; 4 trouble with the store"]
+    first = wrap(f"exit status: {shown};", _WIDTH, subsequent_indent="  ")
+    return [*first, "  2 bad input; 3 not allowed; 4 trouble with the store"]

@@ -4,6 +4,7 @@ Options may stand anywhere before ``--`` (or before the program, for operations 
 ``--name value`` or ``--name=value``.  The operation is found first; then the same fields that
 describe its request to every other face say which options it takes.  Where one of them has the
 name of an option of every command (``record log --agent``), it means what the operation says.
+Names that stand before something else (``send ada bob 'it works'``) leave the last words to it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
             return " ".join(name), [*rest, word, *words]
         if word.startswith("-") and word != "-":
             rest.append(word)
-            if _wants_value(word) and words:
+            if words and _wants_value(word, words[0]):
                 rest.append(words.pop(0))
             continue
         name.append(word)
@@ -81,7 +82,8 @@ def parse(operation: Operation, words: Sequence[str]) -> Parsed:
     if missing:
         raise BadInput(f"{_placeholder(missing[0])} is missing; {usage(operation.name)}")
     _check_order(common, found.get("command", ()))
-    return Parsed(operation, common, operation.request(**found))
+    given = {field.attribute: found[field.name] for field in own if field.name in found}
+    return Parsed(operation, common, operation.request(**given))
 
 
 def _check_order(common: Common, program: Sequence[str]) -> None:
@@ -107,6 +109,7 @@ class _Words:
         self._options = {field.option: field for field in known if not field.positional}
         self._options |= {short: self._options["--" + long] for short, long in _SHORT.items()}
         self._places = [field for field in known if field.positional]
+        self._row: list[str] = []
         self._found: dict[str, Any] = {}
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
@@ -124,6 +127,7 @@ class _Words:
                 break
             else:
                 self._place(word)
+        self._share_out()
         return self._found
 
     def _rest(self, words: list[str]) -> None:
@@ -138,9 +142,23 @@ class _Words:
         if not self._places:
             raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
         field = self._places[0]
+        if field.repeats and len(self._places) > 1:
+            self._row.append(word)
+            return
         if not field.repeats:  # those that do take all that follow
             self._places.pop(0)
         self._set(field, word)
+
+    def _share_out(self) -> None:
+        """Of words for a list and for what stands behind it, the last ones are for the latter."""
+        if not self._row:
+            return
+        several, *others = self._places
+        first = max(len(self._row) - len(others), 1)
+        for word in self._row[:first]:
+            self._set(several, word)
+        for field, word in zip(others, self._row[first:], strict=False):
+            self._set(field, word)
 
     def _option(self, word: str, left: list[str]) -> None:
         if word[:2] == "-v" and set(word[1:]) == {"v"}:
@@ -163,6 +181,10 @@ class _Words:
         self._set(field, text)
 
     def _set(self, field: Field, text: str) -> None:
+        if field.kind == "values":
+            name, known = _pair(field.option, text)
+            self._found[field.name] = {**self._found.get(field.name, {}), name: known}
+            return
         if not field.repeats:
             self._found[field.name] = value(field, text)
             return
@@ -185,6 +207,8 @@ EXAMPLES = {
     "duration": "30s",
     "json": "'{\"a\": 1}'",
     "things": "lock/merge",
+    "body": "TEXT",
+    "values": "branch='\"main\"'",
 }
 
 
@@ -204,7 +228,33 @@ def value(field: Field, text: str) -> object:
         except BadDuration as error:
             raise BadDuration(f"{error}, or forever") from None
         return text
+    if field.kind == "body" and text == "-":
+        return _piped(what)
     return _json(what, text) if field.kind == "json" else text
+
+
+def _piped(what: str) -> str:
+    """All of stdin, as it stands there."""
+    try:
+        return _read("-").decode()
+    except UnicodeError:
+        raise BadInput(f"{what} is not UTF-8; write it in UTF-8") from None
+    except OSError as error:
+        raise BadInput(f"{what}: stdin cannot be read ({error}); write the text itself") from None
+
+
+def _pair(option: str, text: str) -> tuple[str, object]:
+    """A field and the value that it is to have."""
+    name, equals, said = text.partition("=")
+    if not name or not equals:
+        raise BadInput(f"{option} takes a field and JSON, as in {option} tries=3")
+    try:
+        return name, msgspec.json.decode(said.encode())
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise BadInput(
+            f"{option}: {quoted(said)} is not JSON;"
+            f""" a text has its own quotes, as in {option} '{quoted(name)[1:-1]}="main"'"""
+        ) from None
 
 
 def _json(what: str, text: str) -> object:
@@ -245,12 +295,17 @@ def _names(known: Iterable[Field]) -> list[str]:
     return [field.name for field in known]
 
 
-def _wants_value(word: str) -> bool:
-    """Whether the next word belongs to this option, which stands before its operation."""
+def _wants_value(word: str, following: str) -> bool:
+    """Whether the next word belongs to this option, which stands before its operation.
+
+    An option that takes a value only here and there has none if an operation follows.
+    """
     if "=" in word or word in _SHORT or set(word[1:]) == {"v"}:
         return False
     for field in COMMON:
         if field.option == word:
             return field.takes_value
-    every = (field for operation in operations.table() for field in fields(operation.request))
-    return any(field.option == word and field.takes_value for field in every)
+    every = [field for operation in operations.table() for field in fields(operation.request)]
+    kinds = {field.takes_value for field in every if field.option == word}
+    begins = following in operations.INDEX[""] or following in operations.NOUNS
+    return True in kinds and (False not in kinds or not begins)

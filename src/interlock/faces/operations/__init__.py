@@ -6,7 +6,9 @@ only then, so that a command pays for nothing else.
 
 shape.py   what an operation is
 fleet.py   operations without a noun: init, run, doctor, why ...
-task.py    lock.py    sem.py    agent.py    record.py    store.py
+message.py operations without a noun, too, that send: alert, query, send ...
+inbox.py   and that read: subscribe, inbox, ack, wait
+task.py    lock.py    sem.py    agent.py    decision.py    record.py    store.py
 observe.py everything that happens
 plan.py    whole plans of tasks, which only who imports one pays for
 """
@@ -17,23 +19,34 @@ from importlib import import_module
 
 from interlock.faces.operations.shape import Operation
 
+_SENT = ("alert", "query", "reply", "cancel", "share", "stop", "send")
+_READ = ("subscribe", "unsubscribe", "inbox", "ack", "wait")
+MESSAGES = (*_SENT, *_READ)
+"""Operations on messages, which go without a noun."""
+
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "observe", "health", "doctor",
-        "maintain", "bench", "selftest",
+        "maintain", "bench", "selftest", *MESSAGES,
     ),
-    "agent": ("join", "leave", "beat", "status", "log", "list", "show"),
+    "agent": ("join", "leave", "beat", "status", "log", "list", "show", "pause", "resume"),
     "task": (
         "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
         "show", "watch", "import",
     ),
     "lock": ("acquire", "release", "beat", "run", "list", "show"),
     "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
+    "decision": ("list", "show", "resolve"),
     "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),
 }  # fmt: skip
 
-_ELSEWHERE = {"observe": "observe", "task import": "plan"}
+_ELSEWHERE = {
+    "observe": "observe",
+    "task import": "plan",
+    **dict.fromkeys(_SENT, "message"),
+    **dict.fromkeys(_READ, "inbox"),
+}
 """Operations that stand in a file of their own, not in that of their noun."""
 
 NOUNS = {
@@ -41,6 +54,7 @@ NOUNS = {
     "task": "published once, worked on by one at a time, done once",
     "lock": "one holder at a time, and a token that fences the past",
     "sem": "so many slots, taken by weight, first come first served",
+    "decision": "what no agent could say, and a person is asked",
     "record": "what happened, and the proof of it",
     "store": "where it is kept",
 }

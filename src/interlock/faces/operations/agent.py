@@ -7,6 +7,7 @@ from msgspec import Struct
 from interlock.core import session as core
 from interlock.core.decision import Outcome
 from interlock.core.logs import LogLine, Uploaded
+from interlock.core.message import PausedAgent, Resumed
 from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -68,6 +69,19 @@ class Show(Request, frozen=True, kw_only=True):
     name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
 
 
+class Pause(Request, frozen=True, kw_only=True):
+    """Let an agent send nothing."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+    reason: Annotated[str, option("text", "why, for it and for others to read")] = ""
+
+
+class Resume(Request, frozen=True, kw_only=True):
+    """Let an agent send again."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+
+
 class AgentList(Struct, frozen=True, kw_only=True):
     """Sessions, by name, with what they hold."""
 
@@ -125,6 +139,14 @@ def _list(fleet: "Fleet", _request: List) -> AgentList:
 def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
     found = fleet.agents.show(request.name)
     return AgentList(agents=found) if found else Nobody(agent=request.name)
+
+
+def _pause(fleet: "Fleet", request: Pause) -> PausedAgent:
+    return fleet.agents.pause(request.name, request.reason)
+
+
+def _resume(fleet: "Fleet", request: Resume) -> Resumed:
+    return fleet.agents.resume(request.name)
 
 
 OPERATIONS = (
@@ -195,5 +217,22 @@ OPERATIONS = (
         outcomes=(AgentList, Nobody),
         needs="store",
         act=_show,
+    ),
+    Operation(
+        name="agent pause",
+        help="let an agent send nothing until it is resumed",
+        request=Pause,
+        outcomes=(PausedAgent,),
+        needs="agent",
+        act=_pause,
+        examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
+    ),
+    Operation(
+        name="agent resume",
+        help="let an agent send again",
+        request=Resume,
+        outcomes=(Resumed,),
+        needs="agent",
+        act=_resume,
     ),
 )

@@ -8,7 +8,10 @@ line, a JSON schema and a reference page all come from the same lines:
 
 Kinds: name, names (``rust,gpu``; may be given several times), text, int, duration (``30s`` or
 seconds), json, flag, count, things (``lock/merge``, ``sem/builds=2``; may be given several times),
-and command (the words of a program to run, to the end of the line).
+body (text of any length, ``-`` for stdin), values (``FIELD=JSON``; may be given several times) and
+command (the words of a program to run, to the end of the line).
+
+A list of names may stand before other words (``send WHO... BODY``): the last words are those.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 Kind: TypeAlias = Literal[
-    "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command"
-]
+    "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
+    "body", "values",
+]  # fmt: skip
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What must be there: each one includes those before it, but for ``session`` an agent is known."""
 
@@ -39,9 +43,10 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 class Field(Struct, frozen=True):
-    """One field of a request, as a face sees it."""
+    """One field of a request, as a face sees it; ``attribute`` is its name in Python."""
 
     name: str
+    attribute: str
     kind: Kind
     help: str
     positional: bool
@@ -111,6 +116,7 @@ def fields(request: type[Struct]) -> tuple[Field, ...]:
         default = None if info.default is NODEFAULT else info.default
         found.append(
             Field(
+                info.encode_name,
                 info.name,
                 extra["kind"],
                 meta.description or "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.faces.render import ago, as_json, lasting, listed, lives, since, table
+from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, table
 
 if TYPE_CHECKING:
     from interlock.core import task as core
@@ -50,6 +50,11 @@ def blocked(outcome: core.Blocked, paint: Paint) -> str:
     left = f"; try again in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
     hint = f"; see 'interlock task show {outcome.on}'" if outcome.on else ""
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
+
+
+def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+    """Who waits for each other."""
+    return f"{paint('red', 'deadlock')} {outcome.task}: {circle(outcome.cycle)}"
 
 
 def nothing(outcome: core.Nothing, paint: Paint) -> str:

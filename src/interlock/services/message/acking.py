@@ -29,15 +29,21 @@ class Acking:
     ) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages by their ids alone: whoever they are to, they are looked up."""
         wanted = tuple(dict.fromkeys(ids))
-        heard = yield from reading.topics(who.agent, can)
-        places = yield from self._places(wanted, heard)
-        seen: list[Seen] = []
+        seen, begins = yield from self.seen(who.agent, wanted, can)
+        return (yield from self.acknowledge(who, wanted, seen, begins))
+
+    def seen(
+        self, agent: str, ids: Sequence[str], can: Iterable[str]
+    ) -> Op[tuple[tuple[Seen, ...], dict[str, Cursor]]]:
+        """Which of these are messages of topics, and where the cursors of those begin."""
+        heard = yield from reading.topics(agent, can)
+        places = yield from self._places(ids, heard)
+        found: list[Seen] = []
         for name, messages in places.items():
-            found, upto = yield from reading.unheard(heard[name])
-            pending = [each.seq for each in found]
-            seen.append(Seen(topic=name, messages=messages, pending=pending, upto=upto))
-        begins = {name: topic.cursor for name, topic in heard.items()}
-        return (yield from self.acknowledge(who, wanted, tuple(seen), begins))
+            unread, upto = yield from reading.unheard(heard[name])
+            pending = [each.seq for each in unread]
+            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto))
+        return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(
         self,
@@ -50,12 +56,14 @@ class Acking:
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
         done: list[Acknowledged | NotYours] = []
-        for start in range(0, max(len(direct), 1), self._portion):
-            some = tuple(direct[start : start + self._portion])
-            acks = Acks(ids=some, topics=() if start else seen)
-            asked = some if start else (*some, *of_topics)
+        for start in range(0, len(direct) + len(seen), self._portion):
+            ends = start + self._portion
+            some = tuple(direct[start:ends])
+            topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
+            asked = (*some, *[id_ for each in topics for id_ in each.messages])
+            acks = Acks(ids=some, topics=topics)
             done.append((yield from self._commit(who, asked, acks, begins)))
-        return _together(ids, done)
+        return together(ids, done)
 
     def _commit(
         self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
@@ -93,14 +101,16 @@ class Acking:
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
             if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                found.setdefault(told[0], {})[id_] = told[1]
+                trimmed = heard[told[0]].trimmed
+                if trimmed is not None and told[1] <= trimmed.upto:
+                    found.setdefault(told[0], {})[id_] = told[1]
         for key, item in items.items():
             if item is not None:
                 found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created
         return found
 
 
-def _together(
+def together(
     ids: Sequence[str], parts: Sequence[Acknowledged | NotYours]
 ) -> Acknowledged | NotYours:
     """The outcome of all portions, in the order of asking."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,21 +16,24 @@ from interlock.core.matter import NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE, ALL, Message, SendOutcome
 from interlock.core.post import Terms
 from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
+from interlock.core.report import Reported
 from interlock.driving import Op
 from interlock.errors import BadInput, TooLarge
 from interlock.services import callers
 from interlock.services.calls import Calls, Desk
-from interlock.services.message import looking, reading
+from interlock.services.message import looking, reading, serving
 from interlock.services.message.acking import Acking
 from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
+from interlock.services.message.files import described
 from interlock.services.message.limits import limits
-from interlock.services.message.posting import Posting
+from interlock.services.message.posting import Heard, Posting
 from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
+    from interlock.services.message.reception import Reception
     from interlock.services.message.tidy import Tidying
 
 LAST_LIMIT = 10_000
@@ -48,7 +52,7 @@ class MessageCalls(Calls):
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
-        return Asking(self.desk.runner, self.posting)
+        return Asking(self.desk.runner, self.posting, self.desk.queues)
 
     @cached_property
     def tidying(self) -> Tidying:
@@ -87,19 +91,33 @@ class MessageCalls(Calls):
         type: str,  # noqa: A002
         data: object = None,
         *,
+        file: str | os.PathLike[str] | None = None,
         urgent: bool = False,
         hold: bool = False,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
     ) -> Op[SendOutcome]:
-        """Give data of some type to one agent.
+        """Give data of some type to one agent, and with it a ``file`` that both can reach.
 
+        Of the file its path, size and SHA-256 are sent; whoever receives it reads it where it lies,
+        and is refused if it was changed meanwhile.
         Somebody who has never been here is refused, since most likely the name is misspelled;
         with ``hold`` the message is kept for it.
         """
-        type_ = words.name(type, "type of what is shared")
-        return self._post(
-            "share", (named(to),), data, type=type_, urgent=urgent, hold=hold, id=id, acks=acks
+        type_, reader = words.name(type, "type of what is shared"), named(to)
+        found = None if file is None else (yield from described(file))
+        return (
+            yield from self._post(
+                "share",
+                (reader,),
+                data,
+                file=found,
+                type=type_,
+                urgent=urgent,
+                hold=hold,
+                id=id,
+                acks=acks,
+            )
         )
 
     def stop(
@@ -136,7 +154,7 @@ class MessageCalls(Calls):
         A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
         other ``thread`` is named; without both it begins a thread of its own.
         """
-        names = (to,) if isinstance(to, str) else tuple(to)
+        names = _several(to)
         everybody = names in (("all",), (ALL,))
         if not everybody and not names:
             raise BadInput("whom is it to? name an agent, several, or 'all'")
@@ -190,12 +208,10 @@ class MessageCalls(Calls):
         whom = named(to) if not to.startswith(ABLE) else ABLE + words.name(to[1:], "ability")
         usual = self.desk.settings.query(whom)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
-        someone = callers.current()
         asked = queries.Query(
             id=self._id(id, "qry"),
             agent=seat.who.agent,
             session=seat.who.session,
-            caller=seat.caller or ("" if someone is None else someone.name),
             to=whom,
             question=self._body(question, "question"),
             at=self.desk.runner.clock.wall(),
@@ -205,7 +221,8 @@ class MessageCalls(Calls):
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=hold, cached=age, keep=id is not None)
-        return self.asking.query(seat.who, asked, terms)
+        waits = callers.terms(seat.caller, callers.current())
+        return self.asking.query(seat, asked, terms, waits)
 
     def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question; it is acknowledged with that."""
@@ -245,22 +262,63 @@ class MessageCalls(Calls):
             self.desk.me().who, words.name(type, "type of an alert")
         )
 
-    def ack(self, *ids: str, can: Iterable[str] = ()) -> Op[core.Acknowledged | core.NotYours]:
+    def ack(
+        self, *ids: str, can: Iterable[str] | None = None
+    ) -> Op[core.Acknowledged | core.NotYours]:
         """Acknowledge messages: they will not come again."""
         wanted = [id_ if reading.missed_of(id_) else words.name(id_, "message id") for id_ in ids]
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
-        return self.acking.ack(self.desk.me().who, wanted, words.abilities(can))
+        able = yield from self.abilities(can)
+        return (yield from self.acking.ack(self.desk.me().who, wanted, able))
 
-    def receiver(self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER) -> Receiver:
-        """All that comes for us, until it is acknowledged; whoever opens it closes it."""
+    def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
+        """What we can do: as we are told, else as our session says of itself."""
+        seat = self.desk.me()
+        if can is not None:
+            return words.abilities(can)
+        if not seat.joined:
+            return ()
+        from interlock.services.report import Reports
+
+        said = yield from Reports(self.desk.runner).show(seat.who.session)
+        return said.can if isinstance(said, Reported) else ()
+
+    def receiver(
+        self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
+    ) -> Receiver:
+        """All that comes for us, until it is acknowledged; whoever opens it closes it.
+
+        With ``only`` these are the alerts of one type, to which we subscribed.
+        """
         return Receiver(
             self.desk.runner,
             self.acking,
             self.desk.me().who,
             words.abilities(can),
             words.duration(redeliver, "time until redelivery"),
+            only=only,
         )
+
+    def recv(
+        self,
+        *,
+        can: Iterable[str] | None = None,
+        timeout: float | str | None = None,
+        ack: bool = True,
+        redeliver: float | str = REDELIVER,
+    ) -> Reception:
+        """The same for a loop, which acknowledges as it goes on."""
+        from interlock.services.message.reception import Reception, Terms
+
+        self.desk.me()
+        terms = Terms(
+            can=None if can is None else words.abilities(can),
+            timeout=None if timeout is None else words.duration(timeout, "timeout"),
+            ack=ack,
+            redeliver=words.duration(redeliver, "time until redelivery"),
+        )
+        return Reception(self, terms)
 
     def inbox(
         self,
@@ -268,43 +326,52 @@ class MessageCalls(Calls):
         all: bool = False,  # noqa: A002 - the word that people use
         sent: bool = False,
         kind: str | None = None,
-        sender: str = "",
+        sender: str | Iterable[str] = (),
         type: str = "",  # noqa: A002
         thread: str = "",
         search: str = "",
         limit: int = 100,
-        can: Iterable[str] = (),
+        can: Iterable[str] | None = None,
     ) -> Op[looking.Inbox]:
         """What waits for us, the urgent first; nothing is acknowledged.
 
         ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
-        some of them: of a ``kind``, from a ``sender``, of a ``type``, of a ``thread``, or with a
-        text in it (``search``).
+        some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
+        ``thread``, or with a text in it (``search``).
         """
         wanted = looking.Wanted(
             kind=_kind(kind),
-            sender=words.name(sender, "sender") if sender else "",
+            senders=words.names(_several(sender), "sender", core.FILTERS_LIMIT),
             type=words.name(type, "type") if type else "",
             thread=words.name(thread, "thread") if thread else "",
             search=text(search, "text to search for", core.SUBJECT_LIMIT),
             limit=words.whole(limit, "limit", 1, LAST_LIMIT),
         )
-        agent = self.desk.me().who.agent
+        who = self.desk.me().who
         if all or sent or thread:
-            return looking.kept(agent, wanted, sent=sent)
-        return looking.unread(agent, wanted, words.abilities(can))
+            return looking.kept(who.agent, wanted, sent=sent)
+        return self._unread(who, wanted, can)
+
+    def _unread(
+        self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
+    ) -> Op[looking.Inbox]:
+        yield from serving.known(self.desk.runner, who)
+        return (yield from looking.unread(who.agent, wanted, (yield from self.abilities(can))))
 
     def wait(
-        self, timeout: float | str = words.FOREVER, *, can: Iterable[str] = ()
+        self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None
     ) -> Op[looking.Arrived | looking.Nothing]:
-        """Wait until something unread is there for us; nothing is acknowledged."""
+        """Wait until something unread is there for us; nothing is acknowledged.
+
+        Whoever asks us something meanwhile knows that somebody is there.
+        """
+        from interlock.services.message.duty import Duty
+
         patience = words.patience(timeout)
-        receiver = self.receiver(can=can)
-        try:
-            limit = None if patience == words.FOREVER else patience
-            return (yield from looking.wait(receiver, limit))
-        finally:
-            receiver.close()
+        yield from serving.known(self.desk.runner, self.desk.me().who)
+        receiver = self.receiver(can=(yield from self.abilities(can)))
+        limit = None if patience == words.FOREVER else patience
+        return (yield from looking.wait(receiver, Duty(self.desk), limit))
 
     def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
@@ -333,6 +400,7 @@ class MessageCalls(Calls):
         subject: str = "",
         thread: str = "",
         reply_to: str = "",
+        file: core.File | None = None,
     ) -> Op[SendOutcome]:
         who: Who = self.desk.me().who
         id_ = self._id(id, "msg")
@@ -349,9 +417,19 @@ class MessageCalls(Calls):
             reply_to=reply_to,
             urgent=urgent,
             data=self._body(data, "body"),
+            file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        return self.posting.post(who, message, Terms(hold=hold, acks=ended))
+        terms = Terms(hold=hold, acks=ended)
+        return (
+            self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
+        )
+
+    def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+        """Send what acknowledges something: of a topic, if it is not to us alone."""
+        able = yield from self.abilities(None)
+        seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
+        return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))
 
     def _body(self, data: object, what: str) -> Raw:
         return Raw(words.payload(data, what, self.limits.body))
@@ -371,6 +449,10 @@ def named(agent: str) -> str:
     return words.name(agent, "agent name")
 
 
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def text(value: str, what: str, most: int) -> str:
     """A short text."""
     if not isinstance(value, str):
@@ -380,7 +462,7 @@ def text(value: str, what: str, most: int) -> str:
     except UnicodeEncodeError:
         raise BadInput(f"the {what} is not UTF-8; write it in UTF-8") from None
     if size > most:
-        raise TooLarge(f"the {what} has {size} bytes; {most} are allowed")
+        raise TooLarge(f"the {what} has {size} bytes; {most} are allowed: shorten it")
     return value
 
 

@@ -5,7 +5,7 @@ What is unread comes first (the urgent at the top), or all that is kept: unread,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Outcome
+from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every
+from interlock.services.gather import every, looked_up
 from interlock.services.message import reading, states
+from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
 from interlock.store import Item
@@ -29,7 +31,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """Which messages somebody wants to see."""
 
     kind: Kind | None = None
-    sender: str = ""
+    senders: tuple[str, ...] = ()
     type: str = ""
     thread: str = ""
     search: str = ""
@@ -39,7 +41,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         """Whether this is one of them."""
         return (
             self.kind in (None, message.kind)
-            and self.sender in ("", message.sender)
+            and (not self.senders or message.sender in self.senders)
             and self.type in ("", message.type)
             and self.thread in ("", message.thread)
             and (not self.search or self.search.casefold() in _text(message))
@@ -83,33 +85,67 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
     With ``sent`` only the mail that it sent itself.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
-    waiting = [] if sent else (yield from reading.waiting(agent))[0]
-    places = {each.id: each for each in waiting}
-    when: dict[str, float] = {}
-    for item in marks:
-        found = reading.mark(item)
-        places.setdefault(found.id, found)
-        if item.key.startswith(keys.READ):
-            with suppress(StoreDamaged):
-                when[found.id] = states.read(item).at
+    places = yield from _places({keys.last(item.key) for item in marks})
+    cursor = Cursor(after=0)
     if not sent:
+        waiting, _ = yield from reading.waiting(agent)
+        places |= {each.id: each for each in waiting}
+        cursor = (yield from reading.topics(agent))[ALL].cursor
         for item in (yield from every(keys.topic(ALL))):
-            places[keys.last(item.key)] = _of_all(item)
+            places[keys.last(item.key)] = _place(item)
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
-    dated = [replace(each, read_at=when.get(each.id)) for each in shown.messages]
+    when = dict(filter(None, map(_when, marks)))
+    dated = [_dated(each, when, cursor) for each in shown.messages]
     return replace(shown, messages=tuple(dated))
 
 
-def wait(receiver: Receiver, timeout: float | None) -> Op[Arrived | Nothing]:
+def _dated(message: Received, when: Mapping[str, float], cursor: Cursor) -> Received:
+    """A message, and whether it was read; of mail to all nobody notes when."""
+    to_all = message.to == (ALL,) and cursor.has(message.seq)
+    return replace(message, read=to_all or message.id in when, read_at=when.get(message.id))
+
+
+def _when(mark: Item) -> tuple[str, float] | None:
+    """Which message was read, and when, if that is what a mark says."""
+    with suppress(StoreDamaged):
+        if mark.key.startswith(keys.READ):
+            return keys.last(mark.key), states.read(mark).at
+    return None
+
+
+def _places(ids: Iterable[str]) -> Op[dict[str, Found]]:
+    """Where these messages stand, and their places in the order; without those that are gone."""
+    found: dict[str, Found] = {}
+    wanted = [key for id_ in ids for key in (keys.message(id_), keys.topic(ALL, id_))]
+    for start in range(0, len(wanted), PORTION):  # what they say may be much
+        for item in (yield from looked_up(wanted[start : start + PORTION])).values():
+            if item is not None:
+                found[keys.last(item.key)] = _place(item)
+    return found
+
+
+def _place(item: Item) -> Found:
+    topic = ALL if item.key.startswith(keys.TOPICS) else ""
+    return Found(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
+
+
+def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | Nothing]:
     """Wait until something unread is there, at most so long; nothing is acknowledged."""
-    found = yield from receiver.take(timeout)
+    try:
+        found = yield from receiver.take(0.0)
+        if not found and timeout != 0.0:
+            yield from duty.begin()
+            found = yield from receiver.take(timeout)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from duty.end()
+        raise
+    finally:
+        receiver.close()
+    yield from duty.end()
     return Arrived(messages=tuple(found)) if found else Nothing()
-
-
-def _of_all(item: Item) -> Found:
-    id_ = keys.last(item.key)
-    return Found(id=id_, seq=item.created, key=item.key, topic=ALL)
 
 
 def _shown(

@@ -6,7 +6,7 @@ or comes back after a crash, reads the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Trimmed
 from interlock.core.message import ABLE, ALL, Message, Received, Subscription, matches
+from interlock.core.words import EVERYTHING as ANYTHING
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
@@ -69,7 +70,8 @@ class Found(Struct, frozen=True, kw_only=True):
 def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     """All topics that an agent hears, as they stand."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))
-    wanted = {ALL: EVERYTHING, **{ABLE + each: EVERYTHING for each in can}}
+    asked = yield from questions(can)
+    wanted = {ALL: EVERYTHING, **dict.fromkeys(asked, EVERYTHING)}
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
     for item in items:
@@ -83,12 +85,29 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     return {
         name: Topic(
             name=name,
-            wanted=asked,
-            cursor=cursors.get(name) or inbox.begin(asked, begins[name]),
+            wanted=asked_for,
+            cursor=_cursor(cursors.get(name), inbox.begin(asked_for, begins[name])),
             trimmed=states.trimmed(forgot[keys.trimmed(name)]),
         )
-        for name, asked in wanted.items()
+        for name, asked_for in wanted.items()
     }
+
+
+def questions(can: Iterable[str]) -> Op[list[str]]:
+    """The topics of the questions that somebody of these abilities can answer.
+
+    Whoever can do everything hears of those that there are.
+    """
+    abilities = tuple(can)
+    if ANYTHING not in abilities:
+        return [ABLE + each for each in abilities]
+    items = yield from every(keys.TOPICS + ABLE)
+    return list(dict.fromkeys(keys.topic_of(item.key) for item in items))
+
+
+def _cursor(stored: Cursor | None, begins: Cursor) -> Cursor:
+    """How far somebody is; one that was left by an earlier subscription says nothing."""
+    return begins if stored is None or stored.after < begins.after else stored
 
 
 def waiting(agent: str) -> Op[tuple[list[Found], int]]:
@@ -150,10 +169,20 @@ def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
 def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
     """These messages with what they say; without those that are gone or cannot be read."""
     items = yield from looked_up([each.key for each in wanted])
-    lives = yield from looked_up(
-        [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)], times=True
-    )
-    told: list[tuple[Found, Received]] = []
+    return told(wanted, items, (yield from lives(wanted)))
+
+
+def lives(wanted: Iterable[Found]) -> Op[dict[str, Item | None]]:
+    """How long the questions among these may still be answered."""
+    asked = [keys.live(each.id) for each in wanted if each.key.startswith(keys.QUERIES)]
+    return (yield from looked_up(asked, times=True)) if asked else {}
+
+
+def told(
+    wanted: Iterable[Found], items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
+) -> list[tuple[Found, Received]]:
+    """The same of what was read."""
+    found: list[tuple[Found, Received]] = []
     for each in wanted:
         item = items[each.key]
         if item is None:
@@ -161,8 +190,9 @@ def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
         with suppress(StoreDamaged):
             left = lives.get(keys.live(each.id))
             expires = None if left is None else left.expires_in
-            told.append((each, states.received(states.message(item), each.seq, expires_in=expires)))
-    return told
+            message = states.message(item)
+            found.append((each, states.received(message, each.seq, expires_in=expires)))
+    return found
 
 
 def missed(topic: Topic) -> Received:

@@ -1,42 +1,68 @@
 """Receiving: everything that comes for an agent, in order, until it is acknowledged.
 
-A receiver reads what waits, then listens from that revision on: to the inbox of its agent, to every
-topic that it hears, and to its list of subscriptions.  What it has given out and nobody has
-acknowledged is given out again after ``redeliver`` seconds, and to the next receiver at once: that
-is how a message survives whoever dies with it in its hands.
+A receiver reads what stood at one revision, then listens from that revision on: to the inbox of its
+agent, to every topic that it hears, and to its list of subscriptions.  So whatever is in two places
+is told in one order, that of the commits; an engine that is not ``ordered`` keeps it within the
+inbox, and within each topic.
 
-Nothing is held in memory but places and order; bodies are read when they are given out.
+What it has given out and nobody has acknowledged is given out again after ``redeliver`` seconds,
+and to the next receiver at once: that is how a message survives whoever dies with it in its hands.
+Two receivers under one name both get everything; what one of them has acknowledged is not given out
+again by the other.
+
+A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
+never be too little: whatever it knew stands until all was read anew.
+
+Nothing is held in memory but places and order; bodies are read when they are given out, in the
+common case with the changes that told of them: one request for what came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Seen
-from interlock.core.message import Acknowledged, NotYours, Received
+from interlock.core.message import ABLE, Acknowledged, NotYours, Received
+from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import journal, reading
+from interlock.services.message import journal, reading, states
+from interlock.services.message.acking import together
+from interlock.services.message.line import Line
 from interlock.services.message.reading import Found, Topic
 from interlock.services.runner import Runner, Who
 from interlock.services.steps import Open, Take
-from interlock.store import Change, Resync, Watch
+from interlock.store import Change, Item, Resync, Watch
 
 if TYPE_CHECKING:
     from interlock.services.message.acking import Acking
 
 REDELIVER = 60.0
-PORTION = KEYS_AT_ONCE
+PORTION = KEYS_AT_ONCE * 4 // 5
+"""Messages at once: what else is read with them fits into the same request."""
+FEW = KEYS_AT_ONCE // 3
+"""Changes for which one request brings all that is needed to give them out."""
+NEVER = float("inf")
+
+
+class Given(Struct, frozen=True):
+    """A message that was given out: how often, and when it is to come again."""
+
+    found: Found
+    times: int
+    due: float
 
 
 class Receiver:
     """What comes for one agent; whoever opened it closes it.
 
-    ``can`` are the abilities whose questions it takes.
+    ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
+    leaves all else to others.
     """
 
     def __init__(
@@ -46,154 +72,280 @@ class Receiver:
         who: Who,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
+        *,
+        only: str = "",
     ) -> None:
         self._runner = runner
         self._acking = acking
         self._who = who
         self._can = tuple(can)
         self._redeliver = redeliver
+        self._only = only
         self._watch: Watch | None = None
         self._topics: dict[str, Topic] = {}
         self._upto: dict[str, int] = {}
         """Up to which revision each topic was read."""
-        self._waiting: dict[str, Found] = {}
+        self._line = Line()
         """What is to be given out."""
-        self._given: dict[str, tuple[Found, int, float]] = {}
-        """What was given out: how often, and when it is to come again."""
+        self._given: dict[str, Given] = {}
+        self._at_hand: dict[str, Item | None] = {}
+        """What was read with the last changes, to be given out at once or not at all."""
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
         """What came, in order; waits for the first message, at most so long."""
         clock = self._runner.clock
         ends = None if timeout is None else clock.monotonic() + timeout
+        self._remind()
+        listened = self._watch is None or bool(self._line)
+        if self._watch is not None and self._line:  # urgent ones, and changes of what we hear
+            yield from self._listen(self._watch, 0.0)
         while True:
-            if self._watch is None:
-                yield from self._begin()
+            watch = self._watch or (yield from self._begin())
             self._remind()
             if found := (yield from self._give_out()):
                 return found
-            if self._waiting or self._missed():
+            if self._line or any(map(self._is_news, self._topics.values())):
                 continue
             left = None if ends is None else ends - clock.monotonic()
-            if left is not None and left <= 0:
+            if left is not None and left <= 0 and listened:
                 return []
-            changes = yield Take(self._watch, self._nap(left))  # type: ignore[arg-type]
-            yield from self._hear(changes)
+            yield from self._listen(watch, self._nap(left))
+            listened = True
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages that were given out here, or any others of this agent."""
-        known = [id_ for id_ in ids if id_ in self._given]
         others = [id_ for id_ in ids if id_ not in self._given]
+        done: list[Acknowledged | NotYours] = [(yield from self.settle(ids))]
+        if others:
+            done.append((yield from self._acking.ack(self._who, others, self._can)))
+        return together(ids, done)
+
+    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | NotYours]:
+        """Acknowledge those that were given out here and that nobody settled since."""
+        known = [id_ for id_ in ids if id_ in self._given]
+        if not known:
+            return Acknowledged()
         seen = self._seen(known)
         begins: dict[str, Cursor] = {name: each.cursor for name, each in self._topics.items()}
         done = yield from self._acking.acknowledge(self._who, known, seen, begins)
-        self._forget(known, seen)
-        if not others:
-            return done
-        more = yield from self._acking.ack(self._who, others, self._can)
-        messages = (*done.messages, *more.messages)
-        return replace(more, messages=messages, already=(*done.already, *more.already))
+        self.forget(known)
+        for each in seen:
+            if topic := self._topics.get(each.topic):
+                self._move(topic, inbox.moved(topic.cursor, each))
+        return done
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """These were settled; they need not come again."""
+        for id_ in ids:
+            self._given.pop(id_, None)
+            self._line.drop(id_)
+
+    def begun(self, id_: str) -> None:
+        """Somebody begins with a message only now: its time until redelivery counts from here."""
+        if (given := self._given.get(id_)) is not None and given.due < NEVER:
+            due = self._runner.clock.monotonic() + self._redeliver
+            self._given[id_] = replace(given, due=due)
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
+        self._at_hand = {}
         if self._watch is not None:
             self._watch.close()
             self._watch = None
 
-    def _begin(self) -> Op[None]:
-        """Read all that waits, and listen from there on."""
+    def _begin(self) -> Op[Watch]:
+        """Read all that stood at one revision, and listen from there on."""
         agent = self._who.agent
-        self._topics = yield from reading.topics(agent, self._can)
         found, revision = yield from reading.waiting(agent)
-        for name, topic in self._topics.items():
-            more, upto = yield from reading.unheard(topic)
-            found += more
-            self._upto[name] = upto
-        scopes = (
-            keys.unread(agent),
-            keys.subscription(agent),
-            *[keys.topic(name) for name in self._topics],
-        )
+        every = yield from reading.topics(agent, self._can)
+        topics = {name: each for name, each in every.items() if self._only in ("", name)}
+        for topic in topics.values():
+            found += (yield from reading.unheard(topic))[0]
+        heard = (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
+        own = () if self._only else (keys.unread(agent),)
+        scopes = (*own, keys.subscription(agent), *heard)
         self._watch = yield Open(scopes, revision)
-        for each in sorted(found, key=lambda each: each.order):
-            self._await(each)
+        wanted = [each for each in found if self._only in ("", each.topic)]
+        self._stand(topics, {each.id: each for each in wanted if each.seq <= revision}, revision)
+        return self._watch
 
-    def _await(self, found: Found) -> None:
-        if found.id not in self._given:
-            self._waiting.setdefault(found.id, found)
+    def _stand(self, topics: dict[str, Topic], found: dict[str, Found], revision: int) -> None:
+        """Know this, and nothing else: what came later will be told."""
+        self._given = {
+            id_: given
+            for id_, given in self._given.items()
+            if id_ in found or (not given.found.key and given.found.topic in topics)
+        }
+        self._topics = topics
+        self._upto = dict.fromkeys(topics, revision)
+        self._line = Line(each for each in found.values() if each.id not in self._given)
+
+    def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
+        changes = yield Take(watch, timeout)
+        try:
+            yield from self._hear(changes)
+        except BaseException:  # what came was told once: read anew
+            self.close()
+            raise
 
     def _hear(self, changes: Sequence[Change | Resync]) -> Op[None]:
         """Take in what changed; a change of subscriptions, or a gap, means to read anew."""
-        agent = self._who.agent
-        if any(
-            isinstance(each, Resync) or each.key.startswith(keys.SUBSCRIPTIONS) for each in changes
-        ):
-            self.close()
-            self._waiting.clear()
-            return
         came = [each for each in changes if isinstance(each, Change)]
-        for each in came:
-            if each.deleted:
-                self._waiting.pop(keys.last(each.key), None)
-        wanted = [each.key for each in came if not each.deleted]
-        items = yield from looked_up(wanted)
-        own = keys.unread(agent)
-        for key in dict.fromkeys(wanted):
-            item = items[key]
-            if item is None:
-                continue
-            if key.startswith(own):
-                self._await(reading.mark(item))
-            else:
-                topic = self._topics[keys.topic_of(key)]
-                for found in reading.heard(topic, [item]):
-                    self._await(found)
-        for each in came:
-            if each.key.startswith(keys.TOPICS):
-                name = keys.topic_of(each.key)
-                self._upto[name] = max(self._upto[name], each.revision)
+        if len(came) < len(changes) or any(_is_subscription(each) for each in came):
+            self.close()
+            return
+        yield from self._look_for_trims({name for each in came if (name := self._tears(each))})
+        fresh = [each for each in came if not each.deleted and self._concerns(each)]
+        along = self._along(fresh) if len(fresh) <= FEW else ()
+        items = yield from looked_up([*[each.key for each in fresh], *along])
+        for each in fresh:
+            self._join(each, items[each.key])
+        self._at_hand = items if along else {}
+
+    def _along(self, changes: Iterable[Change]) -> tuple[str, ...]:
+        """What will be needed to give these out, if that is done at once."""
+        agent, found = self._who.agent, list[str]()
+        for each in changes:
+            topic = keys.topic_of(each.key) if each.key.startswith(keys.TOPICS) else ""
+            found += [keys.cursor(agent, topic)] if topic else []
+            if not topic or topic.startswith(ABLE):
+                found.append(keys.message(keys.last(each.key)))
+        return tuple(found)
+
+    def _concerns(self, change: Change) -> bool:
+        return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
+
+    def _topic(self, change: Change) -> Topic | None:
+        """The topic of a change, if it is one that we hear."""
+        name = keys.topic_of(change.key)
+        if name not in self._topics and name.startswith(ABLE):
+            begins = inbox.begin(reading.EVERYTHING, 0)
+            self._topics[name] = Topic(name=name, wanted=reading.EVERYTHING, cursor=begins)
+        return self._topics.get(name)
+
+    def _join(self, change: Change, item: Item | None) -> None:
+        """Let it wait in line, if it is still there."""
+        if change.key.startswith(keys.UNREAD):
+            found = [] if item is None else [reading.mark(item)]
+        else:
+            topic = self._topics[keys.topic_of(change.key)]
+            found = [] if item is None else list(reading.heard(topic, [item]))
+            self._upto[topic.name] = max(self._upto.get(topic.name, 0), change.revision)
+        for each in found:
+            if each.id not in self._given:
+                self._line.join(each)
+
+    def _tears(self, change: Change) -> str:
+        """Let go of what is gone; the topic of a message that was forgotten before it was read.
+
+        A message to us alone, or a question, is gone because somebody settled it.  What was given
+        out of any other topic is acknowledged as if it still stood.
+        """
+        if not change.deleted:
+            return ""
+        id_ = keys.last(change.key)
+        waited = self._line.drop(id_)
+        topic = keys.topic_of(change.key) if change.key.startswith(keys.TOPICS) else ""
+        if not topic or topic.startswith(ABLE):
+            self._given.pop(id_, None)
+            return ""
+        return topic if waited else ""
+
+    def _look_for_trims(self, names: Iterable[str]) -> Op[None]:
+        """Know what was forgotten of topics before it was given out."""
+        items = yield from looked_up(map(keys.trimmed, names))
+        for key, item in items.items():
+            name = keys.topic_of(key)
+            self._topics[name] = replace(self._topics[name], trimmed=states.trimmed(item))
 
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
-        first = sorted(self._waiting.values(), key=lambda each: each.order)[:PORTION]
-        told = [reading.missed(topic) for topic in self._topics.values() if self._is_news(topic)]
+        first = self._line.first(PORTION)
+        known, self._at_hand = self._at_hand, {}
+        wanted = [*[each.key for each in first], *self._beside(first)]
+        items = known | (yield from looked_up([key for key in wanted if key not in known]))
+        lives = yield from self._lives(first)
+        lost = {each.topic for each in first if items[each.key] is None}
+        yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
+        told = [reading.missed(each) for each in self._topics.values() if self._is_news(each)]
         for each in told:
             place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
-            self._given[each.id] = (place, 1, float("inf"))
-        due = self._runner.clock.monotonic() + self._redeliver
-        for found, message in (yield from reading.bodies(first)):
-            _, times, _ = self._given.get(found.id, (found, 0, 0.0))
-            self._given[found.id] = (found, times + 1, due)
-            told.append(replace(message, attempt=times + 1))
+            self._given[each.id] = Given(place, 1, NEVER)
+        for found, message in reading.told(first, items, lives):
+            if not self._is_settled(found, items, lives):
+                told.append(self._hand(found, message))
         for found in first:
-            self._waiting.pop(found.id, None)
+            self._line.drop(found.id)
         journal.delivered(self._who.agent, told)
         return told
+
+    def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:
+        """How long questions may be answered; one whose time is up is ended by whoever meets it."""
+        lives = yield from reading.lives(first)
+        for key in [key for key, item in lives.items() if item is None]:
+            from interlock.services.message.asking import expire
+
+            yield from expire(self._runner, self._who, keys.last(key))
+        return lives
+
+    def _beside(self, first: Iterable[Found]) -> Iterable[str]:
+        """What tells whether these were acknowledged by somebody else of our name."""
+        agent = self._who.agent
+        for each in first:
+            if each.topic:
+                yield keys.cursor(agent, each.topic)
+            elif each.id in self._given:  # of any other we would have heard
+                yield keys.unread(agent, each.id)
+
+    def _is_settled(
+        self, found: Found, items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
+    ) -> bool:
+        agent = self._who.agent
+        gone = lives.get(keys.live(found.id), found) is None
+        if found.topic:
+            topic = self._topics[found.topic]
+            self._move(topic, states.cursor(items[keys.cursor(agent, found.topic)]))
+            gone = gone or self._topics[found.topic].cursor.has(found.seq)
+        else:
+            gone = gone or items.get(keys.unread(agent, found.id), found) is None
+        if gone:
+            self._given.pop(found.id, None)
+        return gone
+
+    def _move(self, topic: Topic, cursor: Cursor | None) -> None:
+        """Know how far our agent has read, unless we know better."""
+        if cursor is not None and cursor.after >= topic.cursor.after:
+            self._topics[topic.name] = replace(topic, cursor=cursor)
+
+    def _hand(self, found: Found, message: Received) -> Received:
+        """Give it out, and remember that."""
+        before = self._given.get(found.id)
+        due = self._runner.clock.monotonic() + self._redeliver
+        given = Given(found, 1 if before is None else before.times + 1, due)
+        self._given[found.id] = given
+        return replace(message, attempt=given.times)
 
     def _is_news(self, topic: Topic) -> bool:
         return topic.missed and reading.missed(topic).id not in self._given
 
-    def _missed(self) -> bool:
-        return any(map(self._is_news, self._topics.values()))
-
     def _remind(self) -> None:
         """What was given out and not acknowledged in time comes again."""
         now = self._runner.clock.monotonic()
-        for id_, (found, _, due) in self._given.items():
-            if due <= now:
-                self._waiting.setdefault(id_, found)
+        for given in self._given.values():
+            if given.due <= now:
+                self._line.join(given.found)
 
     def _nap(self, left: float | None) -> float | None:
         now = self._runner.clock.monotonic()
-        due = min((due for _, _, due in self._given.values()), default=float("inf")) - now
-        if left is None:
-            return None if due == float("inf") else max(due, 0.0)
-        return max(min(left, due), 0.0)
+        due = min((given.due for given in self._given.values()), default=NEVER) - now
+        nap = max(min(NEVER if left is None else left, due), 0.0)
+        return None if nap == NEVER else nap
 
     def _seen(self, ids: Iterable[str]) -> tuple[Seen, ...]:
         """Of the messages of topics among these: what is still unread beside them."""
         found: dict[str, dict[str, int]] = {}
         for id_ in ids:
-            place = self._given[id_][0]
+            place = self._given[id_].found
             if place.topic:
                 found.setdefault(place.topic, {})[id_] = place.seq
         return tuple(
@@ -204,15 +356,9 @@ class Receiver:
         )
 
     def _pending(self, topic: str) -> list[int]:
-        held = [*self._waiting.values(), *[found for found, _, _ in self._given.values()]]
+        held = [*self._line, *[given.found for given in self._given.values()]]
         return sorted({each.seq for each in held if each.topic == topic})
 
-    def _forget(self, ids: Iterable[str], seen: Iterable[Seen]) -> None:
-        for id_ in ids:
-            self._given.pop(id_, None)
-            self._waiting.pop(id_, None)
-        for each in seen:
-            topic = self._topics.get(each.topic)
-            if topic is not None:
-                cursor = inbox.moved(topic.cursor, each)
-                self._topics[each.topic] = replace(topic, cursor=cursor)
+
+def _is_subscription(change: Change) -> bool:
+    return change.key.startswith(keys.SUBSCRIPTIONS)

@@ -5,7 +5,7 @@ What is found here decides nothing for good; it spares an asker a wait that nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -13,6 +13,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.message import ABLE
+from interlock.core.post import MAILBOX
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
@@ -20,7 +21,7 @@ from interlock.services.report import able
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Read
-from interlock.store import Item
+from interlock.store import Item, Range, Snapshot
 
 
 class Serving(Struct, frozen=True):
@@ -45,10 +46,14 @@ def here(to: str, asker: str) -> Op[bool]:
             for session, can in found.items()
             if session != asker
         )
-    if (yield Read(keys.joined(to)))[keys.joined(to)] is None:
+    joined, places = keys.joined(to), (Range(keys.present(to)), Range(keys.serving(to)))
+    snapshot: Snapshot = yield Read(joined, *places)
+    if snapshot[joined] is None:
         return True
-    wanted = [alive_by(item) for item in (yield from every(keys.present(to), keys.serving(to)))]
-    live = yield from looked_up(wanted)
+    items = [item for place in places for item in snapshot.ranges[place]]
+    if len(items) >= places[0].limit:
+        items = yield from every(*(place.prefix for place in places))
+    live = yield from looked_up(map(alive_by, items))
     return any(item is not None for item in live.values())
 
 
@@ -59,11 +64,26 @@ def alive_by(item: Item) -> str:
     return decoded(_SERVING, item).live
 
 
+def known(runner: Runner, who: Who) -> Op[None]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some."""
+    mailbox = keys.mailbox(who.agent)
+    if (yield Read(mailbox))[mailbox] is None:
+        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
+
+
+def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
+    """Those with a mailbox whose names are much like these."""
+    from difflib import get_close_matches
+
+    found = [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
+    return tuple(dict.fromkeys(c for name in names for c in get_close_matches(name, found, 2)))
+
+
 def serve(runner: Runner, who: Who, caller: str, ttl: float) -> Op[Write]:
     """Say that a caller takes messages from now on; returns what is to be renewed."""
     live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
     note = Write(keys.serving(who.agent, caller), Serving(who.session, live.key))
-    mailbox = Write(keys.mailbox(who.agent), {})
+    mailbox = Write(keys.mailbox(who.agent), MAILBOX)
     yield from runner.change(_said("agent.serve", who, (note, live, mailbox)), who)
     return live
 

@@ -79,6 +79,7 @@ def received(message: Message, seq: int, **more: Any) -> Received:  # noqa: ANN4
         reply_to=message.reply_to,
         urgent=message.urgent,
         data=msgspec.json.decode(message.data),
+        file=message.file,
         **more,
     )
 

@@ -1,6 +1,7 @@
 """Tasks on a store: publish, claim, finish.
 
 claiming.py   by name, or the next one     past.py     past what cannot be read
+standby.py    while one waits for a task
 plan.py       whole plans at once
 progress.py   what makes tasks go on by themselves
 facts.py      what decisions read          states.py   items as typed state
@@ -49,6 +50,7 @@ class Tasks:
 
     def __init__(self, runner: Runner, queues: Queues) -> None:
         self._runner = runner
+        self._queues = queues
         self.progress = Progress(runner)
         self.claiming = Claiming(runner, queues, self.progress)
         self._last = 0.0
@@ -253,4 +255,5 @@ class Tasks:
         done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
+            self._queues.forget((keys.owner(worker.task),), worker.token)
         return done

@@ -131,7 +131,8 @@ class TaskCalls(Calls):
         """Claim one task: exactly one of all who try has it, and the others learn who.
 
         With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
-        or whoever works on it gave it back.
+        or whoever works on it gave it back.  A wait that could never end is answered with
+        ``Deadlock`` at once: whoever works on it, or on a need of it, waits for this caller.
         """
         patience = self.desk.asking(wait)
         lives, _ = self.desk.terms({}, ttl, None)

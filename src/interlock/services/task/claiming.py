@@ -15,7 +15,7 @@ that claim is given back, at once or as soon as the store answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress
+from interlock.services.task.standby import Bid, Standby
 from interlock.services.task.window import WIDTH, Window, Windows
 from interlock.services.waiting import Seat
 from interlock.store import Item, Watch
@@ -50,17 +51,6 @@ empty must not keep lost tasks from coming back."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
-
-
-class _Bid:
-    """What one call asks for, and which claim of it may stand by now."""
-
-    __slots__ = ("open", "seat", "ttl")
-
-    def __init__(self, seat: Seat, ttl: float | None) -> None:
-        self.seat = seat
-        self.ttl = ttl
-        self.open: core.Ask | None = None
 
 
 class Claiming:
@@ -80,49 +70,59 @@ class Claiming:
         self, seat: Seat, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        bid = _Bid(seat, ttl)
+        bid = Bid(seat, ttl, self._queues.speaks())
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
-        return self._told(bid, self._waiting(seat, scope, wait, lambda: self._named(bid, ask)))
+        if wait:
+            bid.standby = Standby(self._runner, self._queues, seat.who, ask, bid.terms)
+        waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
+        return (yield from self._told(bid, waiting))
 
     def next(
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do."""
-        bid, able = _Bid(seat, ttl), frozenset(can)
-        return self._told(
-            bid,
-            self._waiting(
-                seat,
-                keys.WAKE_READY,
-                wait,
-                lambda: self._best(bid, able),
-                lambda: self._peek(able),
-            ),
-        )
+        bid, able = Bid(seat, ttl, self._queues.speaks()), frozenset(can)
+        best, peek = (lambda: self._best(bid, able)), (lambda: self._peek(able))
+        waiting = self._waiting(bid, keys.WAKE_READY, wait, best, peek)
+        return (yield from self._told(bid, waiting))
 
-    def _told(self, bid: _Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
-        """Carry a call through; if it raises, leave no claim behind of which nobody was told."""
+    def _told(self, bid: Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+        """Carry a call through; if it raises, leave no claim behind of which nobody was told.
+
+        Nor a wait, however it ends.
+        """
         try:
-            return (yield from op)
+            outcome = yield from op
+            yield from self._ended(bid, outcome)
+            return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
-            if bid.open is not None:
-                self._queues.owe_this(self._debt(bid.seat, bid.open))
+            for debt in (*self._open(bid), *bid.listed()):
+                self._queues.owe_this(debt)
             raise
-        except InterlockError:  # a refusal: nothing was committed
-            raise
-        except BaseException:
-            if bid.open is not None:
-                yield from self._queues.give_this_up(self._debt(bid.seat, bid.open))
+        except BaseException as error:
+            refused = isinstance(error, InterlockError)  # nothing was committed but the wait
+            for debt in (*(() if refused else self._open(bid)), *bid.listed()):
+                yield from self._queues.give_this_up(debt)
             raise
 
-    def _debt(self, seat: Seat, ask: core.Ask) -> Debt:
-        return Debt(
-            ask.claim, f"task/{ask.task}", lambda: self.take_back(seat, ask.task, ask.claim)
-        )
+    def _ended(self, bid: Bid, outcome: core.ClaimOutcome) -> Op[None]:
+        """Remember who of us has the claim; a wait that brought none is over, too."""
+        if isinstance(outcome, core.Claimed):
+            if bid.someone is not None:
+                self._queues.note(bid.someone, (keys.owner(outcome.task),), outcome.token or 0)
+        elif not isinstance(outcome, core.Deadlock):
+            for debt in bid.listed():
+                yield from self._queues.give_this_up(debt)
+
+    def _open(self, bid: Bid) -> Iterator[Debt]:
+        """What takes back the claim that may stand."""
+        if (ask := bid.open) is not None:
+            pay = partial(self.take_back, bid.seat, ask.task, ask.claim)
+            yield Debt(ask.claim, f"task/{ask.task}", pay)
 
     def _waiting(
         self,
-        seat: Seat,
+        bid: Bid,
         scope: str,
         wait: float,
         attempt: Callable[[], Op[core.ClaimOutcome]],
@@ -139,7 +139,9 @@ class Claiming:
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
-                yield from self._insist(seat)
+                yield from self._insist(bid.seat)
+                if bid.standby is not None and (refused := (yield from bid.standby.look())):
+                    return refused
                 woken = yield Take(watch, min(left, self._nap(outcome)))
                 while woken and peek is not None and not (yield from peek()):
                     left = ends - self._runner.clock.monotonic()
@@ -164,7 +166,7 @@ class Claiming:
         grain = self._runner.capabilities.grain
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
-    def _named(self, bid: _Bid, ask: core.Ask) -> Op[core.ClaimOutcome]:
+    def _named(self, bid: Bid, ask: core.Ask) -> Op[core.ClaimOutcome]:
         seat, blind = bid.seat, not self._runner.capabilities.local
         while True:
             outcome = yield from self._claim(bid, ask, None, blind=blind)
@@ -182,7 +184,7 @@ class Claiming:
             return False
         return (yield from self._progress.drain(seat.who, outcome.on)) > 0
 
-    def _best(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome]:
+    def _best(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
         seat = bid.seat
         self._turns += 1
@@ -203,7 +205,7 @@ class Claiming:
         self._progress.expect(window.later)
         return bool(window.places or window.due)
 
-    def _inside(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _inside(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
         seat, ask = bid.seat, self._ask(bid, "")
@@ -252,7 +254,7 @@ class Claiming:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
 
-    def _optimistic(self, bid: _Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
+    def _optimistic(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose, then claim; choose again if somebody else was quicker."""
         woken = 0
         while True:
@@ -273,7 +275,7 @@ class Claiming:
                 if outcome == "expired" or not places:
                     break
 
-    def _try(self, bid: _Bid, place: Item) -> Op[core.ClaimOutcome | str]:
+    def _try(self, bid: Bid, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task that has this place; ``expired`` if others may have lost theirs."""
         seat, ask = bid.seat, self._ask(bid, keys.listed(place.key))
         deadline = states.ready(place).deadline
@@ -295,7 +297,7 @@ class Claiming:
         return self._runner.random_below(min(self._spread, among))
 
     def _claim(
-        self, bid: _Bid, ask: core.Ask, place: Item | None, *, blind: bool
+        self, bid: Bid, ask: core.Ask, place: Item | None, *, blind: bool
     ) -> Op[core.ClaimOutcome | str]:
         seat, base = bid.seat, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
@@ -389,7 +391,7 @@ class Claiming:
             with suppress(RuntimeError, StopIteration):  # another thread was quicker
                 self.specs.pop(next(iter(self.specs)), None)
 
-    def _ask(self, bid: _Bid, task: str) -> core.Ask:
+    def _ask(self, bid: Bid, task: str) -> core.Ask:
         seat = bid.seat
         return core.Ask(
             task=task,
@@ -398,7 +400,7 @@ class Claiming:
             session=seat.who.session,
             ttl=bid.ttl,
             session_ttl=seat.session_ttl,
-            caller=seat.caller,
+            caller=bid.terms.caller,
         )
 
 

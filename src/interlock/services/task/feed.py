@@ -25,7 +25,7 @@ from interlock.core.log import Entry
 from interlock.core.task import WORDS, TaskEvent
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
-from interlock.errors import BadInput, StoreTrouble
+from interlock.errors import BadInput
 from interlock.services.gather import looked_up
 from interlock.services.history import read
 from interlock.services.steps import Open, Read, Take
@@ -141,26 +141,6 @@ class Feed:
             for event in events
             if self._wanted.fits(spec := specs.get(keys.data(event.task)))
         ]
-
-
-class Complaints:
-    """Tells the log of the program what keeps a subscription from hearing, but each only once."""
-
-    def __init__(self) -> None:
-        self._said = ""
-
-    def tell(self, trouble: StoreTrouble) -> None:
-        """It cannot hear for now."""
-        if self._said != str(trouble):
-            import logging
-
-            self._said = str(trouble)
-            log = logging.getLogger("interlock")
-            log.warning("a subscription to tasks goes on when this is over: %s", trouble)
-
-    def over(self) -> None:
-        """It hears again."""
-        self._said = ""
 
 
 def wanted(events: Iterable[str], prefix: str, can: Collection[str] | None) -> Wanted:

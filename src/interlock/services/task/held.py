@@ -19,8 +19,9 @@ from interlock.core import task as core
 from interlock.core.decision import Outcome, Write
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
+from interlock.services.callers import Someone
 from interlock.services.calls import Desk
-from interlock.services.held import WAITED, Grip
+from interlock.services.held import WAITED, Grip, deadlocked
 from interlock.services.keeper import Lease
 from interlock.services.queue import Debt
 from interlock.services.steps import Read
@@ -35,9 +36,14 @@ _TRACEBACK = 16 * 1024
 class Working(Grip):
     """A claim that we rely on, and every way to settle it."""
 
-    def __init__(self, desk: Desk, claimed: core.Claimed, leases: Sequence[Lease]) -> None:
+    def __init__(
+        self, desk: Desk, claimed: core.Claimed, leases: Sequence[Lease], caller: str = ""
+    ) -> None:
         super().__init__(desk, (f"task/{claimed.task}",), claimed, leases, None)
         self.claimed = claimed
+        self._caller = caller
+        """The name that the claim goes by, if nobody in particular made it."""
+        self._worker: Someone | None = None
         self.on_settled: Callable[[], None] = lambda: None
         """Called when it is no longer in our hands, however that came."""
         self._calls = TaskCalls(desk)
@@ -95,10 +101,19 @@ class Working(Grip):
         debt = Debt(claim, f"task/{task}", lambda: claiming.take_back(seat, task, claim))
         self.desk.queues.owe_this(debt)
 
+    def take_up(self) -> None:
+        """Whoever calls this works on it from now on: while that waits, so does the claim."""
+        self._put_down()
+        worker = self.desk.queues.speaks() if self._caller else None
+        if worker is not None:
+            worker.works[self._caller] = None
+            self._worker = worker
+
     def let_go(self) -> None:
         """Rely on it no more."""
         if not self.released:
             super().let_go()
+            self._put_down()
             self.on_settled()
 
     def over(self) -> Lost:
@@ -107,6 +122,11 @@ class Working(Grip):
             f"task {self.claimed.task} (token {self.claimed.token}) is no longer ours;"
             " stop working on it: it goes on without us"
         )
+
+    def _put_down(self) -> None:
+        if self._worker is not None:
+            self._worker.works.pop(self._caller, None)
+            self._worker = None
 
     def _closing(self, error: BaseException | None) -> Op[Outcome]:
         """What the end of a block makes of it; what was asked for inside counts for more."""
@@ -209,6 +229,13 @@ class ClaimInHand:
         """The error that says that it is no longer ours."""
         return self._working.over()
 
+    def take_up(self) -> None:
+        """Whoever calls this works on it until it is settled; entering its block does so, too.
+
+        What it waits for meanwhile holds up the task, so circles that lead over the task are found.
+        """
+        self._working.take_up()
+
     def __del__(self) -> None:
         if not self._working.released:  # nobody can settle it any more
             self._working.give_up()
@@ -227,12 +254,17 @@ def named(desk: Desk, task: str, *, ttl: float | str | None, wait: float | str) 
     return (yield from taken(desk, outcome, lives, sent))
 
 
-def taken(desk: Desk, claimed: core.Claimed, ttl: float | None, sent: float) -> Op[Working]:
-    """Take a claim into our hands that was made by a request begun at this moment."""
+def taken(
+    desk: Desk, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
+) -> Op[Working]:
+    """Take a claim into our hands that was made by a request begun at this moment.
+
+    ``caller`` is the name that it goes by, if whoever made it is not who works on it.
+    """
     if ttl is None:
-        return Working(desk, claimed, _by_session(desk))
+        return Working(desk, claimed, _by_session(desk), caller)
     if desk.runner.clock.monotonic() - sent <= WAITED:
-        return Working(desk, claimed, (_lease(desk, claimed, ttl, sent),))
+        return Working(desk, claimed, (_lease(desk, claimed, ttl, sent),), caller)
     key, sent = keys.live(claimed.grant), desk.runner.clock.monotonic()  # it waited for long
     try:
         item = (yield Read(key, times=True))[key]
@@ -240,7 +272,7 @@ def taken(desk: Desk, claimed: core.Claimed, ttl: float | None, sent: float) -> 
         Working(desk, claimed, ()).give_up()
         raise
     left = 0.0 if item is None else item.expires_in or 0.0
-    return Working(desk, claimed, (_lease(desk, claimed, ttl, sent + left - ttl),))
+    return Working(desk, claimed, (_lease(desk, claimed, ttl, sent + left - ttl),), caller)
 
 
 def _by_session(desk: Desk) -> tuple[Lease, ...]:
@@ -248,9 +280,11 @@ def _by_session(desk: Desk) -> tuple[Lease, ...]:
     return () if desk.session_lease is None else (desk.session_lease,)
 
 
-def _no(outcome: core.Taken | core.Blocked | core.Nothing) -> Unavailable:
+def _no(outcome: core.Taken | core.Blocked | core.Nothing | core.Deadlock) -> Unavailable:
     """Why there is nothing to hold."""
     match outcome:
+        case core.Deadlock(cycle=cycle):
+            return deadlocked(cycle, outcome)
         case core.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
         case core.Blocked(task=task, reason=reason):

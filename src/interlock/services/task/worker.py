@@ -2,47 +2,77 @@
 
 ``stop`` is the one place where that is said, by whomever: a signal, the program, a message.
 A worker that is to stop claims nothing more, and finishes what it has begun.
+
+Who claims is not always who works on it, so each claim goes by a name of its own.  Whoever enters
+its block goes by that name as well until it is settled: what it waits for keeps the task from being
+done, and so is part of any circle that leads over the task.
+
+Messages are listened to beside the work, by a thread or a task of an event loop.  A thread that
+waits for work cannot be woken by another one, so it listens to its inbox with the same watch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from interlock.core import words
 from interlock.core.report import State
 from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
-from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
+from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy
+from interlock.services import callers
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
-from interlock.services.steps import Take
+from interlock.services.message.stops import Stop, Stops
+from interlock.services.steps import Open
+from interlock.services.stoppable import stoppable
 from interlock.services.task.calls import able
 from interlock.services.task.held import Working, taken
-
-T = TypeVar("T")
+from interlock.store import Change, Resync, Watch
 
 MOST_AT_ONCE = 1000
 AGAIN = 0.5
 """Seconds after which a store that is away is asked again."""
-SLICE = 0.25
-"""How long at most until whoever waits in a thread notices that it is to stop."""
 
 
 class Shift:
     """What a worker wants to do, and whether it is to stop."""
 
-    def __init__(self, desk: Desk, can: Iterable[str], ttl: float | str | None) -> None:
-        desk.me()
+    def __init__(
+        self, desk: Desk, can: Iterable[str], ttl: float | str | None, *, messages: bool = True
+    ) -> None:
+        seat = desk.me()
         self.can = able(can)
         self.reason = ""
         """Why it is to stop; empty while it is not."""
+        self.stops = Stops(desk.runner, seat.who) if messages and seat.joined else None
+        """Where somebody may ask it to, if it listens to messages."""
+        self._asked = 0
         self._desk = desk
         self._ttl, _ = desk.terms({}, ttl, None)
 
     def stop(self, reason: str) -> None:
         """Claim nothing more; the first reason is the one that counts."""
         self.reason = self.reason or reason or "it was asked to"
+
+    def obey(self, stop: Stop) -> bool:
+        """Do what a message asks for; the second one says not to finish, either."""
+        self._asked += 1
+        self.stop(str(stop))
+        return self._asked > 1
+
+    def obeyed(self) -> Op[None]:
+        """No more work is taken: what asked for that is done with.
+
+        If the store is in trouble, our next incarnation passes over it.
+        """
+        if self.stops is not None:
+            with suppress(InterlockError):
+                yield from self.stops.ack()
 
     def ask(self, wait: float = 0.0) -> Op[Working | None]:
         """Claim the next task, if there is one in time.
@@ -63,7 +93,8 @@ class Shift:
         working = yield from self.ask()
         if working is None:
             self.say()
-            working = yield from _stoppable(self.ask(words.FOREVER), self._stopped)
+            ears = None if self.stops is None else _Ears(self.stops, self.obey)
+            working = yield from stoppable(self.ask(words.FOREVER), self._stopped, ears)
         return working
 
     def say(self, tasks: Collection[str] = ()) -> None:
@@ -93,42 +124,30 @@ class Shift:
     def _ask(self, wait: float) -> Op[Working | None]:
         desk = self._desk
         sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
-        outcome = yield from desk.tasks.next(desk.seat, self.can, ttl=self._ttl, wait=patience)
+        fresh = "" if desk.seat.caller else callers.fresh()
+        seat = replace(desk.seat, caller=desk.seat.caller or fresh)
+        outcome = yield from desk.tasks.next(seat, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):
             return None
-        return (yield from taken(desk, outcome, self._ttl, sent))
+        return (yield from taken(desk, outcome, self._ttl, sent, fresh))
 
 
-class _Stop(BaseException):
-    """Ends an operation where it sleeps."""
+class _Ears(NamedTuple):
+    """What else is heard on the watch of whoever waits for work."""
 
+    stops: Stops
+    obey: Callable[[Stop], object]
 
-def _stoppable(op: Op[T], stopped: Callable[[], bool]) -> Op[T | None]:
-    """An operation whose sleep ends soon after it is to stop: None then."""
-    try:
-        step = next(op)
-        while True:
-            try:
-                answer = yield from _sliced(step, stopped) if isinstance(step, Take) else _as(step)
-            except BaseException as error:  # noqa: BLE001 - the operation decides
-                step = op.throw(error)
-            else:
-                step = op.send(answer)
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-    except _Stop:
-        return None
+    def opened(self, step: Open) -> Op[Watch]:
+        """The same watch, of our inbox, too."""
+        scopes = (step.scope,) if isinstance(step.scope, str) else step.scope
+        watch: Watch = yield Open((*scopes, self.stops.inbox), step.after)
+        return watch
 
-
-def _as(step: Any) -> Op[Any]:  # noqa: ANN401 - each step knows its own answer
-    return (yield step)
-
-
-def _sliced(step: Take, stopped: Callable[[], bool]) -> Op[Any]:
-    left = words.FOREVER if step.timeout is None else step.timeout
-    while not stopped():
-        answer = yield Take(step.watch, min(left, SLICE))
-        left -= SLICE
-        if answer or left <= 0:
-            return answer
-    raise _Stop
+    def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
+        """Obey what came into our inbox; returns the rest."""
+        inbox = self.stops.inbox
+        ours = [each for each in changes if isinstance(each, Change) and each.key.startswith(inbox)]
+        for stop in (yield from self.stops.among(ours)) if ours else ():
+            self.obey(stop)
+        return [each for each in changes if each not in ours]

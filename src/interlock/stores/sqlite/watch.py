@@ -16,12 +16,12 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, covers, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
+from interlock.stores.sqlite.engine import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
     import asyncio
@@ -100,8 +100,8 @@ class Feed:
                     if self._listener is not None:
                         self._guard.wait(max(left, 0.0))
                         continue
-                    self._listener = me
-                self._listen(max(left, 0.0))
+                    self._listener, bell = me, self._bell
+                self._listen(bell, max(left, 0.0))
         finally:  # wherever an exception struck: the next one listens
             if self._listener is me:
                 self._listener = None
@@ -138,13 +138,14 @@ class Feed:
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
-    def _listen(self, timeout: float) -> None:
+    def _listen(self, bell: Bell | None, timeout: float) -> None:
         """Wait for the bell on behalf of all threads, and lay what is new into the watches."""
         poll = select.poll()
-        bell = self._bell
         if bell is not None:
-            with suppress(ValueError):  # closed this moment
+            try:
                 poll.register(bell.socket, select.POLLIN)
+            except ValueError:  # closed this moment
+                timeout = 0.0
         rang = bool(poll.poll(math.ceil(timeout * 1000)))
         with self._lock:
             self._listener = None
@@ -196,6 +197,7 @@ class Feed:
         while end is None or position < end:
             rows, trimmed = self._later(position)
             gap = gap or trimmed > position
+            last = len(rows) < ROWS_AT_ONCE  # whoever commits now rings again
             if end is not None:
                 rows = [row for row in rows if row[0] <= end]
             if not rows:
@@ -204,6 +206,8 @@ class Feed:
             position = rows[-1][0]
             for watch in () if gap else watches:
                 watch.lay(rows)
+            if last:
+                break
         for watch in watches if gap else ():
             watch.resync(position)
         return position

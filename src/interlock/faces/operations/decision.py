@@ -1,0 +1,84 @@
+"""Operations on decisions: what no agent could say, and a person is asked."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
+
+from interlock.core import matter as core
+from interlock.faces.operations.message import Data, Text, said
+from interlock.faces.operations.shape import Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Id = Annotated[str, option("name", "the id of the decision: dec_...", positional=True)]
+
+
+class List(Request, frozen=True, kw_only=True):
+    """What is to be decided."""
+
+    all: Annotated[bool, option("flag", "also what was decided lately")] = False
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One decision."""
+
+    id: Id
+
+
+class Resolve(Request, frozen=True, kw_only=True):
+    """Decide."""
+
+    id: Id
+    text: Text = None
+    data: Data = None
+
+
+class DecisionList(Struct, frozen=True, kw_only=True):
+    """What persons are asked, the oldest first."""
+
+    decisions: tuple[core.Shown, ...]
+
+
+def _list(fleet: "Fleet", request: List) -> DecisionList:
+    found = fleet.messages.decisions()
+    return DecisionList(
+        decisions=tuple(each for each in found if request.all or each.state == "open")
+    )
+
+
+def _show(fleet: "Fleet", request: Show) -> core.Shown | core.NoMatter:
+    return fleet.messages.decision(request.id)
+
+
+def _resolve(fleet: "Fleet", request: Resolve) -> core.ResolveOutcome:
+    return fleet.messages.resolve(request.id, said(request.text, request.data))
+
+
+OPERATIONS = (
+    Operation(
+        name="decision list",
+        help="what agents ask a person, the oldest first",
+        request=List,
+        outcomes=(DecisionList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="decision show",
+        help="one decision: who asks, what about, and what was decided",
+        request=Show,
+        outcomes=(core.Shown, core.NoMatter),
+        needs="store",
+        act=_show,
+    ),
+    Operation(
+        name="decision resolve",
+        help="decide; whoever asked gets it as a message",
+        request=Resolve,
+        outcomes=(core.Resolved, core.Already, core.NoMatter),
+        needs="agent",
+        act=_resolve,
+        examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),
+    ),
+)

@@ -1,0 +1,177 @@
+"""Operations on what was sent: subscriptions, the inbox, acknowledging, waiting."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import field
+
+from interlock.core import message as core
+from interlock.core import words
+from interlock.errors import BadInput
+from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.services.message import looking
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Type = Annotated[
+    str, option("name", "the type of the alert, such as build/failed", positional=True)
+]
+Can = Annotated[
+    tuple[str, ...],
+    option("names", "also questions to whoever can do this; else what the session says it can"),
+]
+
+
+class Subscribe(Request, frozen=True, kw_only=True):
+    """Hear of alerts."""
+
+    type: Type
+    senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
+        name="from", default=()
+    )
+    where: Annotated[
+        dict[str, Any], option("values", "only if this field of the data has this value")
+    ] = field(default_factory=dict)
+    last: Annotated[int, option("int", "also so many of those that were sent before")] = 0
+    follow: Annotated[bool, option("flag", "show them as they come; each is acknowledged")] = False
+
+
+class Unsubscribe(Request, frozen=True, kw_only=True):
+    """Hear no more of alerts."""
+
+    type: Type
+
+
+class Inbox(Request, frozen=True, kw_only=True):
+    """What waits for you."""
+
+    ack: Annotated[bool, option("flag", "acknowledge what is shown")] = False
+    all: Annotated[bool, option("flag", "all that is kept, read or not")] = False
+    sent: Annotated[bool, option("flag", "the mail that you sent")] = False
+    kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
+    senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
+        name="from", default=()
+    )
+    type: Annotated[str, option("name", "only of this type")] = ""
+    thread: Annotated[str, option("name", "a whole thread, read or not")] = ""
+    search: Annotated[str, option("text", "only with this text in it")] = ""
+    limit: Annotated[int, option("int", "at most so many", least=1)] = 100
+    can: Can = ()
+
+
+class Ack(Request, frozen=True, kw_only=True):
+    """Acknowledge messages."""
+
+    id: Annotated[tuple[str, ...], option("names", "ids of messages", positional=True)]
+    can: Can = ()
+
+
+class Wait(Request, frozen=True, kw_only=True):
+    """Wait for a message."""
+
+    timeout: Annotated[
+        Duration | None, option("duration", "at most so long; else for ever", forever=True)
+    ] = None
+    can: Can = ()
+
+
+def _subscribe(fleet: "Fleet", request: Subscribe) -> core.Subscribed:
+    return fleet.messages.subscribe(
+        request.type, senders=request.senders, where=request.where, last=request.last
+    )
+
+
+def _unsubscribe(fleet: "Fleet", request: Unsubscribe) -> core.Unsubscribed | core.NotSubscribed:
+    return fleet.messages.unsubscribe(request.type)
+
+
+def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
+    """What is there, all of it unacknowledged as before."""
+    if request.ack and (request.all or request.sent):
+        raise BadInput("--ack is for what waits; leave --all and --sent out")
+    return fleet.messages.inbox(
+        all=request.all,
+        sent=request.sent,
+        kind=request.kind,
+        sender=request.senders,
+        type=request.type,
+        thread=request.thread,
+        search=request.search,
+        limit=request.limit,
+        can=request.can or None,
+    )
+
+
+def settle(fleet: "Fleet", request: Inbox, found: looking.Inbox) -> None:
+    """Acknowledge what was shown, if that was asked for."""
+    if request.ack and found.messages:
+        fleet.messages.ack(*[each.id for each in found.messages], can=request.can or None)
+
+
+def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
+    found = look(fleet, request)
+    settle(fleet, request, found)
+    return found
+
+
+def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.NotYours:
+    return fleet.messages.ack(*request.id, can=request.can or None)
+
+
+def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
+    patience = words.FOREVER if request.timeout is None else request.timeout
+    return fleet.messages.wait(patience, can=request.can or None)
+
+
+OPERATIONS = (
+    Operation(
+        name="subscribe",
+        help="have alerts of a type delivered, over restarts too",
+        request=Subscribe,
+        outcomes=(core.Subscribed, core.Received),
+        needs="agent",
+        act=_subscribe,
+        examples=(
+            "interlock subscribe build/failed --where 'branch=\"main\"' --last 3 --agent bob",
+            "interlock subscribe build/failed --follow --json --agent bob",
+        ),
+    ),
+    Operation(
+        name="unsubscribe",
+        help="have no more alerts of a type delivered",
+        request=Unsubscribe,
+        outcomes=(core.Unsubscribed, core.NotSubscribed),
+        needs="agent",
+        act=_unsubscribe,
+    ),
+    Operation(
+        name="inbox",
+        help="what waits for you, the urgent first; nothing is acknowledged",
+        request=Inbox,
+        outcomes=(looking.Inbox,),
+        needs="agent",
+        act=_inbox,
+        examples=(
+            "interlock inbox --ack --agent bob",
+            "interlock inbox --all --from ada --search schema --agent bob",
+        ),
+    ),
+    Operation(
+        name="ack",
+        help="acknowledge messages: they do not come again",
+        request=Ack,
+        outcomes=(core.Acknowledged, core.NotYours),
+        needs="agent",
+        act=_ack,
+        examples=("interlock ack msg_12 msg_13 --agent bob",),
+    ),
+    Operation(
+        name="wait",
+        help="wait until something unread is there; nothing is acknowledged",
+        request=Wait,
+        outcomes=(looking.Arrived, looking.Nothing),
+        needs="agent",
+        act=_wait,
+        examples=("interlock wait --timeout 5m --agent bob",),
+    ),
+)

@@ -1,0 +1,163 @@
+"""Questions, answers and decisions in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core.message import ABLE
+from interlock.faces.render import ago, as_json, circle, lasting, listed, table
+from interlock.faces.render.message import body
+
+if TYPE_CHECKING:
+    from interlock.core import matter
+    from interlock.core import query as core
+    from interlock.faces.operations.decision import DecisionList
+    from interlock.faces.operations.message import TakenBack
+    from interlock.faces.render import Paint
+
+_SHORT = 60
+
+
+def answered(outcome: core.Answered, paint: Paint) -> str:
+    """Who answered what."""
+    before = f", {lasting(outcome.age)} ago" if outcome.age is not None else ""
+    head = f"{paint('green', 'answered')} {outcome.query} by {outcome.by}{before}"
+    return "\n".join([head, *body(outcome.answer, paint)])
+
+
+def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
+    """Nobody answered, and what else there is."""
+    who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
+    more = "ask again with a longer --timeout, or with --person"
+    word = paint("yellow", "timed out")
+    return f"{word} {outcome.query}: {who} within {lasting(outcome.timeout)}; {more}"
+
+
+def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
+    """It is taken back."""
+    return f"{paint('green', 'cancelled')} {outcome.query}"
+
+
+def taken_back(outcome: TakenBack, paint: Paint) -> str:
+    """Nobody will answer it."""
+    word = paint("yellow", "cancelled")
+    return f"{word} {outcome.query}: it was taken back meanwhile; to know it still, ask again"
+
+
+def away(outcome: core.Away, paint: Paint) -> str:
+    """Nobody is there, and what else there is."""
+    why = _whoever(outcome.to, "{} has no session now", "nobody here can do {}")
+    more = "--hold lets the question wait, --person asks a person"
+    return f"{paint('yellow', 'away')} {outcome.to}: {why}; {more}"
+
+
+def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+    """Who waits for each other."""
+    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle)}"
+
+
+def handed(outcome: core.Handed, paint: Paint) -> str:
+    """A person is asked."""
+    then = "the answer will be in your inbox"
+    word = paint("yellow", "handed")
+    return f"{word} {outcome.query} to a person, who decides {outcome.decision}; {then}"
+
+
+def asked(outcome: core.Asked, paint: Paint) -> str:
+    """It is open."""
+    return f"{paint('green', 'asked')} {outcome.query}, to {outcome.to}"
+
+
+def too_many(outcome: core.TooMany, paint: Paint) -> str:
+    """How many are open."""
+    count = f"{outcome.open} questions are open, and no more are allowed"
+    return f"{paint('yellow', 'too many')}: {count}; try again when some are answered"
+
+
+def taken(outcome: core.Taken, paint: Paint) -> str:
+    """The id is somebody else's."""
+    return (
+        f"{paint('yellow', 'exists')} {outcome.query}: somebody else asked so; choose another --id"
+    )
+
+
+def replied(outcome: core.Replied, paint: Paint) -> str:
+    """It is answered."""
+    return f"{paint('green', 'replied')} {outcome.query}; {outcome.to} has the answer"
+
+
+def late(outcome: core.Late, paint: Paint) -> str:
+    """How it ended."""
+    how = {
+        "answered": f"{outcome.by} has answered it already",
+        "cancelled": "whoever asked took it back",
+        "expired": "its time is up, and nobody waits for the answer; mail may still help",
+        "deadlock": "it was refused, since waiting for it would never have ended",
+    }.get(outcome.state, f"it is {outcome.state}")
+    return f"{paint('yellow', 'late')} {outcome.query}: {how}"
+
+
+def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
+    """Whose it is."""
+    whose = _whoever(outcome.agent, "it is for {} to do", "it is for others who can do {}")
+    word = paint("red", "not owner")
+    return f"{word} {outcome.query}: {whose}, not for you; --agent says who you are"
+
+
+def no_query(outcome: core.NoQuery, paint: Paint) -> str:
+    """There is none."""
+    hint = "there is no such question, or none any more; see 'interlock inbox --kind query'"
+    return f"{paint('yellow', 'unknown')} {outcome.query}: {hint}"
+
+
+def _whoever(to: str, agent: str, able: str) -> str:
+    return able.format(to[len(ABLE) :]) if to.startswith(ABLE) else agent.format(to)
+
+
+def decision_list(outcome: DecisionList, paint: Paint) -> str:
+    """What is to be decided."""
+    if not outcome.decisions:
+        return "there is nothing to decide; 'interlock decision list --all' has what was decided"
+    titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
+    return table(titles, [_row(each, paint) for each in outcome.decisions], paint)
+
+
+def _row(each: matter.Shown, paint: Paint) -> tuple[str, ...]:
+    state = paint("yellow" if each.state == "open" else "dim", each.state)
+    text = as_json(each.question)
+    short = text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
+    return each.decision, state, each.agent, ago(each.at), short
+
+
+def decision(outcome: matter.Shown, paint: Paint) -> str:
+    """One of them: what is asked, and what was decided."""
+    facts = [
+        ("decision", outcome.decision),
+        ("state", paint("yellow" if outcome.state == "open" else "green", outcome.state)),
+        ("about", outcome.about),
+        ("asked by", f"{outcome.agent}, {ago(outcome.at)}"),
+    ]
+    lines = [listed(facts), *body(outcome.question, paint)]
+    if outcome.state == "open":
+        return "\n".join([*lines, f"to decide: interlock decision resolve {outcome.decision} TEXT"])
+    decided = f"decided by {outcome.by}, {ago(outcome.resolved)}"
+    return "\n".join([*lines, decided, *body(outcome.answer, paint)])
+
+
+def resolved(outcome: matter.Resolved, paint: Paint) -> str:
+    """It is decided."""
+    word = paint("green", "resolved")
+    return f"{word} {outcome.decision}; whoever asked has it in their inbox"
+
+
+def already(outcome: matter.Already, paint: Paint) -> str:
+    """It was decided before."""
+    hint = f"see 'interlock decision show {outcome.decision}'"
+    word = paint("yellow", "already resolved")
+    return f"{word} {outcome.decision}: {outcome.by} decided it; {hint}"
+
+
+def no_decision(outcome: matter.NoMatter, paint: Paint) -> str:
+    """There is none."""
+    hint = "there is nothing of this id to decide; see 'interlock decision list'"
+    return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"

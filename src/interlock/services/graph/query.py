@@ -1,0 +1,112 @@
+"""A query as a place: any one of those who may answer is enough.
+
+For an agent these are the callers that take its messages.  If there are none, it is the agent as a
+whole: it may look at its messages whenever it goes on, and it does not while all that it waits for
+is stuck.  A query for whoever can do something is for all living sessions that can, but for the
+asker's own.
+
+Whoever is dead answers nothing, so here it matters at once who lives.  Where nobody is there,
+somebody may come, and that is no deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.pool import of_agent
+from interlock.core.report import Report
+from interlock.core.words import EVERYTHING
+from interlock.services.graph.place import Met, Place, Places, Spot, glanced
+from interlock.services.runner import Glance, Reading
+from interlock.services.states import decoded
+from interlock.store import Item, Range
+
+CAPABILITY = "?"
+"""What the addressee of a query for whoever can do something begins with."""
+
+
+class Asked(Struct, frozen=True):
+    """As much of a query as matters here."""
+
+    id: str
+    to: str
+    session: str = ""
+    state: str = "open"
+
+
+class Serving(Struct, frozen=True):
+    """A caller that takes messages, as long as something lives."""
+
+    session: str
+    live: str
+
+
+_ASKED = msgspec.json.Decoder(Asked)
+_SERVING = msgspec.json.Decoder(Serving)
+_REPORT = msgspec.json.Decoder(Report)
+
+
+def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
+    """These queries, with all who may answer."""
+    found: Places = {}
+    items = yield from glanced(wanted)
+    for key, item in items.items():
+        asked = None if item is None else decoded(_ASKED, item)
+        if asked is None or asked.state != "open":
+            found[key] = Place()
+            continue
+        met = yield from _who_may_answer(asked)
+        found[key] = Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
+    return found
+
+
+def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
+    if not asked.to.startswith(CAPABILITY):
+        return (yield from _of_agent(asked.to))
+    able = yield from _able(asked.to.removeprefix(CAPABILITY), asked.session)
+    found: dict[str, Met] = {}
+    for agent in dict.fromkeys(able.values()):
+        sessions = {session for session, other in able.items() if other == agent}
+        for met in (yield from _of_agent(agent, sessions)):
+            found[met.caller] = met
+    return tuple(found.values())
+
+
+def _of_agent(agent: str, sessions: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
+    """Who takes its messages (in these sessions), or the agent as a whole."""
+    lists = yield from _every(keys.serving(agent))
+    serving = {keys.name(keys.last(item.key)): decoded(_SERVING, item) for item in lists}
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
+    met = tuple(
+        Met(caller, live=(each.live,))
+        for caller, each in serving.items()
+        if live[each.live] is not None and (sessions is None or each.session in sessions)
+    )
+    return met or (Met(of_agent(agent)),)
+
+
+def _able(capability: str, asker: str) -> Reading[dict[str, str]]:
+    """The living sessions that can do it, each with its agent."""
+    reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
+    able = {
+        each.session: each.agent
+        for each in reports
+        if each.session != asker and not {capability, EVERYTHING}.isdisjoint(each.can)
+    }
+    live = yield from glanced(tuple(map(keys.live, able)))
+    return {session: able[session] for session in able if live[keys.live(session)] is not None}
+
+
+def _every(prefix: str) -> Reading[list[Item]]:
+    found: list[Item] = []
+    page = Range(prefix)
+    while True:
+        items = (yield Glance((page,))).ranges[page]
+        found.extend(items)
+        if len(items) < page.limit:
+            return found
+        page = Range(prefix, items[-1].key)

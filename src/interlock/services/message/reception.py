@@ -1,0 +1,192 @@
+"""Messages given out one after the other, for a loop.
+
+    ask for the next ──> the one before is done ──> acknowledged, together with others
+
+A message is done when whoever got it comes back for the next: an exception, a break or a kill in
+between leaves it unread, so it comes again.  What is done is acknowledged with one commit when
+everything that came together is done, or after a moment; in any case before anybody sleeps.
+
+Trouble of the store ends nothing: what was done is acknowledged, and what came is given out, when
+it is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from interlock.core.message import Acknowledged, NotYours, Received
+from interlock.core.query import ReplyOutcome
+from interlock.driving import Op, Pause
+from interlock.errors import StoreClosed, StoreTrouble
+from interlock.services.complaints import Complaints
+from interlock.services.message.calls import MessageCalls
+from interlock.services.message.duty import Duty
+from interlock.services.message.receiver import NEVER, REDELIVER, Receiver
+from interlock.services.stoppable import stoppable
+
+AGAIN = 0.5
+"""Seconds after which a store that is away is asked again."""
+FLUSH = 0.1
+"""Seconds after which what is done is acknowledged, though more that came with it is to be done."""
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """How somebody receives: see ``MessageCalls.recv``."""
+
+    can: tuple[str, ...] | None = None
+    timeout: float | None = None
+    ack: bool = True
+    redeliver: float = REDELIVER
+
+
+class Reception:
+    """All that comes for us, one by one; a chore of the client, which sees to its end."""
+
+    def __init__(self, calls: MessageCalls, terms: Terms) -> None:
+        self._calls = calls
+        self._terms = terms
+        self._desk = calls.desk
+        self._clock = calls.desk.runner.clock
+        self._duty = Duty(calls.desk)
+        self._receiver: Receiver | None = None
+        self._complaints = Complaints("receiving messages")
+        self._came: deque[Received] = deque()
+        self._at_hand: tuple[str, ...] = ()
+        self._done: list[str] = []
+        self._since = 0.0
+        """When the first of those was done."""
+        self.closed = False
+
+    def next(self) -> Op[Received | None]:
+        """The next message; None when nothing came in time, or when it is closed."""
+        self._finish()
+        found = yield from self._persist(1)
+        return found[0] if found else None
+
+    def take(self) -> Op[tuple[Received, ...]]:
+        """All that came, as soon as there is anything; none when the time is up, likewise."""
+        self._finish()
+        return (yield from self._persist(None))
+
+    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
+        """Acknowledge messages now."""
+        if self._receiver is None:
+            return (yield from self._calls.ack(*ids))
+        outcome = yield from self._receiver.ack(ids)
+        self._settled(ids)
+        return outcome
+
+    def reply(self, id_: str, answer: object) -> Op[ReplyOutcome]:
+        """Answer a question, which acknowledges it."""
+        outcome = yield from self._calls.reply(id_, answer)
+        self._settled((id_,))
+        if self._receiver is not None:
+            self._receiver.forget((id_,))
+        return outcome
+
+    def leave(self) -> Op[None]:
+        """Nobody comes back for now: acknowledge what is done; what is at hand stays unread."""
+        self._at_hand = ()
+        try:
+            yield from self._flush()
+        except StoreTrouble as trouble:  # it comes again
+            self._complaints.tell(trouble)
+
+    def end(self) -> Op[None]:
+        """Take no more messages; what is at hand, or was not given out, stays unread."""
+        self.closed = True
+        self._desk.keeper.lay_down(self)
+        yield from self.leave()
+        yield from self._duty.end()
+        if self._receiver is not None:
+            self._receiver.close()
+
+    def wait(self) -> float:
+        """As a chore: there is nothing to do in between."""
+        return NEVER
+
+    def run(self) -> Op[None]:
+        """As a chore, likewise."""
+        yield from ()
+
+    def finish(self, trouble: str) -> Op[None]:
+        """The client closes."""
+        if trouble:
+            self.closed = True
+        else:
+            yield from self.end()
+
+    def _persist(self, most: int | None) -> Op[tuple[Received, ...]]:
+        limit = self._terms.timeout
+        ends = None if limit is None else self._clock.monotonic() + limit
+        while self._goes_on():
+            try:
+                found = yield from self._more(ends)
+            except StoreClosed:
+                if self._goes_on():
+                    raise
+                break
+            except StoreTrouble as trouble:
+                if ends is not None and self._clock.monotonic() >= ends:
+                    raise
+                self._complaints.tell(trouble)
+                yield Pause(AGAIN)
+                continue
+            self._complaints.over()
+            if found or (ends is not None and self._clock.monotonic() >= ends):
+                return self._given(most)
+        return ()
+
+    def _more(self, ends: float | None) -> Op[bool]:
+        """See that something is there to be given out, if it comes in time."""
+        if self._came:
+            if self._done and self._clock.monotonic() - self._since >= FLUSH:
+                yield from self._flush()
+            return True
+        yield from self._flush()
+        receiver = yield from self._open()
+        left = None if ends is None else max(0.0, ends - self._clock.monotonic())
+        self._came.extend((yield from stoppable(receiver.take(left), self._is_to_look)) or ())
+        return bool(self._came)
+
+    def _open(self) -> Op[Receiver]:
+        if self._receiver is None:
+            can = yield from self._calls.abilities(self._terms.can)
+            self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
+            self._desk.keeper.take_on(self)
+        yield from self._duty.begin()
+        return self._receiver
+
+    def _goes_on(self) -> bool:
+        return not self.closed
+
+    def _is_to_look(self) -> bool:
+        return self.closed or not self._duty.stands
+
+    def _given(self, most: int | None) -> tuple[Received, ...]:
+        many = len(self._came) if most is None else min(most, len(self._came))
+        found = tuple([self._came.popleft() for _ in range(many)])
+        for each in found:
+            if self._receiver is not None:
+                self._receiver.begun(each.id)
+        self._at_hand = tuple([each.id for each in found])
+        return found
+
+    def _finish(self) -> None:
+        """Whoever asks for more is done with what it has."""
+        if self._terms.ack and self._at_hand:
+            self._since = self._since if self._done else self._clock.monotonic()
+            self._done += self._at_hand
+        self._at_hand = ()
+
+    def _settled(self, ids: Sequence[str]) -> None:
+        self._at_hand = tuple([each for each in self._at_hand if each not in ids])
+
+    def _flush(self) -> Op[None]:
+        done = tuple(self._done)
+        if done and self._receiver is not None:
+            yield from self._receiver.settle(done)
+            self._done = [each for each in self._done if each not in done]

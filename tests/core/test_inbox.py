@@ -1,0 +1,75 @@
+"""A cursor says of each message whether it was acknowledged, in whatever order that was done."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.searches import budget
+
+from interlock.core.inbox import Acks, Cursor, Known, Seen, acknowledge, begin, moved
+from interlock.core.message import Acknowledged, NotYours, Subscription
+
+
+def seen(messages: dict[str, int], pending: list[int], upto: int) -> Seen:
+    return Seen(topic="build", messages=messages, pending=pending, upto=upto)
+
+
+def test_acknowledged_in_order_it_is_one_number() -> None:
+    first = moved(Cursor(after=3), seen({"a": 5}, [5, 8], 9))
+    assert first == Cursor(after=7)
+    assert moved(first, seen({"b": 8}, [8], 9)) == Cursor(after=9)
+
+
+def test_acknowledged_out_of_turn_the_first_stays_unread() -> None:
+    cursor = moved(Cursor(after=3), seen({"b": 8}, [5, 8], 9))
+    assert cursor == Cursor(after=4, also=(8,))
+    assert (cursor.has(5), cursor.has(8)) == (False, True)
+
+
+def test_a_reader_that_knows_less_takes_nothing_back() -> None:
+    assert moved(Cursor(after=20), seen({"a": 5}, [5], 9)) == Cursor(after=20)
+
+
+def test_a_cursor_begins_with_its_subscription_or_before_the_last_ones() -> None:
+    assert begin(Subscription(), 7) == Cursor(after=7)
+    assert begin(Subscription(since=3), 7) == Cursor(after=3)
+
+
+def test_what_is_neither_waiting_nor_read_is_not_ours() -> None:
+    known = Known(waiting={"m1"}, read={"m2"})
+    decision = acknowledge("bob", ("m1", "m2", "m3"), Acks(ids=("m1", "m2", "m3")), known, 5.0)
+    assert decision.outcome == NotYours(unknown=("m3",), messages=("m1",), already=("m2",))
+    assert decision.deletes == ("unread/bob/m1",)
+
+
+def test_what_changes_nothing_is_not_written() -> None:
+    known = Known(read={"m2"})
+    decision = acknowledge("bob", ("m2",), Acks(ids=("m2",)), known, 5.0)
+    assert decision.outcome == Acknowledged(already=("m2",))
+    assert not decision.changes
+
+
+@settings(max_examples=budget(60))
+@given(data=st.data(), readers=st.integers(1, 3))
+def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
+    data: st.DataObject, readers: int
+) -> None:
+    """Readers under one name, each with a view of its own, against a plain set."""
+    cursor, sent, acked = Cursor(after=0), [0], set[int]()
+    views = [(0, set[int]()) for _ in range(readers)]
+    for _ in range(data.draw(st.integers(1, 15))):
+        now = sent[-1] + data.draw(st.integers(1, 3))  # others commit in between
+        sent.append(now)
+        reader = data.draw(st.integers(0, readers - 1))
+        upto, pending = views[reader]
+        if data.draw(st.booleans()):
+            pending |= {each for each in sent if upto < each and not cursor.has(each)}
+            upto = now
+        chosen = data.draw(st.sets(st.sampled_from(sorted(pending)))) if pending else set()
+        if chosen:
+            ids = {str(each): each for each in chosen}
+            cursor = moved(cursor, seen(ids, sorted(pending), upto))
+            acked |= chosen
+        views[reader] = (upto, pending - chosen)
+        assert {each for each in sent[1:] if cursor.has(each)} == acked
+        assert all(each > cursor.after for each in cursor.also)

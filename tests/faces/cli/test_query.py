@@ -1,0 +1,237 @@
+"""Questions, answers and decisions at the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from tests.faces.cli.test_message import inbox, plainly
+from tests.faces.shell import Here, Shell, until
+
+import interlock
+
+
+def known(shell: Shell, *names: str) -> None:
+    for name in names:
+        assert shell.run("inbox", "--agent", name).status == 0
+
+
+def question(shell: Shell, *words: str, agent: str = "bob") -> dict[str, Any]:
+    """The question that waits for an agent, as soon as it does."""
+
+    def waits() -> Any:
+        return shell.json("inbox", "--kind", "query", "--agent", agent, *words)[1].get("messages")
+
+    found: dict[str, Any] = until(waits, "a question")[0]
+    return found
+
+
+def asked(shell: Shell, *words: str) -> subprocess.Popen[str]:
+    return shell.start("query", *words, "--timeout", "60s", "--json")
+
+
+def answer(asker: subprocess.Popen[str]) -> tuple[int, Any]:
+    out, err = asker.communicate(timeout=60)
+    assert err == ""
+    return asker.returncode, json.loads(out)
+
+
+def test_a_question_is_answered_from_another_shell(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = asked(ada, "bob", "API base URL?")
+    found = question(ada)
+    assert (found["from"], found["data"]) == ("ada", "API base URL?")
+    assert 0 < found["expires_in"] <= 60
+    replied = ada.json("reply", found["id"], "https://example.org", "--agent", "bob")
+    assert replied == (0, {"outcome": "replied", "query": found["id"], "to": "ada"})
+    assert answer(asker) == (
+        0,
+        {
+            "outcome": "answered",
+            "query": found["id"],
+            "answer": "https://example.org",
+            "by": "bob",
+        },
+    )
+    assert ada.json("inbox", "--agent", "bob")[1] == {"agent": "bob"}, "acknowledged with it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_asker_that_is_stopped_takes_its_question_back(
+    ada: Shell, number: signal.Signals
+) -> None:
+    known(ada, "bob")
+    asker = asked(ada, "bob", "still there?")
+    id_ = question(ada)["id"]
+    asker.send_signal(number)
+    assert asker.communicate(timeout=60) == ("", "")
+    assert asker.returncode == 128 + number
+    late = ada.run("reply", id_, "yes", "--agent", "bob")
+    assert (late.status, late.out) == (1, f"late {id_}: whoever asked took it back\n")
+    assert ada.json("reply", id_, "yes", "--agent", "bob")[1]["state"] == "cancelled"
+
+
+def test_an_asker_that_was_killed_asks_again_and_has_the_answer(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = asked(ada, "bob", "which one?", "--id", "qry_1")
+    question(ada)
+    asker.kill()
+    asker.communicate()
+    assert ada.run("reply", "qry_1", "--data", '{"n": 7}', "--agent", "bob").status == 0
+    status, told = ada.json("query", "bob", "which one?", "--id", "qry_1")
+    assert (status, told["answer"], told["by"]) == (0, {"n": 7}, "bob")
+
+
+def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = ada.start("query", "bob", "which one?", "--id", "qry_1", "--timeout", "60s")
+    question(ada)
+    assert ada.run("cancel", "qry_1") == (0, "cancelled qry_1\n", "")
+    out, _ = asker.communicate(timeout=60)
+    assert (asker.returncode, out) == (
+        1,
+        "cancelled qry_1: it was taken back meanwhile; to know it still, ask again\n",
+    )
+
+
+def test_a_named_question_outlives_an_interruption(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = asked(ada, "bob", "which one?", "--id", "qry_1")
+    question(ada)
+    asker.send_signal(signal.SIGINT)
+    asker.communicate()
+    assert ada.run("reply", "qry_1", "this", "--agent", "bob").status == 0
+
+
+def test_a_question_to_whoever_is_able_is_answered_once(ada: Shell) -> None:
+    ada.run("agent", "join", "--agent", "bob", "--can", "rust")
+    asker = asked(ada, "?rust", "which edition?")
+    id_ = question(ada, "--can", "rust")["id"]
+    assert ada.json("inbox", "--agent", "bob")[1] == {"agent": "bob"}
+    assert ada.run("reply", id_, "2024", "--agent", "bob").out == (
+        f"replied {id_}; ada has the answer\n"
+    )
+    assert answer(asker)[1]["by"] == "bob"
+    late = ada.run("reply", id_, "2021", "--agent", "cy")
+    assert (late.status, late.out) == (1, f"late {id_}: bob has answered it already\n")
+
+
+def test_a_reply_to_what_is_not_yours_is_refused(here: Here) -> None:
+    known(here, "bob")
+    with interlock.connect(agent="ada") as fleet:
+        fleet.messages.query("bob", "x", timeout=0.0, id="qry_late")
+    assert here.run("reply", "qry_late", "x", "--agent", "bob").out == (
+        "late qry_late: its time is up, and nobody waits for the answer; mail may still help\n"
+    )
+    assert here.run("reply", "qry_late", "x", "--agent", "eve") == (
+        1,
+        "not owner qry_late: it is for bob to do, not for you; --agent says who you are\n",
+        "",
+    )
+    assert here.run("cancel", "qry_late", "--agent", "eve").out.startswith(
+        "not owner qry_late: it is for ada to do"
+    )
+    assert here.json("cancel", "qry_late")[1]["outcome"] == "late"
+    assert here.run("reply", "qry_none", "x") == (
+        1,
+        (
+            "unknown qry_none: there is no such question, or none any more;"
+            " see 'interlock inbox --kind query'\n"
+        ),
+        "",
+    )
+
+
+def test_nobody_answers_in_time(here: Here) -> None:
+    known(here, "bob")
+    done = here.run("query", "bob", "x", "--timeout", "50ms")
+    assert (done.status, plainly(done.out)) == (
+        1,
+        (
+            "timed out qry_ID: bob did not answer within 0.1 s;"
+            " ask again with a longer --timeout, or with --person\n"
+        ),
+    )
+    assert here.json("query", "bob", "x", "--timeout", "50ms")[1]["outcome"] == "timed_out"
+
+
+def test_nobody_is_there_to_answer(here: Here) -> None:
+    session = here.json("agent", "join", "--agent", "bob")[1]["session"]
+    here.run("agent", "leave", "--session", session)
+    more = "--hold lets the question wait, --person asks a person\n"
+    assert here.run("query", "bob", "x") == (1, f"away bob: bob has no session now; {more}", "")
+    assert here.run("query", "?gpu", "x") == (1, f"away ?gpu: nobody here can do gpu; {more}", "")
+    held = here.json("query", "bob", "x", "--hold", "--timeout", "50ms")
+    assert held[1]["outcome"] == "timed_out"
+
+
+def test_an_answer_that_is_young_enough_will_do(here: Here) -> None:
+    known(here, "bob")
+    words = ("query", "bob", "x", "--cached", "1h")
+    with interlock.connect(agent="ada") as fleet:
+        fleet.messages.query("bob", "x", timeout=0.0, person=True, id="qry_1")
+    here.run("reply", "qry_1", "y", "--agent", "bob")
+    status, told = here.json(*words)
+    assert (status, told["answer"], told["age"] >= 0) == (0, "y", True)
+    assert plainly(here.run(*words).out) == "answered qry_1 by bob, N s ago\n  | y\n"
+
+
+def test_a_person_decides_what_nobody_answers(here: Here) -> None:
+    status, handed = here.json("query", "?law", "may we?\nreally?", "--person")
+    id_, query = handed["decision"], handed["query"]
+    assert (status, handed["outcome"]) == (1, "handed")
+    assert here.run("query", "?law", "x", "--person", "--id", query).out == (
+        f"handed {query} to a person, who decides {id_}; the answer will be in your inbox\n"
+    )
+    assert plainly(here.run("decision", "list").out).splitlines()[1].split() == [
+        "dec_ID", "open", "ada", "N", "s", "ago", '"may', 'we?\\nreally?"',
+    ]  # fmt: skip
+    assert plainly(here.run("decision", "show", id_).out).splitlines() == [
+        "decision  dec_ID",
+        "state     open",
+        "about     query/qry_ID",
+        "asked by  ada, N s ago",
+        "  | may we?",
+        "  | really?",
+        "to decide: interlock decision resolve dec_ID TEXT",
+    ]
+    words = ("decision", "resolve", id_, "yes", "--agent", "maria")
+    assert here.json(*words) == (
+        0,
+        {"outcome": "resolved", "decision": id_, "about": f"query/{query}"},
+    )
+    assert here.run(*words) == (
+        1,
+        f"already resolved {id_}: maria decided it; see 'interlock decision show {id_}'\n",
+        "",
+    )
+    (told,) = inbox(here, agent="ada")
+    assert (told["kind"], told["from"], told["data"]) == ("answer", "maria", "yes")
+    assert told["reply_to"] == query
+    assert here.json("decision", "list") == (0, {"decisions": []})
+    assert here.json("decision", "list", "--all")[1]["decisions"][0]["answer"] == "yes"
+    assert plainly(here.run("decision", "show", id_).out).endswith(
+        "decided by maria, N s ago\n  | yes\n"
+    )
+    assert here.run("decision", "show", "dec_9").status == 1
+    assert here.json("decision", "resolve", "dec_9", "x")[1] == {
+        "outcome": "unknown", "decision": "dec_9",
+    }  # fmt: skip
+
+
+def test_no_more_questions_are_open_than_allowed(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(here, "bob")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "0")
+    assert here.run("query", "bob", "x") == (
+        3,
+        (
+            "too many: 0 questions are open, and no more are allowed;"
+            " try again when some are answered\n"
+        ),
+        "",
+    )

@@ -1,0 +1,177 @@
+"""Who sends, receives, asks and answers, and is killed at it; words name one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from itertools import count
+from typing import Any
+
+from tests.processes.actors import Notes, say, wait
+
+import interlock
+from interlock import aio
+from interlock.core.message import Exists, Limited, Sent
+from interlock.core.query import Answered, Replied
+
+
+def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
+    """Do what another actor does, and be killed at this write of ours, before or after it."""
+    connect, writes = interlock.connect, count(1)
+
+    def connected(*words: Any, **more: Any) -> Any:
+        fleet = connect(*words, **more)
+        store: Any = fleet.store
+        word = "transact" if store.capabilities.local else "commit"
+        change = getattr(store, word)
+
+        def struck(*what: Any) -> Any:
+            last = next(writes) == int(write)
+            if last and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            answer = change(*what)
+            if last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        setattr(store, word, struck)
+        return fleet
+
+    interlock.connect = connected
+    globals()[name](url, *arguments)
+
+
+def pour(url: str, agent: str, to: str, many: str) -> None:
+    """Send numbers, each under an id of its own: in turn as a share, an alert and mail."""
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        for number in range(int(many)):
+            id_ = f"msg_{agent}.{number}"
+            match number % 3:
+                case 0:
+                    got = fleet.messages.share(to, "number", number, hold=True, id=id_)
+                case 1:
+                    got = fleet.messages.alert(agent, number, id=id_)
+                case _:
+                    got = fleet.messages.send([to, agent], number, hold=True, id=id_)
+            assert isinstance(got, Sent | Exists), got
+            say(number)
+
+
+def drink(url: str, agent: str, book: str, many: str, paced: str = "") -> None:
+    """Note whatever comes, before it is acknowledged, until all has come to us or to our kind.
+
+    With a pace, one after the other, as we are told to go on.
+    """
+    notes = Notes(book)
+    with open(book, encoding="ascii") as file:
+        known = {line.split()[1] for line in file}
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        while len(known) < int(many):
+            for message in fleet.messages.recv(timeout=0.2):
+                notes.write(message.sender, message.id, message.data)
+                say(message.id)
+                known.add(message.id)
+                if paced:
+                    wait()
+                if len(known) == int(many):
+                    message.ack()
+                    break
+
+
+def ask(url: str, agent: str, to: str, id_: str) -> None:
+    """Ask, and say what came of it."""
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        got = fleet.messages.query(to, "why?", timeout=120, hold=True, id=id_)
+        say(type(got).__name__, got.answer if isinstance(got, Answered) else "")
+
+
+def answer(url: str, agent: str) -> None:
+    """Receive a question, say so, and answer it when we are told to."""
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        for message in fleet.messages.recv():
+            say(message.id, message.data)
+            wait()
+            assert isinstance(message.reply("because"), Replied)
+            say("replied")
+            return
+
+
+def flood(url: str, agent: str, to: str) -> None:
+    """Send as fast as one can until we are told to end, and say how often one was let."""
+    let = refused = 0
+    os.set_blocking(sys.stdin.fileno(), False)
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        while not sys.stdin.readline():
+            got = fleet.messages.share(to, "noise", let)
+            let += isinstance(got, Sent)
+            refused += isinstance(got, Limited)
+            if let + refused == 150:
+                say("flooding")
+        say(let, refused)
+
+
+def circle(url: str, agent: str, to: str) -> None:
+    """Ask somebody who asks us: one of us is told that it would never end."""
+    with interlock.connect(url, agent=agent, ttl=30) as fleet:
+        say("ready")
+        wait()
+        got = fleet.messages.query(to, "you first", timeout=60)
+        say(type(got).__name__)
+        if not isinstance(got, Answered):
+            for message in fleet.messages.recv():
+                message.reply("I give in")
+                return
+
+
+def loops(url: str, names: str, rounds: str, *everybody: str) -> None:
+    """Several agents in one event loop, who tell, share with and ask each other."""
+    asyncio.run(_loops(url, names.split(","), int(rounds), everybody))
+
+
+async def _loops(url: str, names: list[str], rounds: int, everybody: tuple[str, ...]) -> None:
+    fleets = [await aio.connect(url, agent=name, ttl=60) for name in names]
+    for fleet in fleets:
+        await fleet.messages.subscribe("news")
+    say("ready")
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+    await asyncio.gather(
+        *[
+            _speak(fleet, name, rounds, everybody)
+            for fleet, name in zip(fleets, names, strict=True)
+        ],
+        *[_hear(fleet, name, rounds, everybody) for fleet, name in zip(fleets, names, strict=True)],
+    )
+    for fleet in fleets:
+        await fleet.close()
+
+
+async def _speak(fleet: aio.Fleet, name: str, rounds: int, everybody: tuple[str, ...]) -> None:
+    """Each round: an alert, something for the next, and a question to it."""
+    following = everybody[(everybody.index(name) + 1) % len(everybody)]
+    for number in range(rounds):
+        assert isinstance(await fleet.messages.alert("news", number), Sent)
+        assert isinstance(await fleet.messages.share(following, "number", number), Sent)
+        got = await fleet.messages.query(following, number, timeout=60)
+        assert isinstance(got, Answered), got
+        assert (got.answer, got.by) == (number + 1, following)
+
+
+async def _hear(fleet: aio.Fleet, name: str, rounds: int, everybody: tuple[str, ...]) -> None:
+    """Take all that must come, answer questions, and say what came in which order."""
+    heard: list[str] = []
+    due = rounds * (len(everybody) + 2)
+    async for message in fleet.messages.recv():
+        if message.kind == "query":
+            await message.reply(message.data + 1)
+        heard.append(f"{message.sender},{message.kind},{message.data}")
+        if len(heard) == due:
+            await message.ack()
+            break
+    say(name, *heard)
+
+
+def main() -> None:
+    """Be whom the first word names."""
+    globals()[sys.argv[1]](*sys.argv[2:])

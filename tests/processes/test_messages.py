@@ -1,0 +1,232 @@
+"""Messages and real processes: loops that talk to each other, and whoever is killed at it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import judge
+from tests.processes.helpers import Actor, Cast
+
+import interlock
+from interlock.core.message import Sent
+
+KINDS = ("alert", "share", "query")
+
+
+@pytest.fixture
+def posters() -> Iterator[Cast]:
+    with Cast("tests.processes.posters") as everybody:
+        yield everybody
+
+
+def talk(url: str, posters: Cast, many: int, processes: int, rounds: int) -> None:
+    """So many agents in so many processes tell, share with and ask each other: all arrives once."""
+    names = [f"a{number}" for number in range(many)]
+    crew = [
+        posters.start("loops", url, ",".join(names[place::processes]), rounds, *names)
+        for place in range(processes)
+    ]
+    for actor in crew:
+        assert actor.hear() == "ready"
+    for actor in crew:
+        actor.tell()
+    heard: dict[str, list[list[str]]] = {}
+    for actor in crew:
+        for line in actor.rest(100):
+            name, *words = line.split()
+            heard[name] = [word.split(",") for word in words]
+    for place, name in enumerate(names):
+        all_came(heard[name], names, names[place - 1], rounds)
+        if not url.startswith("etcd"):  # there each channel is in order by itself
+            in_order(heard[name], names[place - 1], rounds)
+    judge.sound(url, heads=8)
+
+
+def all_came(heard: list[list[str]], names: list[str], before: str, rounds: int) -> None:
+    """Alerts of everybody, and what the one before had for us, each once and in order."""
+    due = [(each, "alert") for each in names] + [(before, "share"), (before, "query")]
+    came: dict[tuple[str, str], list[int]] = {channel: [] for channel in due}
+    for sender, kind, number in heard:
+        came[sender, kind].append(int(number))
+    assert all(numbers == list(range(rounds)) for numbers in came.values()), came
+
+
+def in_order(heard: list[list[str]], before: str, rounds: int) -> None:
+    """What one sender did is seen in the order in which it did it."""
+    seen = [(int(number), kind) for sender, kind, number in heard if sender == before]
+    assert seen == [(number, kind) for number in range(rounds) for kind in KINDS]
+
+
+def test_three_loops_tell_share_and_ask_in_a_circle(url: str, posters: Cast) -> None:
+    talk(url, posters, many=3, processes=3, rounds=5)
+
+
+def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: Cast) -> None:
+    talk(path, posters, many=50, processes=8, rounds=2)
+
+
+def drunk(url: str, book: Path, many: int) -> int:
+    """Each sender's numbers came in order, all of them; how many messages came, each once counted.
+
+    On etcd what is for all and what is for one are each in order by themselves.
+    """
+    lines = [line.split() for line in book.read_text().splitlines()]
+    first = dict.fromkeys((sender, id_, int(number)) for sender, id_, number in lines)
+    for each in {sender for sender, _, _ in first}:
+        numbers = [number for sender, _, number in first if sender == each]
+        if url.startswith("etcd"):
+            numbers = sorted(numbers, key=lambda number: number % 3 == 1)
+            assert numbers == sorted(range(many), key=lambda number: number % 3 == 1)
+        else:
+            assert numbers == list(range(many))
+    return len(first)
+
+
+def subscribed(url: str, pairs: list[str]) -> None:
+    """Somebody who drinks hears the alerts of who pours, from the beginning."""
+    for pair in pairs:
+        with interlock.connect(url, agent=f"for-{pair}", ttl=30) as fleet:
+            for sender in pair.split("."):
+                fleet.messages.subscribe(sender)
+
+
+def test_whoever_is_killed_between_any_two_steps_loses_and_doubles_nothing(
+    url: str, posters: Cast, tmp_path: Path
+) -> None:
+    """Senders and receivers are struck at the same write, each just before it or just after."""
+    points = [(write, when) for write in range(1, 4) for when in ("before", "after")]
+    if "://" in url:
+        points = [(1, "after"), (2, "before"), (3, "after")]
+    pairs = [f"s{number}" for number in range(len(points))]
+    subscribed(url, pairs)
+    crew = []
+    for pair, (write, when) in zip(pairs, points, strict=True):
+        book = tmp_path / pair
+        crew += [
+            posters.start("deadly", "pour", url, write, when, pair, f"for-{pair}", 6),
+            posters.start("deadly", "drink", url, write, when, f"for-{pair}", book, 6),
+        ]
+    for actor in crew:
+        actor.finished()
+    heirs = [posters.start("pour", url, pair, f"for-{pair}", 6) for pair in pairs]
+    heirs += [posters.start("drink", url, f"for-{pair}", tmp_path / pair, 6) for pair in pairs]
+    for actor in heirs:
+        actor.rest()
+    for pair in pairs:
+        assert drunk(url, tmp_path / pair, 6) == 6
+    judge.sound(url, heads=8)
+
+
+def heard(actor: Actor, many: int) -> None:
+    """Let it go on until it said so many lines."""
+    for _ in range(many):
+        actor.hear()
+        actor.tell()
+
+
+def test_kills_at_random_moments_lose_and_double_nothing(
+    url: str, posters: Cast, tmp_path: Path
+) -> None:
+    """The sender, the receiver, and both, again and again."""
+    dice, many, book = random.Random(7), 40, tmp_path / "book"
+    subscribed(url, ["ada.bob"])
+    pour = {name: posters.start("pour", url, name, "for-ada.bob", many) for name in ("ada", "bob")}
+    drink = posters.start("drink", url, "for-ada.bob", book, 2 * many, "paced")
+    for kills in ("sender", "receiver", "both", "receiver", "both"):
+        name = dice.choice(["ada", "bob"])
+        heard(drink, dice.randint(1, 12))
+        if kills != "receiver":
+            pour[name].kill()
+            pour[name] = posters.start("pour", url, name, "for-ada.bob", many)
+        if kills != "sender":
+            drink.kill()
+            drink = posters.start("drink", url, "for-ada.bob", book, 2 * many, "paced")
+    for actor in (*pour.values(), drink):
+        actor.rest()
+    assert drunk(url, book, many) == 2 * many
+    judge.sound(url, heads=8)
+
+
+def test_an_answerer_that_is_killed_with_a_question_in_hand_answers_when_it_is_back(
+    url: str, posters: Cast
+) -> None:
+    asker = posters.start("ask", url, "ada", "bob", "qry_1")
+    first = posters.start("answer", url, "bob")
+    assert first.hear() == "qry_1 why?"
+    first.kill()
+    second = posters.start("answer", url, "bob")
+    assert second.hear() == "qry_1 why?"
+    second.tell()
+    assert asker.hear() == "Answered because"
+    assert second.rest() == ["replied"]
+    asker.finish()
+    judge.sound(url, heads=8)
+
+
+def test_an_asker_that_is_killed_has_the_answer_when_it_asks_again(url: str, posters: Cast) -> None:
+    first = posters.start("ask", url, "ada", "bob", "qry_1")
+    answerer = posters.start("answer", url, "bob")
+    assert answerer.hear() == "qry_1 why?"
+    first.kill()
+    again = posters.start("ask", url, "ada", "bob", "qry_1")
+    answerer.tell()
+    assert answerer.rest() == ["replied"]
+    assert again.hear() == "Answered because"
+    later = posters.start("ask", url, "ada", "bob", "qry_1")
+    assert later.hear() == "Answered because"
+    for actor in (again, later):
+        actor.finish()
+    judge.sound(url, heads=8)
+
+
+def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> None:
+    began = time.monotonic()
+    with interlock.connect(url, agent="ada", ttl=60) as fleet:
+        floods = [posters.start("flood", url, "spam", "ada") for _ in range(2)]
+        for actor in floods:
+            assert actor.hear() == "flooding"
+        for number in range(30):
+            assert isinstance(fleet.messages.share("ada", "own", number), Sent)
+        own = []
+        for message in fleet.messages.recv():
+            own += [message.data] if message.type == "own" else []
+            if len(own) == 30:
+                break
+        for actor in floods:
+            actor.tell()
+        let, refused = zip(*[map(int, actor.hear().split()) for actor in floods], strict=True)
+        for actor in floods:
+            actor.finish()
+        assert own == list(range(30))
+        assert sum(refused) > 0
+        seconds = int(time.monotonic() - began) + 2
+        assert sum(let) <= 100 * seconds, "of all processes together, a hundred in any second"
+
+
+def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(
+    url: str, posters: Cast, tmp_path: Path
+) -> None:
+    """The reader was never there while it was sent."""
+    subscribed(url, ["ada"])
+    posters.start("pour", url, "ada", "for-ada", 3).rest()
+    posters.start("drink", url, "for-ada", tmp_path / "book", 3).rest()
+    assert drunk(url, tmp_path / "book", 3) == 3
+    with interlock.connect(url, agent="for-ada", ttl=30) as fleet:
+        assert not fleet.messages.inbox().messages
+
+
+def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, posters: Cast) -> None:
+    """One of them at once; it gives in, and the other has its answer."""
+    crew = [posters.start("circle", url, *names) for names in (("ada", "bob"), ("bob", "ada"))]
+    for actor in crew:
+        assert actor.hear() == "ready"
+    for actor in crew:
+        actor.tell()
+    assert sorted(actor.hear() for actor in crew) == ["Answered", "Deadlock"]
+    for actor in crew:
+        actor.finish()
+    judge.sound(url, heads=8)

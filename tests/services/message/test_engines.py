@@ -1,0 +1,83 @@
+"""Messages between clients of every engine that real processes can share."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from tests.faces.shell import until
+
+import interlock
+from interlock.core.message import Acknowledged, Exists, Limited, Sent
+from interlock.core.query import Answered, Late
+
+
+def test_alert_query_share_mail_and_stop_reach_whoever_receives(url: str) -> None:
+    got: list[tuple[str, object, int]] = []
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        bob.messages.subscribe("build", where={"ok": False})
+
+        def serve() -> None:
+            for message in bob.messages.recv(can=["review"]):
+                got.append((message.kind, message.data, message.seq))
+                if message.kind == "query":
+                    message.reply(f"{message.data} yes")
+                if message.kind == "stop":
+                    break
+
+        bob.agents.status("idle", can=["review"])
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ada.messages.alert("build", {"ok": True})
+        ada.messages.alert("build", {"ok": False})
+        ada.messages.share("bob", "note", [1])
+        ada.messages.send("all", "hello", subject="all")
+        direct = ada.messages.query("bob", "you?", timeout=30)
+        able = ada.messages.query("?review", "anyone?", timeout=30)
+        ada.messages.send("bob", "last")
+        until(lambda: any(data == "last" for _, data, _ in got))
+        stop = ada.messages.stop("bob", "enough")
+        thread.join(30)
+        assert isinstance(direct, Answered)
+        assert isinstance(able, Answered)
+        assert (direct.answer, able.answer) == ("you? yes", "anyone? yes")
+        assert sorted(str(data) for _, data, _ in got) == sorted(
+            map(str, [{"ok": False}, [1], "hello", "you?", "anyone?", "last", "enough"])
+        )
+        assert isinstance(bob.messages.reply(able.query, "other"), Late)
+        assert isinstance(stop, Sent)
+        (left,) = bob.messages.inbox().messages
+        assert left.id == stop.message
+        assert bob.messages.ack(left.id) == Acknowledged(messages=(left.id,))
+        assert bob.messages.ack(left.id) == Acknowledged(already=(left.id,))
+
+
+def test_what_was_not_acknowledged_comes_to_the_next_in_order(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        bob.messages.subscribe("build")
+        for number in range(6):
+            ada.messages.alert("build", number)
+        with bob.messages.recv(ack=False, timeout=5) as messages:
+            got = list(messages.take())
+            messages.ack(got[1], got[4])
+        with interlock.connect(url, agent="bob") as again:
+            assert [each.data for each in again.messages.recv(timeout=0)] == [0, 2, 3, 5]
+            assert [each.data for each in again.messages.recv(timeout=0)] == []
+
+
+def test_clients_of_one_sender_share_its_limit_and_an_id_is_taken_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "5")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
+    with (
+        interlock.connect(url, agent="ada") as one,
+        interlock.connect(url, agent="ada") as two,
+        interlock.connect(url, agent="bob") as bob,
+    ):
+        one.messages.send("bob", 0, id="msg_1")
+        assert two.messages.send("bob", 0, id="msg_1") == Exists(message="msg_1")
+        outcomes = [each.messages.send("bob", 1) for each in (one, two) * 4]
+        assert sum(isinstance(each, Sent) for each in outcomes) == 4
+        assert sum(isinstance(each, Limited) for each in outcomes) == 4
+        assert len(bob.messages.inbox().messages) == 5

@@ -1,0 +1,229 @@
+"""Messages, watched by somebody who only knows what they are for.
+
+The machine lets agents tell and ask each other things in all ways: alerts, shares, stops, mail to
+one, to some and to all, questions; with filters, limits, depths and pauses; repeated, cancelled,
+too late, and struck dead at a commit.  Receivers open, close and die; messages are acknowledged in
+any order, by whoever.  After each act
+    the answer is what a model says that knows neither stores nor commits (``post_model.py``),
+    every inbox holds exactly what the model says, in its order, and
+    every question stands as the model says.
+A receiver must give out all that waits, in the order of each sender, each once until it is due
+again, and never what was acknowledged, refused or taken back.
+
+It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
+there only the clock of the agents can be moved, so nothing lapses by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from msgspec.structs import replace
+from tests.services.message.post_deaths import Deaths
+from tests.services.message.post_world import ABLE, AGENTS, PATIENCE
+
+from interlock.store import Store
+from interlock.stores import open_store
+from interlock.testing.audit import audit
+from interlock.testing.faults import Chances, Fault, FaultyStore
+
+ACTS = (
+    *(["say", "receive", "acknowledge", "acknowledge_in_a_receiver", "advance"] * 3),
+    *("ask", "reply", "ask", "reply", "answer_what_may_be_over", "cancel", "ask_again"),
+    *("subscribe", "subscribe", "unsubscribe", "repeat", "close", "crash", "open", "resolve"),
+    *(
+        "maintain",
+        "pause",
+        "die_saying",
+        "die_acknowledging",
+        "die_replying",
+        "die_subscribing",
+        "die_asking",
+    ),
+)
+
+
+class MessageMachine(Deaths):
+    """All acts, in any order."""
+
+    @rule(act=st.sampled_from(ACTS), data=st.data())
+    def act(self, act: str, data: st.DataObject) -> None:
+        """One rule for all, so that each search does a little of everything."""
+        getattr(self, act)(data)
+        self.observe()
+
+    def observe(self) -> None:
+        self._follow()
+        for agent in AGENTS:
+            wanted, unsure = self._unread(agent)
+            seen = [each.id for each in self._seen(agent) if each.id not in unsure]
+            assert seen == [each.id for each in wanted], agent
+        for question in self.model.questions.values():
+            found = self._query(question.id)
+            over = self.moves and self.now >= question.ends
+            if question.state == "open" and over and found.state != "open":
+                self._late(question)  # whoever meets it may say so
+            assert (found.state, found.by) == (question.state, question.by), question
+            question.decision = found.decision or question.decision
+        closed = [each for each in self.asking if self.model.questions[each[0]].state != "open"]
+        assert not closed or not self.moves, "whoever waits is told"
+
+    def teardown(self) -> None:
+        """Whatever happened before: all that waits is received by the next who comes, once."""
+        self._deliver()
+        for agent in self.eyes:
+            self._drain(agent)
+        ends = time.monotonic() + PATIENCE
+        while self.asking and time.monotonic() < ends:
+            self.clock.advance(1 if self.moves else 1000)
+            self._deliver()
+            self._follow()
+        assert not self.asking, "no question waits for ever"
+        assert audit(self.under) == []
+        for process in self.processes:
+            process.receiver.close()
+        self.finish()
+
+    def _drain(self, agent: str) -> None:
+        process = self._start(agent)
+        receiver = process.calls.receiver(can=ABLE[agent])
+        wanted, unsure = self._unread(agent)
+        got = process.run(receiver.take(0.001))
+        assert [each.id for each in got if each.id not in unsure] == [each.id for each in wanted]
+        if got:
+            process.run(receiver.ack([each.id for each in got]))
+        for each in got:
+            self.model.acknowledge(agent, each.id)
+        assert process.run(receiver.take(0.001)) == []
+        receiver.close()
+        assert not [each for each in self._seen(agent) if each.id not in unsure]
+
+
+class CrampedMachine(MessageMachine):
+    """On a store whose commits have room for little, so that acknowledging takes several."""
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=26)
+        return memory, memory
+
+
+class Bad(FaultyStore):
+    """A network that is bad, but never for so long that an outcome stays unknown."""
+
+    _in_a_row = 0
+
+    def _draw(self) -> Fault | None:
+        fault = super()._draw()
+        self._in_a_row = self._in_a_row + 1 if fault else 0
+        return fault if self._in_a_row < 5 else None
+
+
+class FaultyMachine(MessageMachine):
+    """Across a bad network."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def sow(self, seed: int) -> None:
+        assert isinstance(self.store, FaultyStore)
+        self.store.sow(seed)
+
+    def make(self) -> tuple[Store, Store]:
+        chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
+        faulty = Bad(self.stage.store, chances=chances, sleep=lambda _: None)
+        return self.stage.store, faulty
+
+
+class CrampedFaultyMachine(FaultyMachine):
+    """Both."""
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=26)
+        return super().make()
+
+
+class EngineMachine(MessageMachine):
+    """On an engine with a clock of its own: nothing lapses while we play."""
+
+    moves = False
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+        super().__init__()
+
+    def make(self) -> tuple[Store, Store]:
+        url = self._place()
+        self.in_one_order = not url.startswith("etcd")
+        store = open_store(url)
+        return store, store
+
+    def finish(self) -> None:
+        with closing(self.under):
+            pass
+
+
+def bounds(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
+    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
+    phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=phases,
+        deadline=None,
+        print_blob=True,
+    )
+
+
+def run(machine: Callable[[], MessageMachine], its_bounds: settings) -> None:
+    run_state_machine_as_test(machine, settings=its_bounds)  # type: ignore[no-untyped-call]
+
+
+MACHINES = [MessageMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_lost_doubled_or_reordered(machine: type[MessageMachine]) -> None:
+    run(machine, bounds(20))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_lost_doubled_or_reordered_for_long(machine: type[MessageMachine]) -> None:
+    run(machine, bounds(2000, 60, shrink=True))
+
+
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
+def place(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """An empty store of an engine, another one each time."""
+    numbers = itertools.count()
+    if request.param == "sqlite":
+        folder = request.getfixturevalue("tmp_path")
+        return lambda: f"{folder}/{next(numbers)}.db"
+    server = request.getfixturevalue(f"{request.param}_server")
+    name = uuid.uuid4().hex
+    return lambda: str(server.url(f"{name}-{next(numbers)}"))
+
+
+def test_nothing_is_lost_doubled_or_reordered_on_any_engine(place: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(place), bounds(3, 25))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_doubled_or_reordered_on_any_engine_for_long(
+    place: Callable[[], str],
+) -> None:
+    run(lambda: EngineMachine(place), bounds(200, 50, shrink=True))

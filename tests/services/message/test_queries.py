@@ -1,0 +1,285 @@
+"""A question is answered once, in time, by whoever was asked; every other end is told clearly."""
+
+from __future__ import annotations
+
+import pytest
+from tests.services.message.mail import came, waiting
+
+from interlock.core import keys
+from interlock.core.matter import Already, NoMatter, Resolved
+from interlock.core.message import Acknowledged, Unknown
+from interlock.core.query import (
+    Answered,
+    AskOutcome,
+    Away,
+    Cancelled,
+    Handed,
+    Late,
+    NoQuery,
+    NotAsked,
+    Replied,
+    Taken,
+    TimedOut,
+    TooMany,
+)
+from interlock.errors import BadInput
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def asking(client: Client, to: str = "bob", id_: str = "qry_1", **more: object) -> Hand[AskOutcome]:
+    terms: dict[str, object] = {"timeout": 60, "id": id_, **more}
+    return client.start(client.messages.query(to, "API?", **terms))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_the_answer_reaches_the_asker_and_the_question_is_read(
+    stage: Stage, *, local: bool
+) -> None:
+    open_ = stage.client if local else stage.remote
+    ada, bob = open_("ada"), open_("bob")
+    asks = asking(ada)
+    (question,) = came(bob, bob.messages.receiver())
+    assert (question.kind, question.data, question.sender) == ("query", "API?", "ada")
+    assert question.expires_in == pytest.approx(60)
+    assert bob.run(bob.messages.reply("qry_1", {"url": 1})) == Replied(query="qry_1", to="ada")
+    assert asks.run().result() == Answered(query="qry_1", answer={"url": 1}, by="bob")
+    assert waiting(bob) == []
+    assert bob.run(bob.messages.ack("qry_1")) == Acknowledged(already=("qry_1",))
+
+
+def test_the_same_answer_again_is_the_same_and_another_is_late(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada)
+    bob.run(bob.messages.reply("qry_1", 1))
+    assert bob.run(bob.messages.reply("qry_1", 1)) == Replied(query="qry_1", to="ada")
+    late = Late(query="qry_1", state="answered", by="bob")
+    assert bob.run(bob.messages.reply("qry_1", 2)) == late
+
+
+def test_after_the_deadline_an_answer_is_refused_and_nothing_is_left_open(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asks = asking(ada, timeout=5)
+    stage.clock.advance(5)
+    assert asks.run().result() == TimedOut(query="qry_1", to="bob", timeout=5.0)
+    assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="expired")
+    assert waiting(bob) == []
+    key = keys.open_query("ada", "qry_1")
+    assert stage.store.read(key)[key] is None
+
+
+def test_an_answer_to_an_asker_that_was_killed_is_late_and_ends_the_question(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada, timeout=5)
+    stage.clock.advance(6)
+    assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="expired")
+    assert waiting(bob) == []
+
+
+def test_a_question_is_taken_back_by_its_asker_alone(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asks = asking(ada)
+    assert bob.run(bob.messages.cancel("qry_1")) == NotAsked(query="qry_1", agent="ada")
+    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert asks.run().result() == Cancelled(query="qry_1")
+    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="cancelled")
+    assert waiting(bob) == []
+
+
+def test_an_answered_question_cannot_be_taken_back(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada)
+    bob.run(bob.messages.reply("qry_1", 1))
+    late = Late(query="qry_1", state="answered", by="bob")
+    assert ada.run(ada.messages.cancel("qry_1")) == late
+
+
+def test_a_foreign_or_unknown_question_cannot_be_answered(stage: Stage) -> None:
+    ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asking(ada)
+    assert eve.run(eve.messages.reply("qry_1", 1)) == NotAsked(query="qry_1", agent="bob")
+    assert eve.run(eve.messages.reply("qry_none", 1)) == NoQuery(query="qry_none")
+    assert eve.run(eve.messages.cancel("qry_none")) == NoQuery(query="qry_none")
+
+
+def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada, timeout=60)
+    again = stage.client("ada")
+    asks = asking(again)
+    assert len(came(bob, bob.messages.receiver())) == 1
+    bob.run(bob.messages.reply("qry_1", "yes"))
+    answer = Answered(query="qry_1", answer="yes", by="bob")
+    assert asks.run().result() == answer
+    third = stage.client("ada")
+    assert asking(third).run().result() == answer
+
+
+def test_an_asker_that_comes_back_has_no_more_time_than_it_had(stage: Stage) -> None:
+    ada, _ = stage.client("ada"), stage.client("bob")
+    asking(ada, timeout=10)
+    stage.clock.advance(7)
+    asks = asking(stage.client("ada"), timeout=10)
+    stage.clock.advance(3)
+    assert isinstance(asks.run().result(), TimedOut)
+
+
+def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asks = asking(ada)
+    came(bob, bob.messages.receiver())
+    restarted = stage.client("bob")
+    (question,) = came(restarted, restarted.messages.receiver())
+    restarted.run(restarted.messages.reply(question.id, "yes"))
+    assert isinstance(asks.run().result(), Answered)
+
+
+def test_the_id_of_somebody_elses_question_is_taken(stage: Stage) -> None:
+    ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asking(ada)
+    assert asking(eve).run().result() == Taken(query="qry_1")
+
+
+def test_an_interrupted_asker_takes_its_question_back_unless_it_can_be_resumed(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asks = ada.start(ada.messages.query("bob", "?", timeout=60))
+    assert len(waiting(bob)) == 1
+    with pytest.raises(KeyboardInterrupt):
+        asks.interrupt(KeyboardInterrupt()).result()
+    assert waiting(bob) == []
+    named = asking(ada)
+    with pytest.raises(KeyboardInterrupt):
+        named.interrupt(KeyboardInterrupt()).result()
+    assert len(waiting(bob)) == 1
+
+
+def test_a_known_answer_will_do_if_it_is_young_enough(stage: Stage) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asking(ada)
+    bob.run(bob.messages.reply("qry_1", "yes"))
+    stage.clock.advance(10)
+    known = eve.run(eve.messages.query("bob", "API?", cached=20))
+    assert known == Answered(query="qry_1", answer="yes", by="bob", age=10.0)
+    assert isinstance(eve.run(eve.messages.query("bob", "API?", cached=5, timeout=1)), TimedOut)
+    assert isinstance(eve.run(eve.messages.query("bob", "other", cached=20, timeout=1)), TimedOut)
+
+
+def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    assert asking(ada, "?review").run().result() == Away(to="?review")
+    bob.run(bob.agents.status("idle", can=["review"]))
+    asks = asking(ada, "?review")
+    assert bob.run(bob.messages.inbox()).messages[0].data == "API?"
+    assert ada.run(ada.messages.reply("qry_1", "me")) == NotAsked(query="qry_1", agent="?review")
+    bob.run(bob.messages.reply("qry_1", "ok"))
+    assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
+
+
+def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    assert asking(ada).run().result() == Away(to="bob")
+    asks = asking(ada, hold=True)
+    back = stage.client("bob")
+    back.run(back.messages.reply("qry_1", "here"))
+    assert isinstance(asks.run().result(), Answered)
+    assert asking(ada, "nobody", "qry_2").run().result() == Unknown(agents=("nobody",))
+
+
+def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    shell = stage.client("bob", ttl=None)
+    waits = shell.start(shell.messages.wait(600))
+    asks = asking(ada)
+    assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
+    key = keys.serving("bob", shell.someone.name)
+    assert stage.store.read(key)[key] is None
+    shell.run(shell.messages.reply("qry_1", "here"))
+    assert isinstance(asks.run().result(), Answered)
+
+
+def test_when_nobody_answers_a_person_may(stage: Stage) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asks = asking(ada, timeout=5, person=True)
+    stage.clock.advance(5)
+    handed = asks.run().result()
+    assert isinstance(handed, Handed)
+    assert waiting(bob) == []
+    (open_,) = eve.run(eve.messages.decisions())
+    assert (open_.decision, open_.state, open_.question) == (handed.decision, "open", "API?")
+    done = eve.run(eve.messages.resolve(handed.decision, "v2"))
+    assert done == Resolved(decision=handed.decision, about="query/qry_1")
+    (answer,) = came(ada, ada.messages.receiver())
+    assert (answer.kind, answer.data, answer.sender) == ("answer", "v2", "eve")
+    assert answer.reply_to == "qry_1"
+    assert asking(ada).run().result() == Answered(query="qry_1", answer="v2", by="eve")
+    again = eve.run(eve.messages.resolve(handed.decision, "v3"))
+    assert again == Already(decision=handed.decision, by="eve")
+    assert eve.run(eve.messages.resolve("dec_none", 1)) == NoMatter(decision="dec_none")
+    assert eve.run(eve.messages.decision("dec_none")) == NoMatter(decision="dec_none")
+
+
+def test_an_agent_may_still_answer_what_a_person_is_asked(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    handed = asking(ada, person=True).run().result()
+    assert isinstance(handed, Handed)
+    back = stage.client("bob")
+    assert isinstance(back.run(back.messages.reply("qry_1", "late but here")), Replied)
+    assert waiting(ada) == ["late but here"]
+    (closed,) = ada.run(ada.messages.decisions())
+    assert (closed.state, closed.by) == ("resolved", "bob")
+
+
+def test_a_question_that_a_person_was_asked_can_be_taken_back(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    asking(ada, person=True)
+    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert ada.run(ada.messages.decisions()) == ()
+
+
+def test_too_many_open_questions_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "2")
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada, id_="qry_1")
+    asking(ada, id_="qry_2")
+    refused = asking(ada, id_="qry_3").run().result()
+    assert isinstance(refused, TooMany)
+    assert refused.limit == 2
+    bob.run(bob.messages.reply("qry_1", 1))
+    asks = asking(ada, id_="qry_3")
+    assert not asks.done
+
+
+def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:
+    ada = stage.client("ada")
+    with pytest.raises(BadInput, match="use an alert"):
+        ada.run(ada.messages.query("all", "?"))
+    with pytest.raises(BadInput, match="begin with 'qry_'"):
+        ada.run(ada.messages.query("bob", "?", id="msg_1"))
+
+
+@pytest.mark.parametrize("after", range(1, 14))
+@pytest.mark.parametrize("local", [True, False])
+def test_an_answerer_that_is_killed_between_any_two_steps_answers_or_not(
+    stage: Stage, after: int, *, local: bool
+) -> None:
+    ada, bob = stage.client("ada"), (stage.client if local else stage.remote)("bob")
+    asks = asking(ada)
+    act = Hand(bob.messages.reply("qry_1", "yes"), bob.store, stage.clock)
+    for _ in range(after):
+        act.go()
+    again = stage.client("bob")
+    for question in came(again, again.messages.receiver()):
+        again.run(again.messages.reply(question.id, "yes"))
+    assert asks.run().result() == Answered(query="qry_1", answer="yes", by="bob")

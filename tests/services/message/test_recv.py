@@ -1,0 +1,378 @@
+"""The obvious loop is right: what it has handled is acknowledged, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.faces.shell import until
+from tests.services.message.mail import sent
+
+import interlock
+from interlock import aio
+from interlock.client_messages import Receiver
+from interlock.core import keys
+from interlock.core.message import Acknowledged, Received
+from interlock.core.query import Answered, Late, Replied
+from interlock.errors import BadInput, StoreAway
+from interlock.services.message.reception import FLUSH, Reception
+from interlock.store import Range
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "store.db")
+
+
+@pytest.fixture
+def ada(place: str) -> Iterator[interlock.Fleet]:
+    with interlock.connect(place, agent="ada") as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def bob(place: str) -> Iterator[interlock.Fleet]:
+    with interlock.connect(place, agent="bob") as fleet:
+        yield fleet
+
+
+def unread(fleet: interlock.Fleet) -> list[object]:
+    return [each.data for each in fleet.messages.inbox().messages]
+
+
+def serving(fleet: interlock.Fleet) -> bool:
+    page = Range(keys.serving("bob"))
+    return bool(fleet.store.read(page).ranges[page])
+
+
+def test_what_the_loop_came_back_from_is_acknowledged(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    for number in range(3):
+        ada.messages.send("bob", number)
+    assert [message.data for message in bob.messages.recv(timeout=0)] == [0, 1, 2]
+    assert unread(bob) == []
+    assert list(bob.messages.recv(timeout=0)) == []
+
+
+def test_what_the_loop_is_left_with_stays_unread(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    for number in range(4):
+        ada.messages.send("bob", number)
+    for message in bob.messages.recv():
+        if message.data == 1:
+            break
+    assert unread(bob) == [1, 2, 3]
+    assert not serving(bob)
+
+    def handle() -> None:
+        for message in bob.messages.recv():
+            1 // (message.data - 2)
+
+    with pytest.raises(ZeroDivisionError):
+        handle()
+    assert unread(bob) == [2, 3]
+
+
+def test_a_block_may_have_several_loops(ada: interlock.Fleet, bob: interlock.Fleet) -> None:
+    with bob.messages.recv(timeout=0, redeliver=0) as messages:
+        ada.messages.send("bob", 1)
+        for message in messages:
+            assert message.data == 1
+            break
+        assert serving(bob)
+        assert [(each.data, each.attempt) for each in messages] == [(1, 2)]
+    assert not serving(bob)
+    assert unread(bob) == []
+
+
+def test_who_acknowledges_itself_is_left_alone(ada: interlock.Fleet, bob: interlock.Fleet) -> None:
+    for number in range(3):
+        ada.messages.send("bob", number)
+    with bob.messages.recv(timeout=0, ack=False) as messages:
+        first, second, third = messages
+        assert messages.ack(first, third.id) == Acknowledged(messages=(first.id, third.id))
+        assert unread(bob) == [1]
+        assert second.ack() == Acknowledged(messages=(second.id,))
+        assert second.ack() == Acknowledged(already=(second.id,))
+
+
+def test_a_portion_is_taken_and_acknowledged_with_the_next(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    with bob.messages.recv(timeout=0) as messages:
+        ada.messages.send("bob", 0)
+        ada.messages.send("bob", 1)
+        assert [each.data for each in messages.take()] == [0, 1]
+        assert unread(bob) == [0, 1]
+        assert messages.take() == ()
+        assert unread(bob) == []
+
+
+def test_questions_are_answered_in_the_loop(ada: interlock.Fleet, bob: interlock.Fleet) -> None:
+    replies: list[object] = []
+
+    def serve() -> None:
+        for message in bob.messages.recv():
+            if message.kind == "query":
+                replies.extend((message.reply(message.data + 1), message.reply("again")))
+            if message.kind == "stop":
+                message.ack()
+                return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    answer = ada.messages.query("bob", 6, timeout=30)
+    ada.messages.stop("bob")
+    thread.join(30)
+    assert isinstance(answer, Answered)
+    assert answer.answer == 7
+    assert isinstance(replies[0], Replied)
+    assert isinstance(replies[1], Late)
+    assert unread(bob) == []
+
+
+def test_another_thread_may_close_it_and_the_loop_ends(bob: interlock.Fleet) -> None:
+    messages = bob.messages.recv()
+    loop = threading.Thread(target=lambda: list(messages))
+    loop.start()
+    until(lambda: serving(bob))
+    messages.close()
+    loop.join(30)
+    assert not loop.is_alive()
+    assert not serving(bob)
+    assert messages.take() == ()
+
+
+def test_the_loop_ends_with_its_client(place: str, ada: interlock.Fleet) -> None:
+    bob = interlock.connect(place, agent="bob")
+    loop = threading.Thread(target=lambda: list(bob.messages.recv()))
+    loop.start()
+    until(lambda: serving(ada))
+    bob.close()
+    loop.join(30)
+    assert not loop.is_alive()
+    assert not serving(ada)
+
+
+def test_it_needs_words_that_make_sense(bob: interlock.Fleet, place: str) -> None:
+    with pytest.raises(BadInput, match="put brackets"):
+        bob.messages.recv(can="review")
+    with interlock.connect(place) as nobody, pytest.raises(BadInput, match="who are you"):
+        nobody.messages.recv()
+
+
+def test_async_loops_do_the_same(place: str, ada: interlock.Fleet) -> None:
+    async def run() -> None:
+        async with await aio.connect(place, agent="bob") as bob:
+            for number in range(4):
+                ada.messages.send("bob", number)
+            async for message in bob.messages.recv():
+                if message.data == 2:
+                    break
+            await asyncio.sleep(0)
+            left = [each.data for each in (await bob.messages.inbox()).messages]
+            assert left[-2:] == [2, 3]
+            async with bob.messages.recv(timeout=0, ack=False) as messages:
+                async for message in messages:
+                    assert isinstance(await message.ack(), Acknowledged)
+                assert await messages.take() == ()
+            assert (await bob.messages.inbox()).messages == ()
+
+    asyncio.run(run())
+
+
+def test_async_what_the_loop_handled_is_acknowledged_when_its_client_closes(
+    place: str, ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    async def run() -> None:
+        async with await aio.connect(place, agent="bob") as fleet:
+            async for message in fleet.messages.recv():
+                if message.data == 2:
+                    break
+
+    for number in range(4):
+        ada.messages.send("bob", number)
+    asyncio.run(run())
+    assert unread(bob) == [2, 3]
+
+
+def test_async_questions_are_answered_and_another_task_may_close(place: str) -> None:
+    async def run() -> None:
+        async with (
+            await aio.connect(place, agent="ada") as ada,
+            await aio.connect(place, agent="bob") as bob,
+        ):
+            messages = bob.messages.recv()
+
+            async def serve() -> None:
+                async for message in messages:
+                    assert isinstance(await message.reply("yes"), Replied)
+
+            task = asyncio.create_task(serve())
+            answer = await ada.messages.query("bob", "ok?", timeout=30)
+            assert isinstance(answer, Answered)
+            await messages.close()
+            await asyncio.wait_for(task, 30)
+
+    asyncio.run(run())
+
+
+def test_async_a_cancelled_loop_keeps_what_it_has_not_handled(
+    place: str, ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    async def run() -> None:
+        async with await aio.connect(place, agent="bob") as fleet:
+            handling = asyncio.Event()
+
+            async def serve() -> None:
+                async for message in fleet.messages.recv():
+                    if message.data == 1:
+                        handling.set()
+                        await asyncio.sleep(60)
+
+            task = asyncio.create_task(serve())
+            await handling.wait()
+            task.cancel()
+            await asyncio.wait([task])
+
+    for number in range(3):
+        ada.messages.send("bob", number)
+    asyncio.run(run())
+    assert unread(bob) == [1, 2]
+
+
+# Step by step
+
+
+def reception(client: Client, **terms: object) -> Reception:
+    return client.messages.recv(**terms)  # type: ignore[arg-type]
+
+
+def next_(client: Client, loop: Reception) -> Received | None:
+    return client.run(loop.next())
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_what_came_together_is_acknowledged_with_one_commit(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    loop = reception(bob, timeout=0)
+    for number in range(10):
+        ada.run(ada.messages.send("bob", number))
+    assert next_(bob, loop)
+    before = stage.store.read().revision
+    while next_(bob, loop):
+        pass
+    assert stage.store.read().revision == before + 1
+
+
+def test_slow_work_is_acknowledged_in_between(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    loop = reception(bob, timeout=0)
+    ids = [sent(ada, ada.messages.send("bob", number)) for number in range(3)]
+    next_(bob, loop)
+    next_(bob, loop)
+    stage.clock.advance(2 * FLUSH)
+    next_(bob, loop)
+    left = bob.run(bob.messages.inbox()).messages
+    assert [each.id for each in left] == ids[2:]
+
+
+def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    loop = reception(bob, timeout=0, ack=False, redeliver=60)
+    for number in range(2):
+        ada.run(ada.messages.send("bob", number))
+    first = next_(bob, loop)
+    assert first is not None
+    bob.run(loop.ack([first.id]))
+    stage.clock.advance(61)
+    second = next_(bob, loop)
+    assert (second and second.data, second and second.attempt) == (1, 1)
+    assert next_(bob, loop) is None
+    stage.clock.advance(61)
+    again = next_(bob, loop)
+    assert (again and again.data, again and again.attempt) == (1, 2)
+
+
+def test_trouble_of_the_store_does_not_end_the_loop_and_is_told_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    loop = reception(bob)
+    ada.run(ada.messages.send("bob", 1))
+    assert next_(bob, loop)
+    with caplog.at_level(logging.WARNING, "interlock"):
+        waits = bob.start(loop.next())
+        for _ in range(3):
+            assert not waits.interrupt(StoreAway("it does not answer")).done
+        ada.run(ada.messages.send("bob", 2))
+        found = waits.run().result()
+    assert found is not None
+    assert found.data == 2
+    (told,) = caplog.messages
+    assert told == "receiving messages goes on when this is over: it does not answer"
+
+
+@pytest.mark.parametrize("strike", range(1, 25))
+def test_trouble_at_any_step_of_the_loop_loses_and_repeats_nothing(
+    stage: Stage, strike: int
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    for number in range(3):
+        ada.run(ada.messages.alert("build", number))
+    loop, got, steps = reception(bob, timeout=5), list[object](), 0
+    while True:
+        turn = Hand(loop.next(), bob.store, bob.clock)
+        while not turn.done:
+            steps += 1
+            if steps == strike:
+                turn.interrupt(StoreAway("it does not answer"))
+            elif not turn.go():
+                stage.clock.advance(1)
+        with suppress(StoreAway):  # the time was up by then: ask again
+            if (found := turn.result()) is None:
+                break
+            got.append(found.data)
+    assert got == [0, 1, 2]
+    assert bob.run(bob.messages.inbox()).messages == ()
+
+
+def test_with_a_time_limit_trouble_is_raised_in_the_end(stage: Stage) -> None:
+    bob = stage.client("bob")
+    turn = Hand(reception(bob, timeout=0).next(), bob.store, bob.clock)
+    with pytest.raises(StoreAway):
+        turn.interrupt(StoreAway("it does not answer")).result()
+
+
+def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Stage) -> None:
+    bob = stage.client("bob")
+    loop = reception(bob)
+    waits = bob.start(loop.next())
+    key = keys.serving("bob", bob.someone.name)
+    live = keys.serves(bob.session, bob.someone.name)
+    assert stage.store.read(key, live).items.keys() == {key, live}
+    stage.clock.advance(31)
+    bob.desk.keeper.expire()
+    assert stage.store.read(live)[live] is None
+    waits.run()
+    stage.clock.advance(1)
+    waits.run()
+    assert stage.store.read(live)[live] is not None
+
+
+def test_a_typed_receiver_is_what_recv_returns(bob: interlock.Fleet) -> None:
+    assert isinstance(bob.messages.recv(), Receiver)
