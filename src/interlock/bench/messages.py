@@ -56,8 +56,8 @@ def one_at_a_time(engine: Engine, quick: bool) -> Iterator[Row]:
 def in_flight(engine: Engine, quick: bool) -> Iterator[Row]:
     """64 in one process that send, without a limit, in turns with bare commits."""
 
-    def alert(fleet: aio.Fleet, _: int) -> Awaitable[SendOutcome]:
-        return fleet.messages.alert(_MANY, DATA)
+    def alert(fleet: aio.Fleet, number: int) -> Awaitable[SendOutcome]:
+        return fleet.messages.alert(f"{_MANY}.{number}", DATA)
 
     def share(fleet: aio.Fleet, number: int) -> Awaitable[SendOutcome]:
         return fleet.messages.share(f"{_READER}.{number}", "bench", DATA, hold=True)
