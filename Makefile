@@ -20,7 +20,7 @@ CHECK := $(VENV)-check
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test check bench proof servers reference messages lock clean
+.PHONY: help demo test check bench load proof servers reference messages lock clean
 
 help: ## Show this text
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ check: $(CHECK)/.check ## Check format, lint and types, then run the tests
 
 bench: $(TEST) servers ## Measure this machine: SQLite, and Redis and etcd on servers of its own
 	@$(BIN)/python tools/bench.py $(BENCH_ARGS)
+
+load: $(RUN) ## Let 50 agents in 8 processes send 1,000 messages a second for a minute
+	@$(BIN)/python tools/load.py $(LOAD_ARGS)
 
 proof: $(TEST) servers ## Run the long searches for a broken promise
 	@$(BIN)/python -m pytest -m proof --timeout 3600 $(PYTEST_ARGS)

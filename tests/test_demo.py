@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import platform
 import pty
 import re
 import select
@@ -35,6 +36,8 @@ from interlock.demo.report import results, try_next
 from interlock.testing.servers import RedisServer
 
 DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "3s"]
+DEPLOYED = ("task/deploy", "completed")
+VERBS = ("message.alert", "message.stop", "query.ask", "query.reply")
 BEGUN = "agents claim"
 NOTHING = "no task that is ready is one that you can do"
 
@@ -129,10 +132,30 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     assert facts["moved_on"]["token"] > facts["killed"]["token"]
     assert 0.3 < facts["moved_on"]["seconds"] <= facts["moved_on"]["slots_seconds"]
     assert (facts["late_done"], facts["merges"]) == ("fenced", 14)
+    check_messages(facts, lines)
     assert 2 <= facts["slots"]["most_at_once"] <= facts["slots"]["capacity"] == 3
     verbs = [entry["verb"] for entry in facts["story"]]
     assert verbs[:2] == ["task.publish", "task.claim"]
     assert any("gone; back in the queue" in entry["text"] for entry in facts["story"])
+
+
+def check_messages(facts: dict[str, Any], lines: tuple[Line, ...]) -> None:
+    """Counted by ourselves: who was told, who answered, and who went because of a message.
+
+    A machine that stands still may have somebody do the first task twice, and say all of it twice.
+    """
+    by_verb = {verb: [line for line in lines if line.verb == verb] for verb in VERBS}
+    answer = by_verb["query.reply"][0]
+    asker = next(line.agent for line in by_verb["query.ask"] if line.thing == answer.thing)
+    assert facts["alert"]["agent"] == by_verb["message.alert"][0].agent
+    assert (facts["query"]["agent"], facts["query"]["answered_by"]) == (asker, answer.agent)
+    assert asker != answer.agent
+    assert facts["query"]["answer"] == platform.python_version()
+    assert 3 <= facts["alert"]["heard_by"] <= 4
+    done = next(each.agent for each in lines if (each.thing, each.outcome) == DEPLOYED)
+    stops = by_verb["message.stop"]
+    assert {line.agent for line in stops} == set(facts["stop"]["by"]) == {done, "demo"}
+    assert 1 <= facts["stop"]["went"] <= facts["stop"]["asked"] == len(stops)
 
 
 def test_runs_where_a_given_store_is_and_touches_nothing_there(
@@ -150,6 +173,7 @@ def test_runs_where_a_given_store_is_and_touches_nothing_there(
         assert max(map(len, lines)) < 80
         firsts = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
         assert {"done", "by", "slots", "merges", "killed", "its", "late", "record"} < set(firsts)
+        assert {"alert", "query", "stop"} < set(firsts)
     else:
         assert all(json.loads(out)["promises"].values())
     with interlock.connect(url, agent="ada") as fleet:
@@ -306,6 +330,10 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     merges = [step.task for step in steps if step.work.stage == "merge"]
     good = [Written(number, number, task) for number, task in enumerate(merges, 1)]
     seen = Seen(
+        heard={"ada": 0.001, "dan": 0.002},
+        answer="3.14",
+        answered=0.01,
+        stopped={"ada": "dan asked: enough"},
         builds=[Build("bob", 2, took=0.9), Build("ada", 1, took=1.0, done=1.4)],
         victim="bob",
         killed=1.5,
@@ -321,12 +349,13 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
         lines: list[Line] | None = None,
         writes: list[Written] = good,
         verdict: str = "ok",
+        post: list[Line] | None = None,
         **wrong: object,
     ) -> list[str]:
         facts = gather(
             replaced(seen, wrong),
             writes,
-            tuple(run() if lines is None else lines),
+            (*(run() if lines is None else lines), *(letters() if post is None else post)),
             steps,
             can=can,
             ttl=1.0,
@@ -353,6 +382,12 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome(writes=good[:-1]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], count=1)]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], token=1)]) == ["one_merge_at_a_time"]
+    assert outcome(heard={"ada": 0.001}) == ["alert_heard_by_all"]
+    assert outcome(post=letters()[:2] + letters()[3:]) == ["alert_heard_by_all"]
+    assert outcome(post=letters()[:4] + letters()[5:]) == ["question_answered"]
+    assert outcome(post=letters()[:-1]) == ["went_when_asked"]
+    assert outcome(stopped={"ada": "the demo is over"}) == ["went_when_asked"]
+    assert outcome(answer="") == ["question_answered"]
     assert outcome(verdict="bad") == ["record_not_refuted"]
     assert outcome(verdict="unproven") == []
 
@@ -365,6 +400,24 @@ def run() -> list[Line]:
             found += [entry(step.task, "claimed", "bob"), entry(step.task, "reclaimed", "bob")]
         found += [entry(step.task, "claimed", "ada"), entry(step.task, "completed", "ada")]
     return renumbered(found)
+
+
+def letters() -> list[Line]:
+    """The messages of a good run: an alert that all heard, a question, and a stop for ada."""
+    return [
+        letter("message.alert", "ada", "sent", "msg_1"),
+        letter("message.ack", "ada", "received", "msg_1"),
+        letter("message.ack", "dan", "received", "msg_1"),
+        replace(letter("query.ask", "ada"), thing="query/qry_1"),
+        replace(letter("query.reply", "dan"), thing="query/qry_1"),
+        letter("message.stop", "dan", "sent", "msg_2"),
+        letter("message.ack", "ada", "received", "msg_2"),
+    ]
+
+
+def letter(verb: str, agent: str, word: str = "", message: str = "") -> Line:
+    events = (Event(f"message:{word}", agent, f"message/{message}"),) if word else ()
+    return Line(revision=0, hash="", verb=verb, agent=agent, events=events)
 
 
 def entry(task: str, word: str, agent: str) -> Line:

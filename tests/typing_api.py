@@ -24,7 +24,19 @@ from interlock.core.lock import (
 )
 from interlock.core.log import Line
 from interlock.core.logs import LogLine, Uploaded
+from interlock.core.message import (
+    Acknowledged,
+    Halted,
+    Kind,
+    Limited,
+    NotYours,
+    Sent,
+    Unknown,
+)
+from interlock.core.message import Exists as MessageExists
+from interlock.core.message import Full as InboxFull
 from interlock.core.pool import Proof
+from interlock.core.query import Late, NoQuery, NotAsked, Replied
 from interlock.core.report import Reported, Unreported
 from interlock.core.semaphore import NoSemaphore, Resized
 from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
@@ -32,6 +44,8 @@ from interlock.core.task import Completed, Failed, Nothing, TaskEvent
 from interlock.core.verdict import Anchored, Exported, Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.message.looking import Arrived, Inbox
+from interlock.services.message.looking import Nothing as Quiet
 from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.task.shown import Shown as TaskShown
 from interlock.services.task.shown import TaskList
@@ -114,8 +128,41 @@ async def work_async(fleet: aio.Fleet) -> None:
         assert_type(await events.take(5), tuple[TaskEvent, ...])
 
 
+def messages(fleet: interlock.Fleet) -> None:
+    assert_type(
+        fleet.messages.alert("build", {"ok": False}),
+        Sent | MessageExists | Unknown | InboxFull | Limited | Halted,
+    )
+    assert_type(fleet.messages.ack("msg_1"), Acknowledged | NotYours)
+    assert_type(fleet.messages.reply("qry_1", "yes"), Replied | Late | NotAsked | NoQuery)
+    assert_type(fleet.messages.inbox(kind="mail"), Inbox)
+    assert_type(fleet.messages.wait("30s"), Arrived | Quiet)
+    for message in fleet.messages.recv(can=["review"]):
+        assert_type(message, interlock.Message)
+        assert_type(message.kind, Kind)
+        assert_type(message.reply("yes"), Replied | Late | NotAsked | NoQuery)
+        assert_type(message.file().read(), bytes)
+    with fleet.messages.recv(timeout="5s", ack=False) as received:
+        batch = received.take()
+        assert_type(batch, tuple[interlock.Message, ...])
+        assert_type(received.ack(*batch), Acknowledged | NotYours)
+
+
+async def messages_async(fleet: aio.Fleet) -> None:
+    answer = await fleet.messages.query("bob", "API base URL?", timeout="30s")
+    if isinstance(answer, interlock.Answered):
+        assert_type(answer.by, str)
+    async for message in fleet.messages.recv():
+        assert_type(await message.ack(), Acknowledged | NotYours)
+        assert_type(await message.file().read(), bytes)
+    async with fleet.messages.recv(ack=False) as received:
+        await received.ack(*await received.take())
+
+
 def mistakes(fleet: interlock.Fleet) -> None:
     fleet.tasks.work(["rust"])  # type: ignore[call-arg]
+    fleet.messages.recv(["rust"])  # type: ignore[call-arg]
+    fleet.messages.send("bob", sbject="plan")  # type: ignore[call-arg]
     fleet.locks.acquire()  # type: ignore[call-arg]
     fleet.locks.acquire("merge", "30s")  # type: ignore[call-arg]
     fleet.locks.acquire("merge", tll="30s")  # type: ignore[call-arg]

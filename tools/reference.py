@@ -18,12 +18,13 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_tasks, client_work, errors
+from interlock import aio, client, client_messages, client_tasks, client_work, errors
 from interlock.core import answers, lock, logs, message, report, semaphore, session, several, task
 from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
+from interlock.core.observed import Counters, Observed
 from interlock.core.story import Story
 from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
 from interlock.faces import operations
@@ -80,6 +81,8 @@ RETURNED: tuple[type, ...] = (
     Line,
     Story,
     Happening,
+    Observed,
+    Counters,
     Verified,
     Finding,
     Compared,
@@ -295,14 +298,19 @@ def python() -> Iterator[str]:
         ("`fleet.semaphores`: semaphores, by name.", client.Semaphores),
         ("`fleet.several`: several locks and slots at once.", client.Several),
         ("`fleet.tasks`: tasks, by id.", client_tasks.Tasks),
+        ("`fleet.messages`: messages between agents.", client_messages.Messages),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
         ("`fleet.record`: what happened.", client.Record),
         ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
+        ("`fleet.observe()`: every event as it happens.", client.Observer),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
         ("`fleet.tasks.subscribe()`: what happens to tasks.", client_tasks.Subscription),
+        ("`fleet.messages.recv()`: messages as they come.", client_messages.Receiver),
+        ("`for message in fleet.messages.recv()`: one in our hands.", client_messages.Message),
+        ("`message.file()`: a file that was shared.", client_messages.SharedFile),
     ):
         yield f"## {made.__name__}\n"
         yield f"{kind}\n"

@@ -12,13 +12,17 @@ from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.client import Fleet, Held, connect
+    from interlock.client_messages import Message
     from interlock.core.answers import Acquired, Busy, Deadlock, Fenced, NotOwner, Released
     from interlock.core.lock import AlreadyFree, Extended, Reclaimed
+    from interlock.core.message import Limited, Sent
     from interlock.core.pool import Proof
+    from interlock.core.query import Answered, TimedOut
     from interlock.core.semaphore import AlreadyHeld, Full, Increased, NotHolder
     from interlock.core.task import Blocked, Claimed, Completed, Nothing, Published, Taken
     from interlock.errors import (
         BadInput,
+        Changed,
         Deadlocked,
         InterlockError,
         Lapsed,
@@ -31,16 +35,19 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
+    "interlock.client_messages": ("Message",),
     "interlock.core.answers": ("Acquired", "Busy", "Deadlock", "Fenced", "NotOwner", "Released"),
     "interlock.core.lock": ("AlreadyFree", "Extended", "Reclaimed"),
+    "interlock.core.message": ("Limited", "Sent"),
     "interlock.core.pool": ("Proof",),
+    "interlock.core.query": ("Answered", "TimedOut"),
     "interlock.core.semaphore": ("AlreadyHeld", "Full", "Increased", "NotHolder"),
     "interlock.core.task": (
         "Blocked", "Claimed", "Completed", "Nothing", "Published", "Taken",
     ),
     "interlock.errors": (
-        "BadInput", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed", "StoreTrouble",
-        "Unavailable",
+        "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed",
+        "StoreTrouble", "Unavailable",
     ),
     "interlock.services.trace": ("trace",),
 }  # fmt: skip
@@ -49,9 +56,11 @@ __all__ = [
     "Acquired",
     "AlreadyFree",
     "AlreadyHeld",
+    "Answered",
     "BadInput",
     "Blocked",
     "Busy",
+    "Changed",
     "Claimed",
     "Completed",
     "Deadlock",
@@ -64,7 +73,9 @@ __all__ = [
     "Increased",
     "InterlockError",
     "Lapsed",
+    "Limited",
     "Lost",
+    "Message",
     "NotAllowed",
     "NotHolder",
     "NotOwner",
@@ -73,8 +84,10 @@ __all__ = [
     "Published",
     "Reclaimed",
     "Released",
+    "Sent",
     "StoreTrouble",
     "Taken",
+    "TimedOut",
     "Unavailable",
     "__version__",
     "connect",

@@ -57,20 +57,22 @@ class Tasks(Noun[TaskCalls]):
         concurrency: int = 1,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
     ) -> Worker:
         """Claim one task after the other: ``async for claim in fleet.tasks.work(can=["rust"]):``.
 
         Use ``async with claim:`` in the body.  A claim that is neither entered nor settled is
         completed when the loop comes round, and released when the loop is left.  With a
         ``concurrency`` of more than one it goes on while fewer claims than that are open: begin a
-        task for each.  SIGTERM, SIGINT and ``worker.stop()`` let it finish what is open; a second
-        signal cancels the loop, which releases that, too.
+        task for each.  SIGTERM, SIGINT, a stop message and ``worker.stop()`` let it finish what is
+        open; a second signal, or a second message, cancels the loop, which releases that, too.
         """
         from interlock.aio_work import Worker
         from interlock.services.task.worker import MOST_AT_ONCE, Shift
 
         many = words.count(concurrency, "concurrency", MOST_AT_ONCE)
-        return Worker(self._fleet, Shift(self.calls.desk, can, ttl), many, signals=stop_on_signals)
+        shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
+        return Worker(self._fleet, shift, many, signals=stop_on_signals)
 
     async def serve(
         self,
@@ -80,13 +82,18 @@ class Tasks(Noun[TaskCalls]):
         concurrency: int = 1,
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
     ) -> None:
         """Await ``handler(claim)`` for so many tasks at once, until it is to stop.
 
         What it returns becomes the result of the task, and what it raises the reason for failing.
         """
         worker = self.work(
-            can=can, concurrency=concurrency, ttl=ttl, stop_on_signals=stop_on_signals
+            can=can,
+            concurrency=concurrency,
+            ttl=ttl,
+            stop_on_signals=stop_on_signals,
+            stop_on_messages=stop_on_messages,
         )
         await worker.serve(handler)
 

@@ -11,6 +11,7 @@ import asyncio
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,9 +21,10 @@ from interlock.core import words
 from interlock.core.pool import Proof
 from interlock.driving import drive_async
 from interlock.errors import Lapsed, Lost, StoreClosed
+from interlock.services.message.stops import Stop
 from interlock.services.task.held import ClaimInHand, Working, named
 from interlock.services.task.signals import Listening
-from interlock.services.task.worker import Shift
+from interlock.services.task.worker import AGAIN, Shift
 
 
 class Claim(ClaimInHand):
@@ -153,6 +155,9 @@ class Worker:
         """Whether the loop settles what its body left as it was."""
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[Any] | None = None
+        self._ear: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._heard_before = False
         self._open: dict[str, str] = {}
         """The task of each claim that is not settled yet."""
         self._came: deque[Claim] = deque()
@@ -179,7 +184,7 @@ class Worker:
         claim: Claim | None = None
         listeners = [] if self._shift.lease is None else self._shift.lease.listeners
         listeners.append(self._lapsed)
-        with Listening(self._heard, wanted=self._signals):
+        async with self._listening():
             try:
                 while (claim := await self._next()) is not None:
                     if self._settles:
@@ -199,7 +204,7 @@ class Worker:
         self._worker = asyncio.current_task()
         self._settles = False
         tasks: set[asyncio.Task[None]] = set()
-        with Listening(self._heard, wanted=self._signals):
+        async with self._listening():
             try:
                 async for claim in self:
                     task = self._loop.create_task(_handled(claim, handler))
@@ -288,10 +293,46 @@ class Worker:
             await self._came.popleft().let_go()
         self._shift.say(self._open.values())
 
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        """Hear signals and messages meanwhile, once for the loop and whoever serves with it."""
+        stops, store = self._shift.stops, self._fleet.store
+        with Listening(self._heard, wanted=self._signals):
+            if stops is None or self._ear is not None:
+                yield
+                return
+            ear = self._ear = self._loop.create_task(
+                drive_async(stops.listen(self._obey), store), name="interlock-stops"
+            )
+            try:
+                yield
+            finally:
+                self._ear = None
+                ear.cancel()
+                await asyncio.wait((ear,))
+                await drive_async(self._shift.obeyed(), store)
+
+    def _obey(self, stop: Stop) -> None:
+        """A message came; the second one says not to finish, either."""
+        second = self._shift.obey(stop)
+        self.stop()
+        if second and self._ending is None:
+            self._ending = self._loop.create_task(self._end_now(f"a message ({stop})"))
+
+    async def _end_now(self, name: str) -> None:
+        """Acknowledge what asked for it, if that takes no time, and break off.
+
+        The store may be closed by the time at which our loop comes to its end.
+        """
+        done = self._loop.create_task(drive_async(self._shift.obeyed(), self._fleet.store))
+        await asyncio.wait((done,), timeout=AGAIN)
+        self._break_off(name)
+
     def _heard(self, number: int) -> None:
         """A signal came, at whatever moment: what has to be done with the loop is done later."""
         name = signal.Signals(number).name
-        act = self._break_off if self._shift.reason else self.stop
+        act = self._break_off if self._heard_before else self.stop
+        self._heard_before = True
         self._shift.stop(name)
         self._loop.call_soon_threadsafe(act, name)
 

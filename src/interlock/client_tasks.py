@@ -55,17 +55,20 @@ class Tasks(Noun[TaskCalls]):
         can: Iterable[str] = (),
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
     ) -> Worker:
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
         Use ``with claim:`` in the body.  A claim that is neither entered nor settled is completed
-        when the loop comes round, and released when the loop is left.  SIGTERM, SIGINT and
-        ``worker.stop()`` let it finish the claim at hand; a second signal releases that, too.
+        when the loop comes round, and released when the loop is left.  SIGTERM, SIGINT, a stop
+        message and ``worker.stop()`` let it finish the claim at hand; a second signal, or a second
+        message, releases that, too.
         """
         from interlock.client_work import Worker
         from interlock.services.task.worker import Shift
 
-        return Worker(self._fleet, Shift(self.calls.desk, can, ttl), signals=stop_on_signals)
+        shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
+        return Worker(self._fleet, shift, signals=stop_on_signals)
 
     def serve(
         self,
@@ -74,12 +77,16 @@ class Tasks(Noun[TaskCalls]):
         can: Iterable[str] = (),
         ttl: float | str | None = None,
         stop_on_signals: bool = True,
+        stop_on_messages: bool = True,
     ) -> None:
         """Call ``handler(claim)`` for one task after the other, until it is to stop.
 
         What it returns becomes the result of the task, and what it raises the reason for failing.
         """
-        self.work(can=can, ttl=ttl, stop_on_signals=stop_on_signals).serve(handler)
+        worker = self.work(
+            can=can, ttl=ttl, stop_on_signals=stop_on_signals, stop_on_messages=stop_on_messages
+        )
+        worker.serve(handler)
 
     def subscribe(
         self,

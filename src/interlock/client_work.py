@@ -8,7 +8,9 @@ for claim in fleet.tasks.work(can=["rust"]):
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -16,10 +18,13 @@ from interlock.client import Fleet
 from interlock.core import task as core
 from interlock.core.pool import Proof
 from interlock.driving import Op, drive
-from interlock.errors import Lapsed, Lost, StoreClosed
+from interlock.errors import InterlockError, Lapsed, Lost, StoreClosed
+from interlock.services.message.stops import Stop
+from interlock.services.stoppable import SLICE
 from interlock.services.task.held import ClaimInHand, Working, named
-from interlock.services.task.signals import Listening
+from interlock.services.task.signals import Listening, strike
 from interlock.services.task.worker import Shift
+from interlock.threads import background
 
 T = TypeVar("T")
 
@@ -108,6 +113,13 @@ class Worker:
         self._shift = shift
         self._signals = signals
         self._heard_before = False
+        self._claim: Claim | None = None
+        """The one at hand."""
+        self._listening = False
+        self._striking = threading.Lock()
+        self._strikes = False
+        """Whether the next signal is one of our own."""
+        self._struck = threading.Event()
 
     def stop(self, reason: str = "") -> None:
         """Finish the claim at hand, and claim no more; any thread may say so."""
@@ -119,14 +131,16 @@ class Worker:
         return self._shift.reason
 
     def __iter__(self) -> Iterator[Claim]:
-        claim: Claim | None = None
-        with Listening(self._heard, wanted=self._signals):
+        with Listening(self._heard, wanted=self._signals), self._messages():
             try:
                 while (claim := self._next()) is not None:
+                    self._claim = claim
                     yield claim
                     if claim.forgotten:
                         claim.complete()
+                    self._claim = None
             finally:
+                claim, self._claim = self._claim, None
                 if claim is not None:
                     claim.let_go()
                 self._shift.say()
@@ -162,14 +176,60 @@ class Worker:
         claim.take_up()
         return claim
 
+    @contextmanager
+    def _messages(self) -> Iterator[None]:
+        """Listen to messages meanwhile, in a thread."""
+        stops, store = self._shift.stops, self._fleet.store
+        if stops is None:
+            yield
+            return
+        over = threading.Event()
+        op = stops.apart().listen(self._obey, lambda: not over.is_set())
+        background(lambda: drive(op, store), "interlock-stops").start()
+        self._listening = True
+        try:
+            yield
+        finally:
+            over.set()
+            with self._striking:
+                self._listening = False
+            drive(self._shift.obeyed(), store)
+
+    def _obey(self, stop: Stop) -> None:
+        if self._shift.obey(stop):
+            self._break_off()
+
+    def _break_off(self) -> None:
+        """Give the claim at hand back: where no signal can interrupt its block, it is lost to it.
+
+        What strikes must not strike after the loop.  A signal that comes right before the main
+        thread begins to wait does not wake it: so it is sent again until it was heard.
+        """
+        while True:
+            with self._striking:
+                claim = self._claim
+                if not self._listening or claim is None or self._struck.is_set():
+                    return
+                self._strikes = True
+                if not strike(self._heard):
+                    break
+            self._struck.wait(SLICE / 10)
+        with suppress(InterlockError):
+            claim.release()
+
     def _heard(self, number: int) -> None:
-        if not self._heard_before:
+        if self._strikes:
+            self._strikes = False
+            if self._struck.is_set():  # one too many
+                return
+            self._struck.set()
+        elif not self._heard_before:
             self._heard_before = True
             self.stop(signal.Signals(number).name)
-        elif number == signal.SIGINT:
+            return
+        if number == signal.SIGINT:
             raise KeyboardInterrupt
-        else:
-            raise SystemExit(128 + number)
+        raise SystemExit(128 + number)
 
 
 def handled(claim: Claim, handler: Callable[[Claim], object]) -> None:

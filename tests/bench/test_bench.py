@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.bench import handoff, idle, locks, pairs, record, run_bench, tasks
+from interlock.bench import handoff, idle, locks, messages, pairs, record, run_bench, tasks
 from interlock.bench.engine import within
 from interlock.core.lock import Acquired
 from interlock.errors import BadInput
@@ -28,6 +28,12 @@ NETWORK_ROWS = [
     "claim by name, async",
     "release, read first",
     "publish to the worker that claims it",
+    "alert, blocking",
+    "alert to 5 subscribers, beside one to 1",
+    "alert to a subscriber, same process",
+    "alert to a subscriber, another process",
+    "query and its answer, 2 processes",
+    "alert while another agent floods",
     "handoff, 2 processes",
     "handoff, 2 processes, p95",
     "handoff, 3 processes",
@@ -36,6 +42,8 @@ NETWORK_ROWS = [
     "claim and complete, 2 processes, 12 tasks",
     "acquire a slot, 64 in flight",
     "claim the next and complete, 64 in flight",
+    "alert, 64 in flight",
+    "share, 64 in flight",
     "acquire, 64 in flight",
 ]
 
@@ -50,6 +58,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handoff, "PROCESSES", 3)
     monkeypatch.setitem(tasks.DRAINED, "quick", 12)
     monkeypatch.setattr(tasks, "PROCESSES", 2)
+    monkeypatch.setitem(messages.SUBSCRIBERS, "quick", 5)
+    monkeypatch.setitem(messages.FLOODED, "quick", 0.05)
 
 
 def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:
@@ -97,6 +107,30 @@ def test_semaphores_and_the_record_are_measured_on_sqlite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str, row: str
 ) -> None:
     assert measured(capsys, str(tmp_path), only) == [row]
+
+
+@pytest.mark.parametrize(
+    ("only", "rows"),
+    [
+        ("alert", ["alert, blocking"]),
+        ("messages-in-flight", ["alert, 64 in flight", "share, 64 in flight"]),
+        ("heard-here", ["alert to a subscriber, same process"]),
+        ("query", ["query and its answer, 2 processes"]),
+        ("flooded", ["alert while another agent floods"]),
+    ],
+)
+def test_messages_are_measured_on_sqlite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str, rows: list[str]
+) -> None:
+    assert measured(capsys, str(tmp_path), only) == rows
+
+
+def test_an_alert_is_one_commit_however_many_subscribed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_bench(str(tmp_path), json=True, only="subscribers", quick=True) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["target"] == "commits for each alert: 1"
 
 
 def test_the_record_is_measured_beside_a_client_that_keeps_none(tmp_path: Path) -> None:

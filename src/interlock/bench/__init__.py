@@ -9,6 +9,7 @@ engine.py             what an engine gives to be measured: fresh stores, a floor
 sqlite.py redis.py etcd.py    the engines
 locks.py slots.py     locks in one process; semaphores, and several things at once
 tasks.py              tasks: by name, in flight, many processes at one queue
+messages.py           messages: one at a time, in flight, and how soon they are received
 peers.py              what others make of the same engine
 record.py             what the record costs
 pairs.py handoff.py   from one process to another, and between many
@@ -22,7 +23,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TypeAlias, TypeVar
 
-from interlock.bench import commands, handoff, idle, locks, pairs, peers, record, slots, tasks
+from interlock.bench import (
+    commands,
+    handoff,
+    idle,
+    locks,
+    messages,
+    pairs,
+    peers,
+    record,
+    slots,
+    tasks,
+)
 from interlock.bench.engine import Engine, NetworkEngine
 from interlock.bench.engines import local, network
 from interlock.bench.table import Row, as_json, as_text
@@ -45,6 +57,13 @@ LOCAL: Rows[Engine] = {
     "tasks-in-flight": tasks.in_flight,
     "drain": tasks.drain,
     "told": tasks.told,
+    "alert": messages.one_at_a_time,
+    "messages-in-flight": messages.in_flight,
+    "subscribers": messages.many_subscribers,
+    "heard-here": messages.heard_here,
+    "heard": messages.heard,
+    "query": messages.asked,
+    "flooded": messages.flooded,
     "share": record.share,
     "verify": record.verify,
     "handoff": handoff.measure,
@@ -63,12 +82,19 @@ NETWORK: Rows[NetworkEngine] = {
     "claim-async": tasks.by_name_async,
     "read-first": locks.read_first,
     "told": tasks.told,
+    "alert": messages.one_at_a_time,
+    "subscribers": messages.many_subscribers,
+    "heard-here": messages.heard_here,
+    "heard": messages.heard,
+    "query": messages.asked,
+    "flooded": messages.flooded,
     "handoff": pairs.handoffs,
     "slots-handoff": handoff.slots,
     "publish": pairs.publish,
     "drain": tasks.drain,
     "slots-in-flight": slots.in_flight,  # these leave an engine with much to clear away: last
     "tasks-in-flight": tasks.in_flight,
+    "messages-in-flight": messages.in_flight,
     "in-flight": peers.in_flight,
     "idle": idle.measure,
 }

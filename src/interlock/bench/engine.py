@@ -22,6 +22,7 @@ from interlock.stores.address import Address, parse
 ENTRY = b"x" * 540
 HASH = "0" * 64
 _SESSION = f"ses_{0:032x}"
+_MESSAGE = f"msg_{0:020x}{{}}"
 
 
 class Act(Struct, frozen=True, gc=False):
@@ -63,6 +64,51 @@ COMPLETE = Act(
     deletes=("tasks/{}/owner", f"claims/{_SESSION}/{{}}"),
     entry=b"x" * 800,
 )
+ALERT = Act(
+    reads=(f"topics/bench/{_MESSAGE}", "paused/bench", "rates/bench/{}"),
+    puts=((f"topics/bench/{_MESSAGE}", b"x" * 176), ("rates/bench/{}", b"x" * 18)),
+    entry=b"x" * 800,
+)
+SHARE = Act(
+    reads=(f"messages/{_MESSAGE}", "paused/bench", "mailboxes/reader", "rates/bench/{}"),
+    puts=(
+        (f"messages/{_MESSAGE}", b"x" * 190),
+        (f"unread/reader/{_MESSAGE}", b"{}"),
+        ("rates/bench/{}", b"x" * 18),
+    ),
+    entry=b"x" * 1040,
+)
+_QUERY = f"qry_{0:020x}{{}}"
+ASK = Act(
+    reads=(f"queries/{_QUERY}", "paused/bench", "mailboxes/reader", "rates/bench/{}"),
+    puts=(
+        (f"queries/{_QUERY}", b"x" * 260),
+        (f"unread/reader/{_QUERY}", b"{}"),
+        (f"open/bench/{_QUERY}", b"x" * 16),
+        (f"live/{_QUERY}", b"x" * 17),
+        ("rates/bench/{}", b"x" * 18),
+    ),
+    entry=b"x" * 1150,
+)
+REPLY = Act(
+    reads=(f"queries/{_QUERY}", f"unread/reader/{_QUERY}", f"live/{_QUERY}"),
+    puts=(
+        (f"queries/{_QUERY}", b"x" * 360),
+        ("answers/0123456789abcdef", b"x" * 48),
+        (f"read/reader/{_QUERY}", b"x" * 25),
+    ),
+    deletes=(f"unread/reader/{_QUERY}", f"open/bench/{_QUERY}", f"live/{_QUERY}"),
+    entry=b"x" * 1250,
+)
+
+
+def unlimited(act: Act) -> Act:
+    """The same where nobody counts how often somebody sends."""
+    return Act(
+        reads=tuple([key for key in act.reads if not key.startswith("rates/")]),
+        puts=tuple([put for put in act.puts if not put[0].startswith("rates/")]),
+        entry=act.entry[:-140],
+    )
 
 
 class Floor(Protocol):

@@ -24,7 +24,8 @@ from interlock.stores import is_network
 
 ROUNDS = {"quick": 30, "full": 200}
 _LOCK = "pair"
-_PATIENCE = 30.0
+ALERT = "pair"
+PATIENCE = 30.0
 SETTLED = 0.01
 
 
@@ -34,7 +35,7 @@ def handoffs(engine: NetworkEngine, quick: bool) -> Iterator[Row]:
     with interlock.connect(url, agent="bench") as fleet, Partner(url) as partner:
 
         def queue() -> None:
-            fleet.locks.acquire(_LOCK, wait=_PATIENCE)
+            fleet.locks.acquire(_LOCK, wait=PATIENCE)
             partner.begin("lock")
             while not fleet.locks.show(_LOCK).waiters:
                 time.sleep(0.001)
@@ -114,7 +115,7 @@ class Partner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=_PATIENCE)
+        self._process.communicate(timeout=PATIENCE)
 
     def _say(self, what: str) -> None:
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
@@ -136,12 +137,14 @@ def serve() -> None:
         interlock.connect(url, agent="partner") as fleet,
         closing(network(url).bell(url)) if is_network(url) else nullcontext() as bell,
         fleet.record.follow() as follower,
+        fleet.messages.recv() as receiver,
     ):
+        fleet.messages.subscribe(ALERT)
         for line in sys.stdin:
             match line.strip():
                 case "lock":
                     _tell("waiting")
-                    outcome = fleet.locks.acquire(_LOCK, wait=_PATIENCE)
+                    outcome = fleet.locks.acquire(_LOCK, wait=PATIENCE)
                     now = time.monotonic()
                     assert isinstance(outcome, Acquired)  # noqa: S101 - it was our turn
                     fleet.locks.release(_LOCK)
@@ -149,14 +152,29 @@ def serve() -> None:
                     while follower.take(timeout=0.05):
                         pass  # what came before
                     _tell("waiting")
-                    found = follower.take(timeout=_PATIENCE)
+                    found = follower.take(timeout=PATIENCE)
                     now = time.monotonic()
                     assert found  # noqa: S101 - something came
                 case "task":
                     _tell("waiting")
-                    claim = fleet.tasks.next(wait=_PATIENCE)
+                    claim = fleet.tasks.next(wait=PATIENCE)
                     now = time.monotonic()
                     assert isinstance(claim, Claimed)  # noqa: S101 - there was one
+                case "alert":
+                    _tell("waiting")
+                    came = receiver.take()
+                    now = time.monotonic()
+                    receiver.ack(*came)
+                case flood if flood.startswith("flood "):
+                    _tell("waiting")
+                    ends = time.monotonic() + float(flood.split()[1])
+                    while (now := time.monotonic()) < ends:
+                        fleet.messages.alert(ALERT)
+                case "query":
+                    _tell("waiting")
+                    (question,) = receiver.take()
+                    question.reply("nearly there")
+                    now = time.monotonic()
                 case _:
                     _tell("waiting")
                     assert bell is not None  # noqa: S101 - only engines with one are asked

@@ -83,7 +83,6 @@ def acknowledge(
     before is not this agent's.
     """
     direct = [id_ for id_ in acks.ids if id_ in known.waiting]
-    cursors = {seen.topic: moved(known.cursors[seen.topic], seen) for seen in acks.topics}
     of_topics = [
         id_
         for seen in acks.topics
@@ -94,11 +93,7 @@ def acknowledge(
     before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
     outcome = _outcome(asked, done, before)
     puts, deletes = acknowledged(agent, direct, now)
-    moves = tuple(
-        Write(keys.cursor(agent, topic), cursor)
-        for topic, cursor in cursors.items()
-        if cursor != known.cursors[topic]
-    )
+    moves = moves_of(agent, acks.topics, known.cursors)
     if not done and not moves:
         return Decision(outcome=outcome)
     return Decision(
@@ -121,6 +116,16 @@ def _outcome(
     if unknown:
         return NotYours(unknown=unknown, messages=new, already=already)
     return Acknowledged(messages=new, already=already)
+
+
+def moves_of(agent: str, seen: Iterable[Seen], cursors: Mapping[str, Cursor]) -> tuple[Write, ...]:
+    """The cursors that move when these are acknowledged."""
+    after = {each.topic: moved(cursors[each.topic], each) for each in seen}
+    return tuple(
+        Write(keys.cursor(agent, topic), cursor)
+        for topic, cursor in after.items()
+        if cursor != cursors[topic]
+    )
 
 
 def moved(before: Cursor, seen: Seen) -> Cursor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from interlock.demo.protocol import STORE, Failed, Job, Said, decode_said, encode
+from interlock.demo.protocol import NEWS, STORE, Failed, Job, Said, decode_said, encode
 from interlock.demo.worker import LEAVING
 
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "finn", "gus", "hana")
@@ -85,7 +85,7 @@ class Crew:
             *lines, member.rest = (member.rest + heard).split(b"\n")
             for line in lines:
                 said = decode_said(line)
-                if member.state != "killed":
+                if member.state != "killed" and said.state not in NEWS:
                     member.state = said.state
                 yield member, said
 

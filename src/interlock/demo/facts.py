@@ -10,6 +10,7 @@ from interlock.core.log import Line
 from interlock.demo.ledger import Written
 from interlock.demo.plan import CAPACITY, TRAP, Step
 from interlock.demo.play import Seen
+from interlock.demo.post import Post
 from interlock.demo.tally import Tally
 
 GRACE = 10.0
@@ -45,6 +46,31 @@ class Slots(Struct, frozen=True, kw_only=True):
     most_at_once: int
 
 
+class Alerted(Struct, frozen=True, kw_only=True):
+    """Who told everybody that a phase is complete, how many heard it, and when the last of them."""
+
+    agent: str
+    heard_by: int
+    seconds: float
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Who asked, who answered what, and how long that took."""
+
+    agent: str
+    answered_by: str
+    answer: str
+    seconds: float
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """Who asked others to stop, how many were asked, and how many went because of that."""
+
+    by: tuple[str, ...]
+    asked: int
+    went: int
+
+
 class Told(Struct, frozen=True, kw_only=True):
     """One entry of the record, in words."""
 
@@ -71,6 +97,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     late_done: str
     slots: Slots
     merges: int
+    alert: Alerted
+    query: Asked
+    stop: Stopped
     verdicts: dict[str, str]
     promises: dict[str, bool]
     entries: int
@@ -91,12 +120,13 @@ def gather(
 ) -> Facts:
     """Everything that a run showed; ``grain`` is how exactly the store measures a TTL."""
     tally = Tally().read(lines)
-    slots, done_by = _slots(seen), tally.done_by()
+    slots, done_by, post = _slots(seen), tally.done_by(), Post().read(lines)
     promises = {
         **_of_tasks(tally, steps, can),
         **_of_the_kill(tally, seen, ttl + grain + GRACE),
         "never_above_the_capacity": 0 < slots.most_at_once <= CAPACITY,
         "one_merge_at_a_time": _merged(writes, steps),
+        **_of_messages(post, seen, can),
         "record_not_refuted": "bad" not in verdicts.values(),
     }
     return Facts(
@@ -112,6 +142,9 @@ def gather(
         late_done=seen.late,
         slots=slots,
         merges=len(writes),
+        alert=_alerted(post, seen),
+        query=_asked(post, seen),
+        stop=_stopped(post, seen),
         verdicts=verdicts,
         promises=promises,
         entries=len(lines),
@@ -135,6 +168,47 @@ def _of_the_kill(tally: Tally, seen: Seen, most: float) -> dict[str, bool]:
         "attempt_counted": _counted(tally, seen),
         "late_done_refused": seen.late == "fenced",
     }
+
+
+def _of_messages(post: Post, seen: Seen, can: dict[str, tuple[str, ...]]) -> dict[str, bool]:
+    alive = set(can) - {seen.victim}
+    went = post.readers(post.stops)
+    return {
+        "alert_heard_by_all": alive <= post.readers(post.alerts) and alive <= set(seen.heard),
+        "question_answered": bool(post.answered and seen.answer),
+        "went_when_asked": bool(went) and all(_was_asked(seen, agent) for agent in went),
+    }
+
+
+def _was_asked(seen: Seen, agent: str) -> bool:
+    """Whether it says itself that it went because of a message."""
+    return " asked: " in seen.stopped.get(agent, "")
+
+
+def _alerted(post: Post, seen: Seen) -> Alerted:
+    return Alerted(
+        agent=post.alerts[0].sender if post.alerts else "",
+        heard_by=len(post.readers(post.alerts)),
+        seconds=round(max(seen.heard.values(), default=0.0), 4),
+    )
+
+
+def _asked(post: Post, seen: Seen) -> Asked:
+    question, by = next(iter(post.answered.items()), ("", ""))
+    return Asked(
+        agent=post.asked.get(question, ""),
+        answered_by=by,
+        answer=seen.answer,
+        seconds=round(seen.answered, 4),
+    )
+
+
+def _stopped(post: Post, seen: Seen) -> Stopped:
+    return Stopped(
+        by=tuple(dict.fromkeys(each.sender for each in post.stops)),
+        asked=len(post.stops),
+        went=sum(_was_asked(seen, agent) for agent in post.readers(post.stops)),
+    )
 
 
 def _killed(seen: Seen) -> Killed:

@@ -42,6 +42,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 """What each imports; only what stands above it."""
 URGENT = "payments"
 TRAP = "build/search"
+FIRST, LAST = "fetch", "deploy"
 COMPILER, DEPLOY = "compiler", "deploy"
 STAGES = ("fetch", "lint", "build", "test", "merge", "ship")
 RETRIES = 100
@@ -71,11 +72,11 @@ def plan() -> tuple[Step, ...]:
     merges = tuple(f"merge/{module}" for module in MODULES)
     ship = Work(stage="ship")
     return (
-        Step(task="fetch", work=Work(stage="fetch")),
+        Step(task=FIRST, work=Work(stage="fetch")),
         *(step for module in MODULES for step in _module(module)),
         Step(task="package", work=ship, needs=merges, requires=(COMPILER,)),
         Step(task="notes", work=ship, needs=merges),
-        Step(task="deploy", work=ship, needs=("package", "notes"), requires=(DEPLOY,)),
+        Step(task=LAST, work=ship, needs=("package", "notes"), requires=(DEPLOY,)),
     )
 
 

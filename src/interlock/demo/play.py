@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import interlock
 from interlock.core.task import Fenced
 from interlock.demo.crew import Crew, Member, names
-from interlock.demo.plan import CAPACITY, MODULES, SEMAPHORE, TRAP, Step, abilities, publish
+from interlock.demo.plan import CAPACITY, LAST, MODULES, SEMAPHORE, TRAP, Step, abilities, publish
 from interlock.demo.protocol import Failed, Job, Said
 from interlock.demo.tally import Tally
 from interlock.services.semaphore import Shown
@@ -20,6 +20,8 @@ from interlock.services.semaphore import Shown
 FRAME = 0.1
 PATIENCE = 60.0
 TRIES = 3
+LEAVING = 5.0
+"""Seconds in which everybody goes who was asked to by a message; it takes milliseconds."""
 
 
 class Screen(Protocol):
@@ -61,6 +63,13 @@ class Seen:
     slots_moved: float = 0.0
     meanwhile: int = 0
     late: str = ""
+    heard: dict[str, float] = field(default_factory=dict)
+    """How long after the alert each agent heard of it."""
+    answer: str = ""
+    answered: float = 0.0
+    """Seconds between a question and its answer."""
+    stopped: dict[str, str] = field(default_factory=dict)
+    """Why each agent went."""
 
     def at_work(self, moment: float) -> int:
         """How many slots were at work at a moment; those of the dead until it died."""
@@ -171,9 +180,20 @@ class Play:
         everything = len(self._steps)
         self._until(lambda: self._tally.count("complete") == everything, "all tasks are complete")
         self._screen.note(f"all {everything} tasks are complete")
-        alive = [m for m in self._crew.members.values() if m.state != "killed"]
-        self._crew.tell("stop", [member.name for member in alive])
-        self._until(lambda: all(m.state == "done" for m in alive), "everybody has left")
+        self._everybody_leaves([m for m in self._crew.members.values() if m.state != "killed"])
+
+    def _everybody_leaves(self, alive: list[Member]) -> None:
+        """Whoever deployed told the others, and is told by us; that may miss who joins just now."""
+        last = next(deed.agent for deed in self._tally.completed if deed.task == LAST)
+        self._fleet.messages.stop(last, "you were the last")
+        self._until(lambda: all(m.name in self.seen.heard for m in alive), "all heard the alert")
+        ends = time.monotonic() + LEAVING
+        self._until(lambda: _gone(alive) or time.monotonic() > ends, "everybody has left")
+        if left := [member.name for member in alive if member.state != "done"]:
+            self._crew.tell("stop", left)
+            self._until(lambda: _gone(alive), "everybody has left")
+        asked = sum(" asked: " in why for why in self.seen.stopped.values())
+        self._screen.note(f"asked to stop by a message, {asked} of {len(alive)} agents have left")
 
     def _all(self, state: str) -> bool:
         return all(member.state == state for member in self._crew.members.values())
@@ -217,5 +237,15 @@ class Play:
                 build.done = said.at
             case "staying":
                 self._trapped = said
+            case "heard":
+                seen.heard.setdefault(member.name, said.seconds)
+            case "answered" if not seen.answered:
+                seen.answer, seen.answered = said.text, said.seconds
+            case "done":
+                seen.stopped[member.name] = said.text
             case _:
                 pass
+
+
+def _gone(members: list[Member]) -> bool:
+    return all(member.state == "done" for member in members)

@@ -23,6 +23,10 @@ class Job(Struct, frozen=True, kw_only=True):
     pace: float
 
 
+NEWS = ("heard", "answered")
+"""What a worker says beside its work: it does not change what it is at."""
+
+
 class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker just did, and when by the monotonic clock."""
 
@@ -32,6 +36,8 @@ class Said(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     token: int = 0
     slots: int = 0
+    seconds: float = 0.0
+    text: str = ""
 
 
 class Failed(InterlockError):

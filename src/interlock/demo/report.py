@@ -33,6 +33,7 @@ def results(facts: Facts) -> Iterator[tuple[str, Pieces]]:
     most = f"{slots.most_at_once} of {slots.capacity} at work at once, at most"
     yield "slots", [(f"{most}; {slots.builds} builds", "")]
     yield "merges", [(f"{facts.merges} under the lock: ", ""), _merges(facts)]
+    yield from _messages(facts)
     held = f" (pid {killed.pid}) in {killed.task}, with {killed.slots} slots"
     yield "killed", [(killed.agent, "red"), (held, "")]
     after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
@@ -85,6 +86,16 @@ def _done_by(done_by: dict[str, int]) -> Iterator[tuple[str, Pieces]]:
             name, line = "", ""
         line = f"{line}, {said}" if line else said
     yield name, [(line, "")]
+
+
+def _messages(facts: Facts) -> Iterator[tuple[str, Pieces]]:
+    alert, query, stop = facts.alert, facts.query, facts.stop
+    late = f"the last after {alert.seconds * 1000:.0f} ms"
+    yield "alert", [(f"by {alert.agent}, heard by {alert.heard_by} agents, {late}", "")]
+    took = f"answered {query.answer} after {query.seconds * 1000:.0f} ms"
+    yield "query", [(f"by {query.agent}; {query.answered_by} {took}", "")]
+    by = " and ".join(stop.by)
+    yield "stop", [(f"by {by}: {stop.went} of the {stop.asked} that were asked have left", "")]
 
 
 def _verdict(facts: Facts) -> tuple[str, str]:

@@ -1,10 +1,12 @@
 """One agent of the demo, a process of its own: claims the next task that it can do, and does it.
 
 To do it is to be busy for a moment: a build in slots, a merge under the lock, the rest just so.
+Whoever fetches asks somebody who compiles a question first, and tells all when it is done.  Whoever
+deploys, which comes last, asks all others to stop.
 
 It reports what it does on stdout, one JSON object a line, and takes orders from stdin, one word a
-line: ``go``, ``free`` (whoever is in the trap goes on) and ``stop``.  When stdin ends, the demo is
-gone or wants us gone: the worker gives back what it has, and ends.
+line: ``go``, ``free`` (whoever is in the trap goes on) and ``stop`` (for who heard of no other).
+When stdin ends, the demo is gone or wants us gone: the worker gives back what it has, and ends.
 """
 
 from __future__ import annotations
@@ -14,20 +16,23 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
 
 import interlock
-from interlock.core.task import Claimed
+from interlock.client_work import Claim
+from interlock.core.query import Answered
 from interlock.demo.ledger import Ledger
-from interlock.demo.plan import CAPACITY, LOCK, SEMAPHORE, Work
+from interlock.demo.mail import PHASE, QUESTION, Mail
+from interlock.demo.plan import CAPACITY, COMPILER, FIRST, LAST, LOCK, SEMAPHORE, Work
 from interlock.demo.protocol import STORE, Job, Said, decode_job, encode
 
 LEAVING = 3.0
 """Seconds to give everything back; a store that is away must not keep us."""
-WAIT = 0.5
-"""Seconds to wait for a task before looking whether the demo is over."""
+ANSWER = 30.0
+"""Seconds to wait for an answer; it comes in milliseconds."""
 
 
 class Orders:
@@ -37,6 +42,7 @@ class Orders:
         self.go = threading.Event()
         self.free = threading.Event()
         self.stop = threading.Event()
+        self.on_stop: Callable[[], None] = self.stop.set
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
 
     def _listen(self) -> NoReturn:
@@ -46,6 +52,8 @@ class Orders:
             *words, heard = (heard + more).split(b"\n")
             for word in words:
                 getattr(self, word.decode()).set()
+                if word == b"stop":
+                    self.on_stop()
         main = threading.main_thread().ident
         assert main is not None  # noqa: S101 - it runs
         signal.pthread_kill(main, signal.SIGINT)
@@ -63,21 +71,35 @@ class Worker:
 
     def work(self) -> None:
         """Task after task until told to stop, with a new session should ours lapse."""
-        while not self._orders.stop.is_set():
+        stopped = ""
+        while not stopped:
             job = self._job
             with interlock.connect(os.environ[STORE], job.agent, ttl=job.ttl) as fleet:
+                fleet.agents.status("idle", can=job.can)
+                mail = Mail(fleet, job.can, tell)
                 say("ready")
                 self._orders.go.wait()
                 try:
-                    while not self._orders.stop.is_set():
-                        claim = fleet.tasks.next(can=job.can, wait=WAIT)
-                        if isinstance(claim, Claimed):
-                            self._do(fleet, claim)
+                    stopped = self._until_stopped(fleet)
                 except (interlock.Lapsed, interlock.Lost):
                     say("lost")
-        say("done")
+                finally:
+                    mail.close()
+        say("done", text=stopped)
 
-    def _do(self, fleet: interlock.Fleet, claim: Claimed) -> None:
+    def _until_stopped(self, fleet: interlock.Fleet) -> str:
+        """Work, and return why no more."""
+        worker = fleet.tasks.work(can=self._job.can, stop_on_signals=False)
+        self._orders.on_stop = lambda: worker.stop("the demo is over")
+        if self._orders.stop.is_set():
+            self._orders.on_stop()
+        for claim in worker:
+            with claim:
+                self._do(fleet, claim)
+            self._tell_others(fleet, claim.task)
+        return worker.stopped
+
+    def _do(self, fleet: interlock.Fleet, claim: Claim) -> None:
         work = msgspec.convert(claim.data, Work)
         say("working", claim)
         if work.slots:
@@ -85,10 +107,26 @@ class Worker:
         elif work.stage == "merge":
             self._merge(fleet, claim)
         else:
+            if claim.task == FIRST:
+                self._ask(fleet)
             self._spend()
-        fleet.tasks.complete(claim.task, token=claim.token)
 
-    def _build(self, fleet: interlock.Fleet, claim: Claimed, work: Work) -> None:
+    def _ask(self, fleet: interlock.Fleet) -> None:
+        """Ask whoever can compile, and say what came of it."""
+        began = time.monotonic()
+        outcome = fleet.messages.query(f"?{COMPILER}", QUESTION, timeout=ANSWER)
+        if isinstance(outcome, Answered):
+            say("answered", text=outcome.answer, seconds=time.monotonic() - began)
+
+    def _tell_others(self, fleet: interlock.Fleet, task: str) -> None:
+        if task == FIRST:
+            fleet.messages.alert(PHASE, {"phase": task, "at": time.monotonic()})
+        if task == LAST:
+            here = {each.agent for each in fleet.agents.list() if each.state == "alive"}
+            for agent in sorted(here - {self._job.agent}):
+                fleet.messages.stop(agent, "all is deployed")
+
+    def _build(self, fleet: interlock.Fleet, claim: Claim, work: Work) -> None:
         with fleet.slots(SEMAPHORE, weight=work.slots, capacity=CAPACITY) as held:
             say("building", claim, slots=work.slots)
             self._spend()
@@ -99,7 +137,7 @@ class Worker:
             if not held.lost:
                 say("built", claim)
 
-    def _merge(self, fleet: interlock.Fleet, claim: Claimed) -> None:
+    def _merge(self, fleet: interlock.Fleet, claim: Claim) -> None:
         """Add a line to the list, unless somebody did so who was lost right after that."""
         with fleet.lock(LOCK) as held:
             before = self._ledger.lines()
@@ -112,13 +150,25 @@ class Worker:
         time.sleep(self._job.pace)
 
 
-def say(state: str, claim: Claimed | None = None, *, slots: int = 0) -> None:
+def say(
+    state: str,
+    claim: Claim | None = None,
+    *,
+    slots: int = 0,
+    seconds: float = 0.0,
+    text: str = "",
+) -> None:
     """Tell the demo, with the time, which all processes of a machine read off one clock."""
-    said = Said(state=state, at=time.monotonic(), slots=slots)
+    said = Said(state=state, at=time.monotonic(), slots=slots, seconds=seconds, text=text)
     if claim is not None:
         said = msgspec.structs.replace(
-            said, task=claim.task, attempt=claim.attempt, token=claim.token or 0
+            said, task=claim.task, attempt=claim.attempt, token=claim.token
         )
+    tell(said)
+
+
+def tell(said: Said) -> None:
+    """The same, in a line that no other thread can break."""
     os.write(1, encode(said) + b"\n")
 
 

@@ -6,11 +6,12 @@ A watch is not woken by that, so a long sleep is slept in slices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from interlock.core import words
 from interlock.driving import Op
-from interlock.services.steps import Take
+from interlock.services.steps import Open, Take
+from interlock.store import Change, Resync, Watch
 
 T = TypeVar("T")
 
@@ -22,13 +23,23 @@ class _Stop(BaseException):
     """Ends an operation where it sleeps."""
 
 
-def stoppable(op: Op[T], stopped: Callable[[], bool]) -> Op[T | None]:
+class Ears(Protocol):
+    """What else is heard on the watch of an operation that sleeps."""
+
+    def opened(self, step: Open) -> Op[Watch]:
+        """The same watch, of something else, too."""
+
+    def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
+        """Take in what is for us; returns the rest."""
+
+
+def stoppable(op: Op[T], stopped: Callable[[], bool], ears: Ears | None = None) -> Op[T | None]:
     """An operation whose sleep ends soon after it is to stop: None then."""
     try:
         step = next(op)
         while True:
             try:
-                answer = yield from _sliced(step, stopped) if isinstance(step, Take) else _as(step)
+                answer = yield from _done(step, stopped, ears)
             except BaseException as error:  # noqa: BLE001 - the operation decides
                 step = op.throw(error)
             else:
@@ -39,14 +50,21 @@ def stoppable(op: Op[T], stopped: Callable[[], bool]) -> Op[T | None]:
         return None
 
 
-def _as(step: Any) -> Op[Any]:  # noqa: ANN401 - each step knows its own answer
+def _done(step: Any, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:  # noqa: ANN401
+    """Each step as it is, but for those that wait."""
+    if isinstance(step, Take):
+        return (yield from _sliced(step, stopped, ears))
+    if isinstance(step, Open) and ears is not None:
+        return (yield from ears.opened(step))
     return (yield step)
 
 
-def _sliced(step: Take, stopped: Callable[[], bool]) -> Op[Any]:
+def _sliced(step: Take, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:
     left = words.FOREVER if step.timeout is None else step.timeout
     while not stopped():
         answer = yield Take(step.watch, min(left, SLICE))
+        if answer and ears is not None:
+            answer = yield from ears.heard(answer)
         left -= SLICE
         if answer or left <= 0:
             return answer

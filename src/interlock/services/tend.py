@@ -33,7 +33,8 @@ class Tending:
     def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
-        self.also: Callable[[Who], Op[object]] | None = None
+        self.also: Callable[[Who], Op[bool]] | None = None
+        """Whether there is more to do at once."""
         self._runner = runner
         self._settings = settings
         self._warned = False
@@ -45,16 +46,17 @@ class Tending:
 
         self.due = False
         yield from self._unharmed(Sealing(self._runner, self._settings).tidy(who, STEPS))
-        if self.also is not None:
-            yield from self._unharmed(self.also(who))
+        if self.also is not None and (yield from self._unharmed(self.also(who))) is True:
+            self.due = True
 
-    def _unharmed(self, work: Op[object]) -> Op[None]:
+    def _unharmed(self, work: Op[object]) -> Op[object]:
         try:
-            yield from work
+            return (yield from work)
         except InterlockError:
-            pass  # 'maintain' and 'doctor' say it to whoever asks
+            return None  # 'maintain' and 'doctor' say it to whoever asks
         except Exception as error:  # noqa: BLE001 - a session must not lapse by the record
             self._warn(error)
+            return None
 
     def by_chance(self, who: Who) -> Op[None]:
         """At the end of a short life: the same, once in a thousand commits."""

@@ -8,7 +8,11 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.faces.shell import COMMAND, Shell, until
+from tests.faces.shell import COMMAND, Here, Shell, until
+
+from interlock.faces.cli.connect import staying
+from interlock.faces.cli.parse import parse
+from interlock.faces.operations import find
 
 
 def line(process: subprocess.Popen[str]) -> Any:
@@ -108,16 +112,18 @@ def test_what_could_not_be_shown_is_not_acknowledged(ada: Shell, words: tuple[st
     assert unread(ada) == [1]
 
 
-def test_a_session_lives_while_its_agent_waits(ada: Shell) -> None:
-    session = ada.json("agent", "join", "--ttl", "1s", "--agent", "bob")[1]["session"]
-    waiter = ada.start("wait", "--session", session)
+def test_a_session_lives_while_its_agent_waits(here: Here) -> None:
+    session = here.json("agent", "join", "--ttl", "3s", "--agent", "bob")[1]["session"]
+    with staying(parse(find("wait"), ["--session", session])):
+        left: list[float] = []
 
-    def long_after() -> bool:
-        """Whether more than its ttl went by on the clock of the store."""
-        answer = ada.json("lock", "acquire", "clock", "--ttl", "1500ms", "--agent", "clock")[1]
-        return bool(answer["outcome"] == "reclaimed")
+        def renewed() -> bool:
+            left.append(here.json("agent", "show", "bob")[1]["agents"][0]["expires_in"])
+            return left[-1] > min(left)
 
-    until(long_after, "the time")
-    assert ada.json("agent", "show", "bob")[1]["agents"][0]["state"] == "alive"
-    ada.run("send", "bob", "enough")
-    assert waiter.wait(60) == 0
+        until(renewed, "a beat")
+
+
+def test_a_wait_begins_no_session(here: Here) -> None:
+    assert here.run("wait", "--timeout", "1ms", "--agent", "bob").status == 1
+    assert here.json("agent", "show", "bob")[0] == 1

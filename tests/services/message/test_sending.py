@@ -145,6 +145,20 @@ def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: 
     assert (waiting(bob), waiting(eve)) == ([], ["for you"])
 
 
+def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    bob.run(bob.messages.subscribe("build"))
+    alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
+    mail = sent(ada, ada.messages.send("bob", "mail"))
+    before = stage.store.read().revision
+    bob.run(bob.messages.send("eve", "for you", acks=[alerts[1], mail]))
+    assert stage.store.read().revision == before + 1
+    assert (waiting(bob), waiting(eve)) == ([0, 2], ["for you"])
+    again = bob.run(bob.messages.send("nobody", "for you", acks=[alerts[0]]))
+    assert isinstance(again, Unknown)
+    assert waiting(bob) == [0, 2]
+
+
 def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     decide(eve, lambda: post.pause(None, "ada", "eve", "too loud", stage.clock.wall()))

@@ -13,7 +13,7 @@ from interlock.core.message import Sent
 from interlock.core.query import Answered, NoQuery, TimedOut
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
-from interlock.services.message import tidy
+from interlock.services.message import states, tidy
 from interlock.services.message.looking import Inbox
 from interlock.services.runner import Who
 from interlock.store import Put, Range, Txn
@@ -136,13 +136,17 @@ def test_two_who_forget_at_once_leave_nothing_over(stage: Stage) -> None:
     first = sent(ada, ("bob", "ada"))
     for each in (ada, bob):
         each.run(each.messages.ack(first))
+    alerts(ada, 3)
     stage.clock.advance(DAY + 1)
     remotes = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [Hand(each.messages.tidying.run(Who()), each.store, stage.clock) for each in remotes]
     while not all(hand.done for hand in hands):
         for hand in hands:
             hand.go()
-    assert sum(hand.result().forgotten for hand in hands) == 3
+    assert sum(hand.result().forgotten for hand in hands) == 6
+    told = states.trimmed(stage.store.read(keys.trimmed("built"))[keys.trimmed("built")])
+    assert told is not None
+    assert told.count == 3
     assert [folder(stage, each) for each in (keys.MESSAGES, keys.READ, keys.SENT)] == [[], [], []]
     assert audit(stage.store) == []
 
@@ -223,6 +227,15 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
     assert folder(stage, keys.READ) == folder(stage, keys.MESSAGES) == []
 
 
+def kept_up(client: Client) -> int:
+    """Let the keeper do what is due; how many turns that took."""
+    turns = 0
+    while client.desk.tending.due:
+        client.run(client.desk.keeper.turn())
+        turns += 1
+    return turns
+
+
 def test_who_sends_a_lot_tidies_up_now_and_then(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,10 +243,7 @@ def test_who_sends_a_lot_tidies_up_now_and_then(
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
     ada = stage.client("ada")
     alerts(ada, 1000)
-    assert ada.desk.tending.due
-    for _ in range(3):
-        ada.desk.tending.due = True
-        ada.run(ada.desk.keeper.turn())
+    assert kept_up(ada) == 2, "there was much to do for the first part, so another followed at once"
     assert len(folder(stage, keys.TOPICS)) == 10
 
 

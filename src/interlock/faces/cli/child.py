@@ -12,8 +12,8 @@ the program.
 
 All this needs Linux.  Elsewhere there is no guardian, and a program goes on if we are killed.
 
-If its time is up, it and all that it started get SIGTERM, and SIGKILL by the moment at which
-somebody else may begin.
+If its time is up, or somebody asked it to stop, it and all that it started get SIGTERM, and SIGKILL
+by the moment at which somebody else may begin, or after some time of grace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -92,12 +92,15 @@ class Child:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signum)
 
-    def end(self, kill_at: float) -> int:
-        """End it and everything that it started: politely, then by force at this moment."""
+    def end(self, kill_at: Callable[[], float]) -> int:
+        """End it and everything that it started: politely, then by force at a moment.
+
+        The moment is asked for again and again: something may bring it forward.
+        """
         _tell(signal.SIGTERM, self._guardian)
-        while time.monotonic() < kill_at and _descendants(self._guardian):
+        while time.monotonic() < (ends := kill_at()) and _descendants(self._guardian):
             self.poll()
-            time.sleep(min(_TICK, max(kill_at - time.monotonic(), 0.0)))
+            time.sleep(min(_TICK, max(ends - time.monotonic(), 0.0)))
         while _tell(signal.SIGKILL, self._guardian):
             self.poll()
             time.sleep(_TICK / 10)

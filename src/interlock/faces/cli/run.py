@@ -1,7 +1,8 @@
 """``run``, ``lock run`` and ``sem run``: a program inside a session, or while holding something.
 
 We beat for the program, pass signals on to it, and end it in time when we cannot renew: SIGTERM
-early enough that, after its grace, the SIGKILL comes before anybody else may start.
+early enough that, after its grace, the SIGKILL comes before anybody else may start.  A stop message
+to our session ends it likewise, and ends us while we wait for our turn.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from interlock.core import words
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from interlock.services.aims import Aim
     from interlock.services.held import Holding
     from interlock.services.keeper import Lease
+    from interlock.services.message.stops import Stop
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_FOUND = 127
@@ -124,6 +127,8 @@ class _Guard:
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         self._signals: list[int] = []
+        self._asked: list[Stop] = []
+        """Messages that ask the program to stop."""
         self._running = False
 
     def wake(self) -> None:
@@ -141,7 +146,7 @@ class _Guard:
         child = Child(self._command)
         try:
             self._listen()
-            with self._connected() as fleet:
+            with self._connected() as fleet, self._hearing(fleet):
                 try:
                     leases = [lease for lease in prepare(fleet) if lease is not None]
                     for lease in leases:
@@ -169,10 +174,48 @@ class _Guard:
             if gone or ends - grace <= now:
                 # Gone already, and a lock with it: others may be at work, so there is no grace.
                 late = 0.0 if locked else grace
-                status = child.end(now + late if gone else max(ends, now))
+                status = child.end(_at(now + late if gone else max(ends, now)))
                 return self._lost(status, locked=locked)
+            if self._asked:
+                return self._stopped(child, leases, now + self._grace)
             self._sleep(min(ends - grace - now, _TICK))
         return status
+
+    def _stopped(self, child: Child, leases: Sequence[Lease], kill_at: float) -> int:
+        """Somebody asked for it; the second time leaves no more time, nor does a lost lease."""
+
+        def hurry() -> bool:
+            return len(self._asked) > 1 or any(lease.lost for lease in leases)
+
+        return child.end(lambda: 0.0 if hurry() else min(kill_at, *(each.ends for each in leases)))
+
+    @contextmanager
+    def _hearing(self, fleet: Fleet) -> Iterator[None]:
+        """Listen to messages for our session meanwhile."""
+        from interlock.driving import drive
+        from interlock.services.message.stops import Stops
+        from interlock.threads import background
+
+        over, desk = threading.Event(), fleet.calls.desk
+        stops = Stops(desk.runner, desk.me().who)
+        op = stops.apart().listen(self._obey, lambda: not over.is_set())
+        background(lambda: drive(op, fleet.store), "interlock-stops").start()
+        try:
+            yield
+        finally:
+            over.set()
+            with suppress(InterlockError):
+                drive(stops.ack(), fleet.store)
+
+    def _obey(self, stop: Stop) -> None:
+        """In the thread that listens: while there is no program yet, a signal ends our wait."""
+        why = f": {stop.reason}" if stop.reason else ""
+        note(f"{stop.sender} asked {quoted(self._command[0])} to stop{why}")
+        self._asked.append(stop)
+        main = threading.main_thread().ident
+        if not self._running and main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)
+        self.wake()
 
     def _lost(self, status: int, *, locked: bool) -> int:
         error: Lost | Lapsed = Lapsed("the session could not be kept alive; the program was ended")
@@ -242,6 +285,10 @@ class _Guard:
         select.select([self._wake_read], [], [], seconds)
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+
+
+def _at(moment: float) -> Callable[[], float]:
+    return lambda: moment
 
 
 def _inside(outer: str) -> str:

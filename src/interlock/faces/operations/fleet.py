@@ -43,8 +43,12 @@ class Run(Request, frozen=True, kw_only=True):
     max_hold: MaxHold = None
     metadata: Metadata = None
     grace: Annotated[
-        Duration, option("duration", "time between SIGTERM and SIGKILL when the session is lost")
-    ] = 5.0
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the session is lost, or a message asks to stop",
+        ),
+    ] = 10.0
     command: Annotated[
         tuple[str, ...], option("command", "the program with its arguments", positional=True)
     ] = ()

@@ -69,8 +69,12 @@ class Run(Request, frozen=True, kw_only=True):
         Duration, option("duration", "others may take over so long after our last sign of life")
     ] = 30.0
     grace: Annotated[
-        Duration, option("duration", "time between SIGTERM and SIGKILL when the slots are lost")
-    ] = 5.0
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the slots are lost, or a message asks to stop",
+        ),
+    ] = 10.0
     command: Annotated[
         tuple[str, ...], option("command", "the program with its arguments", positional=True)
     ] = ()

@@ -8,5 +8,8 @@ duty.py       saying that we are there   inhand.py     a message in our hands
 acking.py     acknowledging              topics.py     subscriptions
 files.py      files that are shared      looking.py    lists and searches
 pausing.py    who may not send for now
+tidy.py       what is forgotten          forgetting.py what is read before that
+checkup.py    messages in ``health``     why.py        why a question has no answer yet
+journal.py    messages in the log of the program
 states.py     items as typed state       calls.py      what a client can ask for
 """

@@ -29,15 +29,21 @@ class Acking:
     ) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages by their ids alone: whoever they are to, they are looked up."""
         wanted = tuple(dict.fromkeys(ids))
-        heard = yield from reading.topics(who.agent, can)
-        places = yield from self._places(wanted, heard)
-        seen: list[Seen] = []
+        seen, begins = yield from self.seen(who.agent, wanted, can)
+        return (yield from self.acknowledge(who, wanted, seen, begins))
+
+    def seen(
+        self, agent: str, ids: Sequence[str], can: Iterable[str]
+    ) -> Op[tuple[tuple[Seen, ...], dict[str, Cursor]]]:
+        """Which of these are messages of topics, and where the cursors of those begin."""
+        heard = yield from reading.topics(agent, can)
+        places = yield from self._places(ids, heard)
+        found: list[Seen] = []
         for name, messages in places.items():
-            found, upto = yield from reading.unheard(heard[name])
-            pending = [each.seq for each in found]
-            seen.append(Seen(topic=name, messages=messages, pending=pending, upto=upto))
-        begins = {name: topic.cursor for name, topic in heard.items()}
-        return (yield from self.acknowledge(who, wanted, tuple(seen), begins))
+            unread, upto = yield from reading.unheard(heard[name])
+            pending = [each.seq for each in unread]
+            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto))
+        return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(
         self,

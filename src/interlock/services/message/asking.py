@@ -25,7 +25,7 @@ from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
 from interlock.services.deadlock import Deadlocks, Withdrawal
-from interlock.services.gather import every
+from interlock.services.gather import every, outside
 from interlock.services.graph import Start
 from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths
@@ -210,19 +210,20 @@ class Asking:
         key = keys.query(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         present = yield from here(query.to, who.session)
-        errand = self._posting.errand(query.agent, key, to)
+        full = yield from self._posting.full(to)
+        many = yield from outside(self._open.full(keys.OPEN))
+        errand = self._posting.errand(query.agent, key, to, full=full)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
             now = self._runner.clock.wall()
             facts = yield from self._posting.facts(errand, snapshot, now)
-            full = yield from self._open.full(keys.OPEN)
             ask = core.Ask(
                 before=states.query(snapshot[key]),
                 here=present,
                 hold=terms.hold,
-                many=(self._open.most, self._open.most) if full else None,
+                many=(self._open.most, self._open.most) if many else None,
                 least=self._runner.capabilities.min_ttl,
                 notes=notes,
             )

@@ -27,7 +27,7 @@ from interlock.services.message.asking import Asking
 from interlock.services.message.asking import Terms as AskTerms
 from interlock.services.message.files import described
 from interlock.services.message.limits import limits
-from interlock.services.message.posting import Posting
+from interlock.services.message.posting import Heard, Posting
 from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
@@ -61,8 +61,8 @@ class MessageCalls(Calls):
 
         return Tidying(self.desk.runner, self.limits)
 
-    def _tidy(self, who: Who) -> Op[object]:
-        return self.tidying.some(who)
+    def _tidy(self, who: Who) -> Op[bool]:
+        return (yield from self.tidying.some(who)).more
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
@@ -420,7 +420,16 @@ class MessageCalls(Calls):
             file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        return self.posting.post(who, message, Terms(hold=hold, acks=ended))
+        terms = Terms(hold=hold, acks=ended)
+        return (
+            self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
+        )
+
+    def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+        """Send what acknowledges something: of a topic, if it is not to us alone."""
+        able = yield from self.abilities(None)
+        seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
+        return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))
 
     def _body(self, data: object, what: str) -> Raw:
         return Raw(words.payload(data, what, self.limits.body))

@@ -2,20 +2,26 @@
 
 The common case is believed and checked: the id is fresh, the reader has a mailbox, nobody paused
 us, and a turn of ours is free.  Whatever of that is wrong comes back with the conflict.
+
+What is likely to be refused is looked at before anybody's turn to write is taken: so whoever sends
+too much, or to an inbox that is full, holds up nobody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys, post, rate
+from interlock.core import codec, inbox, keys, post, rate
+from interlock.core.decision import Write
+from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, Facts, Terms
 from interlock.driving import Op
+from interlock.services.gather import outside
 from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
@@ -40,12 +46,13 @@ class Turn:
 
 
 class Errand(Struct, frozen=True, kw_only=True):
-    """What is to be looked at before something is sent."""
+    """What is to be looked at before something is sent; ``full`` is whose inbox takes no more."""
 
     sender: str
     key: str
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
+    full: str = ""
     turn: Turn
 
     @property
@@ -61,6 +68,16 @@ class Errand(Struct, frozen=True, kw_only=True):
         )
 
 
+class Heard(Struct, frozen=True):
+    """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
+
+    seen: tuple[Seen, ...] = ()
+    begins: Mapping[str, Cursor] = {}
+
+
+HEARD = Heard()
+
+
 class Posting:
     """Sends messages, as generators for a driver."""
 
@@ -71,18 +88,26 @@ class Posting:
         self._depths = Depths(limits.depth)
         self._registered: set[str] = set()
 
-    def post(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+    def post(
+        self, who: Who, message: Message, terms: Terms, heard: Heard = HEARD
+    ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
         key = keys.topic(topic, message.id) if topic else keys.message(message.id)
-        errand = self.errand(message.sender, key, () if topic else message.to, terms.acks)
+        to = () if topic else message.to
+        full = yield from self.full(to)
+        errand = self.errand(message.sender, key, to, terms.acks, full)
 
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
             now = self._runner.clock.wall()
             facts = yield from self.facts(errand, snapshot, now)
             acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
-            return post.post(message, facts, now, terms, acked)
+            decision = post.post(message, facts, now, terms, acked)
+            if not heard.seen or not isinstance(decision.outcome, Sent):
+                return decision
+            moves = yield from _moves(message.sender, heard)
+            return replace(decision, puts=(*decision.puts, *moves))
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
         if isinstance(done.outcome, Sent):
@@ -95,7 +120,7 @@ class Posting:
         """Commit what sends something; a turn with which nothing was sent is given back."""
         done: Done[T] | None = None
         try:
-            done = yield from self._runner.change(deciding, who, self._guess(errand))
+            done = yield from self._change(errand, deciding, who)
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, Refused | Exists)
@@ -104,13 +129,33 @@ class Posting:
             elif (slot := errand.turn.slot) is not None:
                 self._meters[errand.sender].give_back(slot)
 
+    def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
+        if errand.full or (self.limits.rate.limit and errand.turn.slot is None):
+            refused = yield from outside(deciding())
+            if not refused.changes:
+                return Done(refused.outcome, None)
+        return (yield from self._runner.change(deciding, who, self._guess(errand)))
+
+    def full(self, to: Iterable[str]) -> Op[str]:
+        """Somebody of these whose inbox takes no more; nobody as a rule."""
+        found = ""
+        for agent in to:
+            if (yield from outside(self._depths.full(keys.unread(agent)))):
+                found = agent
+        return found
+
     def errand(
-        self, sender: str, key: str, to: Iterable[str], acks: tuple[str, ...] = ()
+        self,
+        sender: str,
+        key: str,
+        to: Iterable[str],
+        acks: tuple[str, ...] = (),
+        full: str = "",
     ) -> Errand:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self._runner.clock.wall())
-        return Errand(sender=sender, key=key, to=tuple(to), acks=acks, turn=Turn(slot))
+        return Errand(sender=sender, key=key, to=tuple(to), acks=acks, full=full, turn=Turn(slot))
 
     def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
@@ -138,9 +183,8 @@ class Posting:
         errand.turn.needed = not facts.exists
         if facts.paused or facts.exists:
             return facts
-        for agent in errand.to:
-            if (yield from self._depths.full(keys.unread(agent))):
-                facts = replace(facts, full=(agent, self.limits.depth))
+        if errand.full:
+            facts = replace(facts, full=(errand.full, self.limits.depth))
         facts = yield from self._with_turn(errand, snapshot, facts, now)
         if facts.full or (facts.rate.limit and facts.slot is None):
             mark = post.mark(errand.sender)
@@ -175,3 +219,12 @@ class Posting:
             first = self._runner.random_below(self.limits.rate.limit)
             self._meters[sender] = Meter(self.limits.rate, first)
         return self._meters[sender]
+
+
+def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
+    """The cursors that move with what is sent."""
+    wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
+    items = (yield tuple(wanted)).items
+    stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
+    cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
+    return inbox.moves_of(agent, heard.seen, cursors)

@@ -13,7 +13,8 @@ again by the other.
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
 
-Nothing is held in memory but places and order; bodies are read when they are given out.
+Nothing is held in memory but places and order; bodies are read when they are given out, in the
+common case with the changes that told of them: one request for what came.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 REDELIVER = 60.0
 PORTION = KEYS_AT_ONCE * 4 // 5
 """Messages at once: what else is read with them fits into the same request."""
+FEW = KEYS_AT_ONCE // 3
+"""Changes for which one request brings all that is needed to give them out."""
 NEVER = float("inf")
 
 
@@ -85,6 +88,8 @@ class Receiver:
         self._line = Line()
         """What is to be given out."""
         self._given: dict[str, Given] = {}
+        self._at_hand: dict[str, Item | None] = {}
+        """What was read with the last changes, to be given out at once or not at all."""
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
         """What came, in order; waits for the first message, at most so long."""
@@ -143,6 +148,7 @@ class Receiver:
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
+        self._at_hand = {}
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -190,9 +196,21 @@ class Receiver:
             return
         yield from self._look_for_trims({name for each in came if (name := self._tears(each))})
         fresh = [each for each in came if not each.deleted and self._concerns(each)]
-        items = yield from looked_up([each.key for each in fresh])
+        along = self._along(fresh) if len(fresh) <= FEW else ()
+        items = yield from looked_up([*[each.key for each in fresh], *along])
         for each in fresh:
             self._join(each, items[each.key])
+        self._at_hand = items if along else {}
+
+    def _along(self, changes: Iterable[Change]) -> tuple[str, ...]:
+        """What will be needed to give these out, if that is done at once."""
+        agent, found = self._who.agent, list[str]()
+        for each in changes:
+            topic = keys.topic_of(each.key) if each.key.startswith(keys.TOPICS) else ""
+            found += [keys.cursor(agent, topic)] if topic else []
+            if not topic or topic.startswith(ABLE):
+                found.append(keys.message(keys.last(each.key)))
+        return tuple(found)
 
     def _concerns(self, change: Change) -> bool:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
@@ -243,7 +261,9 @@ class Receiver:
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
         first = self._line.first(PORTION)
-        items = yield from looked_up([*[each.key for each in first], *self._beside(first)])
+        known, self._at_hand = self._at_hand, {}
+        wanted = [*[each.key for each in first], *self._beside(first)]
+        items = known | (yield from looked_up([key for key in wanted if key not in known]))
         lives = yield from self._lives(first)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])

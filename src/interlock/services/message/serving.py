@@ -21,7 +21,7 @@ from interlock.services.report import able
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Read
-from interlock.store import Item
+from interlock.store import Item, Range, Snapshot
 
 
 class Serving(Struct, frozen=True):
@@ -46,10 +46,14 @@ def here(to: str, asker: str) -> Op[bool]:
             for session, can in found.items()
             if session != asker
         )
-    if (yield Read(keys.joined(to)))[keys.joined(to)] is None:
+    joined, places = keys.joined(to), (Range(keys.present(to)), Range(keys.serving(to)))
+    snapshot: Snapshot = yield Read(joined, *places)
+    if snapshot[joined] is None:
         return True
-    wanted = [alive_by(item) for item in (yield from every(keys.present(to), keys.serving(to)))]
-    live = yield from looked_up(wanted)
+    items = [item for place in places for item in snapshot.ranges[place]]
+    if len(items) >= places[0].limit:
+        items = yield from every(*(place.prefix for place in places))
+    live = yield from looked_up(map(alive_by, items))
     return any(item is not None for item in live.values())
 
 

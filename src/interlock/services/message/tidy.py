@@ -11,7 +11,7 @@ anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,15 +21,16 @@ from interlock.core import keys, query, retention
 from interlock.core.decision import Decision
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome
-from interlock.core.retention import Aim, Forgotten, Keep, Mark
+from interlock.core.retention import Forgotten, Keep, Mark
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services.gather import looked_up
-from interlock.services.message import states
+from interlock.services.message import forgetting, states
 from interlock.services.message.limits import Limits
 from interlock.services.message.serving import alive_by
 from interlock.services.runner import Deciding, Done, Glance, Runner, Who
 from interlock.services.steps import Read
+from interlock.services.task.states import readable
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
@@ -49,8 +50,10 @@ _WHOLE = (keys.QUERIES, keys.DECISIONS)
 BOUND = 10_000
 """What a round forgets of each group, at most."""
 SOME_GROUPS = 20
-SOME = 2_000
-"""What a small part of a round looks at, and forgets."""
+SOME_LOOKED_AT = 5_000
+SOME = 500
+"""What a small part of a round looks at, and forgets: it is over in a tenth of a second, so that
+leases are renewed in time.  If it forgot so much, another part follows at once."""
 _LOOKED_AT = 20_000
 """Items of one group that are walked at once; those behind them come when these are gone."""
 _OPERATIONS = 400
@@ -67,6 +70,11 @@ class Tidied(Struct, frozen=True, kw_only=True):
     forgotten: int = 0
     reclaimed: int = 0
     left: int = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether a small part of a round did as much as it may: there may be more."""
+        return self.forgotten + self.reclaimed >= SOME
 
 
 class Tidying:
@@ -87,6 +95,7 @@ class Tidying:
             keys.DECISIONS: self._decisions,
         }
         self._place: tuple[int, str] | None = None
+        self._looked = 0
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Tidied]:
         """Make a whole round, and forget ``bound`` items of each group at most."""
@@ -102,16 +111,18 @@ class Tidying:
 
     def some(self, who: Who) -> Op[Tidied]:
         """Make a small part of a round, which begins where the last part ended."""
-        done = Tidied()
+        done, self._looked = Tidied(), 0
         number, group = self._place or self._anywhere()
         for _ in range(SOME_GROUPS):
-            folder = FOLDERS[number]
+            folder, before = FOLDERS[number], group
             group = yield from _next(folder, group)
-            if group:
-                done = _sum(done, (yield from self._one(who, folder, group, SOME)))
-            else:
+            if not group:
                 number = (number + 1) % len(FOLDERS)
-            if done.forgotten + done.reclaimed >= SOME:
+                continue
+            part = yield from self._one(who, folder, group, SOME)
+            done = _sum(done, part)
+            if done.more or self._looked >= SOME_LOOKED_AT:
+                group = before if part.forgotten and part.left else group
                 break
         self._place = (number, group)
         return done
@@ -134,7 +145,9 @@ class Tidying:
 
     def _over(self, group: str, at: Callable[[Item], float | None], count: int) -> Op[list[Mark]]:
         """What of a group is to go, oldest first."""
-        marks = yield from _walk(group, lambda item: Mark(item.key, item.created, _read(at, item)))
+        marks = yield from self._walk(
+            group, lambda item: Mark(item.key, item.created, readable(at, item))
+        )
         return retention.over(marks, self._keep(count), self._runner.clock.wall())
 
     # ---- what was read, and what was sent -------------------------------------------------------
@@ -144,8 +157,8 @@ class Tidying:
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
-            for aims in _portions((yield from _aims(some)), self._room):
-                done += yield from self._change(who, partial(_forgetting, aims))
+            for aims in forgetting.portions((yield from forgetting.aims(some)), self._room):
+                done += yield from self._change(who, partial(forgetting.marks, aims))
         return Tidied(forgotten=done, left=max(len(going) - bound, 0))
 
     # ---- topics ---------------------------------------------------------------------------------
@@ -159,37 +172,41 @@ class Tidying:
         going = yield from self._over(
             group, lambda item: states.message(item).at, self._limits.alerts
         )
-        seen, done = _revision(before[key]), 0
+        seen, done = forgetting.revision(before[key]), 0
         for start in range(0, min(len(going), bound), self._room):
             some = going[start : min(start + self._room, bound)]
 
-            changed = yield from self._runner.change(partial(_trimming, topic, some, seen), who)
+            changed = yield from self._runner.change(
+                partial(forgetting.alerts, topic, some, seen), who
+            )
             done, seen = done + changed.outcome.count, changed.revision or -1
         return Tidied(forgotten=done, left=len(going) - done)
 
     def _asked(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Questions to whoever is able that are over, or gone."""
-        marks = yield from _walk(group, lambda item: item.key)
+        marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
-        over = [each for each in marks if not _is_open(found[keys.query(keys.last(each))])]
-        done = yield from self._drop(who, "query.forget", over[:bound], _any)
+        over = [
+            each for each in marks if not forgetting.is_open(found[keys.query(keys.last(each))])
+        ]
+        done = yield from self._drop(who, "query.forget", over[:bound], lambda _: True)
         return Tidied(forgotten=done, left=max(len(over) - bound, 0))
 
     # ---- queries --------------------------------------------------------------------------------
 
     def _queries(self, who: Who, group: str, bound: int) -> Op[Tidied]:
-        going = yield from self._over(group, _ended, self._limits.alerts)
+        going = yield from self._over(group, forgetting.ended, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
         portion = max(1, min(self._room // 4, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
-            done += yield from self._change(who, partial(_forgetting_queries, some))
+            done += yield from self._change(who, partial(forgetting.queries, some))
         return Tidied(forgotten=done, left=len(going) - len(wanted))
 
     def _open(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Questions that nobody can answer any more, and of which nobody said so."""
-        ids = yield from _walk(group, lambda item: keys.last(item.key))
+        ids = yield from self._walk(group, lambda item: keys.last(item.key))
         lives = yield from looked_up(map(keys.live, ids))
         lapsed = [id_ for id_ in ids if lives[keys.live(id_)] is None]
         done = 0
@@ -211,12 +228,12 @@ class Tidying:
 
     def _serving(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Callers that take messages no more."""
-        found = yield from _walk(group, lambda item: (item.key, _read(alive_by, item)))
+        found = yield from self._walk(group, lambda item: (item.key, readable(alive_by, item)))
         lives = yield from looked_up([live for _, live in found if live])
         dead = {key: live for key, live in found if live and lives[live] is None}
 
         def over(item: Item) -> bool:  # who began again has another item, or another liveness key
-            return _read(alive_by, item) == dead[item.key]
+            return readable(alive_by, item) == dead[item.key]
 
         done = yield from self._drop(who, "agent.forget", list(dead)[:bound], over, dead)
         return Tidied(reclaimed=done)
@@ -227,7 +244,7 @@ class Tidying:
         return Tidied()
 
     def _decisions(self, who: Who, group: str, bound: int) -> Op[Tidied]:
-        done = yield from self._old(who, group, bound, "decision.forget", _resolved)
+        done = yield from self._old(who, group, bound, "decision.forget", forgetting.resolved)
         return Tidied(forgotten=done)
 
     def _old(
@@ -239,7 +256,7 @@ class Tidying:
         now = self._runner.clock.wall()
 
         def over(item: Item) -> bool:
-            ended = _read(at, item)
+            ended = readable(at, item)
             return ended is not None and ended + self._limits.keep < now
 
         return (yield from self._drop(who, verb, gone, over))
@@ -256,28 +273,30 @@ class Tidying:
         done = 0
         for start in range(0, len(gone), self._room // 2):
             some = tuple(gone[start : start + self._room // 2])
-            done += yield from self._change(who, partial(_dropping, verb, some, over, lives))
+            done += yield from self._change(
+                who, partial(forgetting.others, verb, some, over, lives)
+            )
         return done
+
+    def _walk(self, group: str, seen: Callable[[Item], T]) -> Op[list[T]]:
+        """What is to be known of the first items of a group; bodies are read, and not kept."""
+        found: list[T] = []
+        after, limit = "", 128
+        while len(found) < _LOOKED_AT:
+            page = Range(group, after, limit)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            found.extend(map(seen, items))
+            self._looked += len(items)
+            if len(items) < limit:
+                break
+            after = items[-1].key
+            large = sum(len(item.value) for item in items) > _BYTES
+            limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
+        return found
 
     def _change(self, who: Who, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
         done: Done[Forgotten] = yield from self._runner.change(deciding, who)
         return done.outcome.count
-
-
-def _walk(group: str, seen: Callable[[Item], T]) -> Op[list[T]]:
-    """What is to be known of the first items of a group; bodies are read, and not kept."""
-    found: list[T] = []
-    after, limit = "", 128
-    while len(found) < _LOOKED_AT:
-        page = Range(group, after, limit)
-        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-        found.extend(map(seen, items))
-        if len(items) < limit:
-            break
-        after = items[-1].key
-        large = sum(len(item.value) for item in items) > _BYTES
-        limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
-    return found
 
 
 def _next(folder: str, group: str) -> Op[str]:
@@ -293,100 +312,6 @@ def _group(folder: str, first: Sequence[Item]) -> str:
     if not first:
         return ""
     return folder if folder in _WHOLE else f"{folder}{first[0].key.split('/', 2)[1]}/"
-
-
-def _aims(marks: Sequence[str]) -> Op[list[Aim]]:
-    """What goes with these marks.  A question has its own time; what cannot be read stays."""
-    wanted = {each: keys.message(keys.last(each)) for each in marks}
-    items = yield from looked_up(key for key in wanted.values() if not key.startswith(keys.QUERIES))
-    found: list[Aim] = []
-    for each, key in wanted.items():
-        item = items.get(key)
-        message = None if item is None else _read(states.message, item)
-        if item is None or message is not None:
-            found.append(retention.aim(each, message))
-    return found
-
-
-def _portions(aims: Sequence[Aim], room: int) -> Iterator[list[Aim]]:
-    """As many at once as a commit takes."""
-    some: list[Aim] = []
-    for each in aims:
-        if some and sum(one.size for one in some) + each.size > room:
-            yield some
-            some = []
-        some.append(each)
-    if some:
-        yield some
-
-
-def _forgetting(aims: Sequence[Aim]) -> Deciding[Forgotten]:
-    wanted = dict.fromkeys(key for each in aims for key in (each.mark, *each.others))
-    items = (yield tuple(wanted)).items
-    return retention.forget(aims, {key for key, item in items.items() if item is not None})
-
-
-def _trimming(topic: str, some: Sequence[Mark], seen: int) -> Deciding[Forgotten]:
-    item = (yield (keys.trimmed(topic),))[keys.trimmed(topic)]
-    if _revision(item) != seen:
-        return Decision(outcome=Forgotten())
-    return retention.trim(topic, some, states.trimmed(item))
-
-
-def _forgetting_queries(some: Sequence[str]) -> Deciding[Forgotten]:
-    items = (yield tuple(some)).items
-    found = [query for key in some if (query := states.query(items[key])) is not None]
-    notes = (yield tuple(dict.fromkeys(map(retention.noted, found)))).items if found else {}
-    answers = {key: states.cached(item) for key, item in notes.items()}
-    return retention.forget_queries(found, answers)
-
-
-def _dropping(
-    verb: str,
-    some: tuple[str, ...],
-    over: Callable[[Item], bool],
-    lives: Mapping[str, str] | None,
-) -> Deciding[Forgotten]:
-    items = (yield some).items
-    old = [key for key, item in items.items() if item is not None and over(item)]
-    if old and lives is not None:
-        live = (yield Glance([lives[key] for key in old])).items
-        old = [key for key in old if live[lives[key]] is None]
-    return retention.dropped(verb, old, len(old))
-
-
-def _read(read: Callable[[Item], T], item: Item) -> T | None:
-    """What an item says; None if it cannot be read."""
-    try:
-        return read(item)
-    except StoreDamaged:
-        return None
-
-
-def _ended(item: Item) -> float | None:
-    found = states.query(item)
-    return None if found is None else retention.ended(found)
-
-
-def _resolved(item: Item) -> float | None:
-    found = states.matter(item)
-    return found.resolved if found is not None and found.state == "resolved" else None
-
-
-def _is_open(item: Item | None) -> bool:
-    """Whether a question is open; one that cannot be read may be."""
-    if item is None:
-        return False
-    found = _read(states.query, item)
-    return found is None or found.state == "open"
-
-
-def _any(_item: Item) -> bool:
-    return True
-
-
-def _revision(item: Item | None) -> int:
-    return 0 if item is None else item.revision
 
 
 def _sum(one: Tidied, other: Tidied) -> Tidied:

@@ -41,6 +41,15 @@ class Listening:
                 _end()
 
 
+def strike(listener: Listener) -> bool:
+    """Have the main thread call a listener, whatever it waits for; False if it hears no signals."""
+    main = threading.main_thread().ident
+    if listener not in _listeners or signal.SIGTERM not in _before or main is None:
+        return False
+    signal.pthread_kill(main, signal.SIGTERM)
+    return True
+
+
 def _begin() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -6,11 +6,16 @@ A worker that is to stop claims nothing more, and finishes what it has begun.
 Who claims is not always who works on it, so each claim goes by a name of its own.  Whoever enters
 its block goes by that name as well until it is settled: what it waits for keeps the task from being
 done, and so is part of any circle that leads over the task.
+
+Messages are listened to beside the work, by a thread or a task of an event loop.  A thread that
+waits for work cannot be woken by another one, so it listens to its inbox with the same watch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,13 +23,16 @@ from interlock.core import words
 from interlock.core.report import State
 from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
-from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy
+from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy
 from interlock.services import callers
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
+from interlock.services.message.stops import Stop, Stops
+from interlock.services.steps import Open
 from interlock.services.stoppable import stoppable
 from interlock.services.task.calls import able
 from interlock.services.task.held import Working, taken
+from interlock.store import Change, Resync, Watch
 
 MOST_AT_ONCE = 1000
 AGAIN = 0.5
@@ -34,17 +42,37 @@ AGAIN = 0.5
 class Shift:
     """What a worker wants to do, and whether it is to stop."""
 
-    def __init__(self, desk: Desk, can: Iterable[str], ttl: float | str | None) -> None:
-        desk.me()
+    def __init__(
+        self, desk: Desk, can: Iterable[str], ttl: float | str | None, *, messages: bool = True
+    ) -> None:
+        seat = desk.me()
         self.can = able(can)
         self.reason = ""
         """Why it is to stop; empty while it is not."""
+        self.stops = Stops(desk.runner, seat.who) if messages and seat.joined else None
+        """Where somebody may ask it to, if it listens to messages."""
+        self._asked = 0
         self._desk = desk
         self._ttl, _ = desk.terms({}, ttl, None)
 
     def stop(self, reason: str) -> None:
         """Claim nothing more; the first reason is the one that counts."""
         self.reason = self.reason or reason or "it was asked to"
+
+    def obey(self, stop: Stop) -> bool:
+        """Do what a message asks for; the second one says not to finish, either."""
+        self._asked += 1
+        self.stop(str(stop))
+        return self._asked > 1
+
+    def obeyed(self) -> Op[None]:
+        """No more work is taken: what asked for that is done with.
+
+        If the store is in trouble, our next incarnation passes over it.
+        """
+        if self.stops is not None:
+            with suppress(InterlockError):
+                yield from self.stops.ack()
 
     def ask(self, wait: float = 0.0) -> Op[Working | None]:
         """Claim the next task, if there is one in time.
@@ -65,7 +93,8 @@ class Shift:
         working = yield from self.ask()
         if working is None:
             self.say()
-            working = yield from stoppable(self.ask(words.FOREVER), self._stopped)
+            ears = None if self.stops is None else _Ears(self.stops, self.obey)
+            working = yield from stoppable(self.ask(words.FOREVER), self._stopped, ears)
         return working
 
     def say(self, tasks: Collection[str] = ()) -> None:
@@ -101,3 +130,24 @@ class Shift:
         if not isinstance(outcome, Claimed):
             return None
         return (yield from taken(desk, outcome, self._ttl, sent, fresh))
+
+
+class _Ears(NamedTuple):
+    """What else is heard on the watch of whoever waits for work."""
+
+    stops: Stops
+    obey: Callable[[Stop], object]
+
+    def opened(self, step: Open) -> Op[Watch]:
+        """The same watch, of our inbox, too."""
+        scopes = (step.scope,) if isinstance(step.scope, str) else step.scope
+        watch: Watch = yield Open((*scopes, self.stops.inbox), step.after)
+        return watch
+
+    def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
+        """Obey what came into our inbox; returns the rest."""
+        inbox = self.stops.inbox
+        ours = [each for each in changes if isinstance(each, Change) and each.key.startswith(inbox)]
+        for stop in (yield from self.stops.among(ours)) if ours else ():
+            self.obey(stop)
+        return [each for each in changes if each not in ours]

@@ -51,7 +51,7 @@ _OLDEST = """SELECT max(revision) FROM
   (SELECT revision FROM log WHERE revision <= ? ORDER BY revision LIMIT ?)"""
 _LAPSED = "DELETE FROM item WHERE key >= 'live/' AND key < 'live0' AND expires <= ?"
 _NANO = 1_000_000_000
-_ROWS_AT_ONCE = 500
+ROWS_AT_ONCE = 500
 _FEW, _AT_ONCE = 3, 32
 """Keys that are asked for one by one, and how many at most with one question."""
 
@@ -137,7 +137,7 @@ class Reader:
 
     def later(self, revision: int) -> Later:
         """The next log rows after a revision."""
-        return cast("Later", self._execute(_LATER, (revision, _ROWS_AT_ONCE)).fetchall())
+        return cast("Later", self._execute(_LATER, (revision, ROWS_AT_ONCE)).fetchall())
 
     def one(self, sql: str, bindings: tuple[object, ...] = ()) -> tuple[Any, ...]:
         """The one row that a question must have."""

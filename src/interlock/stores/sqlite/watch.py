@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, covers, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
+from interlock.stores.sqlite.engine import ROWS_AT_ONCE
 
 if TYPE_CHECKING:
     import asyncio
@@ -196,6 +197,7 @@ class Feed:
         while end is None or position < end:
             rows, trimmed = self._later(position)
             gap = gap or trimmed > position
+            last = len(rows) < ROWS_AT_ONCE  # whoever commits now rings again
             if end is not None:
                 rows = [row for row in rows if row[0] <= end]
             if not rows:
@@ -204,6 +206,8 @@ class Feed:
             position = rows[-1][0]
             for watch in () if gap else watches:
                 watch.lay(rows)
+            if last:
+                break
         for watch in watches if gap else ():
             watch.resync(position)
         return position

@@ -1,0 +1,175 @@
+"""A stop is heard by the sessions that were there when it was sent, and by no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.core import keys
+from interlock.core.message import Sent
+from interlock.errors import StoreAway, StoreBusy, StoreClosed
+from interlock.services.message.calls import MessageCalls
+from interlock.services.message.stops import Stop, Stops
+from interlock.services.steps import Read
+from interlock.services.task.worker import Shift
+from interlock.store import Ref, Snapshot
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def stop(client: Client, to: str, reason: str = "enough") -> str:
+    sent = client.run(MessageCalls(client.desk).stop(to, reason))
+    assert isinstance(sent, Sent)
+    return sent.message
+
+
+def mail(client: Client, to: str, *, urgent: bool = False) -> str:
+    sent = client.run(MessageCalls(client.desk).send(to, "hello", urgent=urgent))
+    assert isinstance(sent, Sent)
+    return sent.message
+
+
+def unread(client: Client) -> list[str]:
+    inbox = client.run(MessageCalls(client.desk).inbox())
+    return [message.id for message in inbox.messages]
+
+
+def stops(client: Client) -> Stops:
+    return Stops(client.runner, client.desk.me().who)
+
+
+def came(client: Client, listening: Stops) -> list[str]:
+    return [str(each) for each in client.run(listening.take(0))]
+
+
+def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    waits = ada.start(stops(ada).take(None))
+    assert (waits.asleep, waits.wakes) == (True, float("inf"))
+    id_ = stop(bob, "ada", "we are done")
+    assert waits.run().result() == [Stop(id=id_, sender="bob", reason="we are done")]
+
+
+def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    stop(bob, "ada", "first")
+    stop(bob, "ada", "")
+    listening = stops(ada)
+    assert sorted(came(ada, listening)) == ["bob asked", "bob asked: first"]
+    assert came(ada, listening) == []
+
+
+def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:
+    bob, _ = stage.client("bob"), stage.client("ada")
+    stop(bob, "ada")
+    later = stage.client("ada")
+    assert len(unread(later)) == 1
+    listening = stops(later)
+    assert came(later, listening) == []
+    assert unread(later) == []
+    stop(bob, "ada", "you, too")
+    assert came(later, listening) == ["bob asked: you, too"]
+
+
+def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it_first(
+    stage: Stage,
+) -> None:
+    bob, one, two = stage.client("bob"), stage.client("ada"), stage.client("ada")
+    first, second = stops(one), stops(two)
+    waits = two.start(second.take(None))
+    stop(bob, "ada")
+    assert came(one, first) == ["bob asked: enough"]
+    one.run(first.ack())
+    assert unread(two) == []
+    assert [str(each) for each in waits.run().result()] == ["bob asked: enough"]
+    two.run(second.ack())
+
+
+def test_nothing_else_in_the_inbox_is_read_or_acknowledged(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    before = mail(bob, "ada")
+    listening = stops(ada)
+    waits = ada.start(listening.take(None))
+    after, urgent = mail(bob, "ada"), mail(bob, "ada", urgent=True)
+    assert waits.run().asleep
+    stop(bob, "ada")
+    assert len(waits.run().result()) == 1
+    ada.run(listening.ack())
+    assert unread(ada) == [urgent, before, after]
+    read = [ref for step in waits.steps if isinstance(step, Read) for ref in step.refs]
+    assert keys.message(urgent) in read
+    assert not {keys.message(before), keys.message(after)} & set(read)
+
+
+def test_listening_goes_on_through_an_outage_and_misses_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = stage.remote("ada"), stage.client("bob")
+    heard: list[str] = []
+    listens = ada.start(stops(ada).listen(lambda each: heard.append(str(each))))
+    troubles = [StoreAway("cut off"), StoreBusy("busy")]
+    read = ada.network.read
+
+    def flaky(*refs: Ref, times: bool = False) -> Snapshot:
+        if troubles:
+            raise troubles.pop()
+        return read(*refs, times=times)
+
+    monkeypatch.setattr(ada.network, "read", flaky)
+    stop(bob, "ada")
+    assert listens.run().asleep
+    assert (heard, troubles) == (["bob asked: enough"], [])
+    listens.interrupt(StoreClosed("over")).result()
+
+
+def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    shift = Shift(ada.desk, (), None)
+    waits = ada.start(shift.wait())
+    mail(bob, "ada", urgent=True)
+    assert waits.run().asleep
+    stop(bob, "ada", "we are done")
+    assert waits.run().result() is None
+    assert shift.reason == "bob asked: we are done"
+    ada.run(shift.obeyed())
+    assert len(unread(ada)) == 1
+
+
+def test_a_worker_that_does_not_want_to_know_works_on(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    shift = Shift(ada.desk, (), None, messages=False)
+    waits = ada.start(shift.wait())
+    stop(bob, "ada")
+    assert waits.run().asleep
+    bob.run(bob.tasks.publish("t1"))
+    working = waits.run().result()
+    assert working is not None
+    assert (working.claimed.task, len(unread(ada))) == ("t1", 1)
+
+
+def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Stage) -> None:
+    """Claiming takes the same commits, whether it listens or not."""
+
+    def commits(*, messages: bool) -> int:
+        ada, bob = stage.client("ada"), stage.client("bob")
+        shift = Shift(ada.desk, (), None, messages=messages)
+        waits = ada.start(shift.wait())
+        bob.run(bob.tasks.publish(f"t{messages}"))
+        before = stage.store.read().revision
+        assert waits.run().result() is not None
+        return stage.store.read().revision - before
+
+    assert commits(messages=True) == commits(messages=False)
+
+
+def test_a_stop_is_found_though_the_history_that_told_of_it_is_gone(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    waits = ada.start(stops(ada).take(None))
+    stop(bob, "ada")
+    stage.store.trim(stage.store.read().revision)
+    assert [str(each) for each in waits.run().result()] == ["bob asked: enough"]
