@@ -48,24 +48,24 @@ if TYPE_CHECKING:
     from interlock.services.observe import Observing
     from interlock.services.report import Pulse
 
-C = TypeVar("C", bound=Calls)
+C_co = TypeVar("C_co", bound=Calls, covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Noun(Generic[C]):
+class Noun(Generic[C_co]):
     """The calls of one noun, as methods."""
 
-    def __init__(self, calls: C) -> None:
+    def __init__(self, calls: C_co) -> None:
         self.calls = calls
 
 
 def blocking(
-    call: Callable[Concatenate[C, P], Op[T]],
-) -> Callable[Concatenate[Noun[C], P], T]:
+    call: Callable[Concatenate[C_co, P], Op[T]],
+) -> Callable[Concatenate[Noun[C_co], P], T]:
     """A call of the services as a method that returns its outcome."""
 
-    def method(self: Noun[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(call(self.calls, *args, **kwargs), self.calls.desk.store)
 
     return update_wrapper(method, call)

@@ -19,7 +19,7 @@ from interlock.bench.workers import tell
 from interlock.client import Block
 
 PROCESSES = 8
-SECONDS = {"quick": 1.0, "full": 5.0}
+SECONDS = {"quick": 1.0, "full": 3.0}
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):

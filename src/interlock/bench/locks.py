@@ -15,7 +15,7 @@ from interlock.bench.table import Row, timed
 from interlock.core.lock import Acquired, AcquireOutcome, Released
 
 IN_FLIGHT = 64
-ONE_BY_ONE = {"quick": 300, "full": 2000}
+ONE_BY_ONE = {"quick": 300, "full": 1500}
 Take: TypeAlias = Callable[[interlock.Fleet, str], object]
 TakeAsync: TypeAlias = Callable[[aio.Fleet, str], Awaitable[object]]
 """Taking what has this name."""

@@ -31,12 +31,6 @@ def free(used: float | None, rate: Rate, now: float) -> bool:
     return used is None or not now - rate.window < used <= now
 
 
-def pick(slots: Mapping[int, float | None], rate: Rate, now: float) -> int | None:
-    """A slot that is free, the one that has been so for longest; None if all are in use."""
-    found = [number for number in range(rate.limit) if free(slots.get(number), rate, now)]
-    return min(found, key=lambda number: slots.get(number) or 0.0, default=None)
-
-
 def retry_in(slots: Mapping[int, float | None], rate: Rate, now: float) -> float:
     """Seconds until the first of the slots is free, if all are in use."""
     used = [slots.get(number) or 0.0 for number in range(rate.limit)]

@@ -155,6 +155,19 @@ def payload(value: object, what: str, most: int) -> bytes:
     return data
 
 
+def text(value: str, what: str, most: int) -> str:
+    """Return a short text if it is one."""
+    if not isinstance(value, str):
+        raise BadInput(f"the {what} must be text, not {type(value).__name__}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise BadInput(f"the {what} is not UTF-8; write it in UTF-8") from None
+    if size > most:
+        raise TooLarge(f"the {what} has {size} bytes; {most} are allowed: shorten it")
+    return value
+
+
 def thing(text: str) -> str:
     """The name of a thing in the record: with its kind, or (``merge``, ``msg_...``) without."""
     kind, _, rest = name(text, "thing").partition("/")

@@ -165,10 +165,9 @@ class AgentCalls(Calls):
     def pause(self, name: str, reason: str = "") -> Op[PausedAgent]:
         """Let an agent send nothing until it is resumed; it can still read, answer and work."""
         from interlock.core.message import REASON_LIMIT
-        from interlock.services.message.calls import text
         from interlock.services.message.pausing import pause
 
-        agent, said = words.name(name, "agent name"), text(reason, "reason", REASON_LIMIT)
+        agent, said = words.name(name, "agent name"), words.text(reason, "reason", REASON_LIMIT)
         return pause(self.desk.runner, self.desk.me().who, agent, said)
 
     def resume(self, name: str) -> Op[Resumed]:

@@ -11,7 +11,7 @@ from interlock.core import keys, words
 from interlock.core import report as core
 from interlock.core.session import Lapsed
 from interlock.driving import Op
-from interlock.errors import BadInput, StoreDamaged, TooLarge
+from interlock.errors import BadInput, StoreDamaged
 from interlock.services import states
 from interlock.services.gather import every, looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
@@ -143,7 +143,7 @@ def asked(
         state=known,
         can=None if can is None else words.abilities(can),
         doing=words.name(doing, "thing that is done") if doing else doing,
-        note=None if note is None else _note(note),
+        note=None if note is None else words.text(note, "note", NOTE_LIMIT),
         paces=paces,
     )
 
@@ -188,15 +188,3 @@ def able() -> Op[dict[str, frozenset[str]]]:
     live = yield from looked_up(map(keys.live, sessions))
     here = [each for each in sessions if live[keys.live(each)] is not None]
     return {each: frozenset(reports[each].can) for each in here if each in reports}
-
-
-def _note(note: str) -> str:
-    if not isinstance(note, str):
-        raise BadInput(f"the note must be text, not {type(note).__name__}")
-    try:
-        size = len(note.encode())
-    except UnicodeEncodeError:
-        raise BadInput("the note is not UTF-8; write it in UTF-8") from None
-    if size > NOTE_LIMIT:
-        raise TooLarge(f"the note has {size} bytes; {NOTE_LIMIT} are allowed")
-    return note

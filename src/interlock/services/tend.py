@@ -45,13 +45,14 @@ class Tending:
         from interlock.services.seal import Sealing  # few ever come here
 
         self.due = False
-        yield from self._unharmed(Sealing(self._runner, self._settings).tidy(who, STEPS))
-        if self.also is not None and (yield from self._unharmed(self.also(who))) is True:
+        yield from self._unharmed(lambda: Sealing(self._runner, self._settings).tidy(who, STEPS))
+        also = self.also
+        if also is not None and (yield from self._unharmed(lambda: also(who))) is True:
             self.due = True
 
-    def _unharmed(self, work: Op[object]) -> Op[object]:
+    def _unharmed(self, work: Callable[[], Op[object]]) -> Op[object]:
         try:
-            return (yield from work)
+            return (yield from work())
         except InterlockError:
             return None  # 'maintain' and 'doctor' say it to whoever asks
         except Exception as error:  # noqa: BLE001 - a session must not lapse by the record

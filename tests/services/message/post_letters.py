@@ -149,14 +149,18 @@ class Letters(World):
             time.sleep(0.002)
 
     def receive_while_others_act(self, data: st.DataObject) -> None:
-        """Between two steps of a receiver something is sent, acknowledged, or asked for."""
-        process = self._process(data)
+        """Between two steps of a receiver somebody sends a few things, or does something else."""
+        process, speaker = self._process(data), self._process(data)
+        if data.draw(st.booleans(), "afresh"):
+            self._close(process)
         before, unsure = self._unread(process.agent)
         hand = Hand(process.receiver.take(0.001), process.client.store, self.clock)
         for _ in range(data.draw(st.integers(0, 8), "steps")):
             hand.go()
-        act = data.draw(st.sampled_from(["say", "say", "acknowledge", "subscribe"]), "act")
-        getattr(self, act)(data)
+        if act := data.draw(st.sampled_from(["", "", "", "acknowledge", "subscribe"]), "act"):
+            getattr(self, act)(data)
+        for _ in range(data.draw(st.integers(1, 3), "letters")):
+            self._say(speaker, self._said(speaker.agent, data))
         while not hand.run().done:
             self.clock.advance(max(0.0, hand.wakes - self.now))
         after, also = self._unread(process.agent)
@@ -217,7 +221,9 @@ class Letters(World):
 
     def close(self, data: st.DataObject) -> None:
         """A receiver that ends well; the next one begins with all that waits."""
-        process = self._process(data)
+        self._close(self._process(data))
+
+    def _close(self, process: Process) -> None:
         process.receiver.close()
         process.receiver = process.calls.receiver(can=ABLE[process.agent], redeliver=REDELIVER)
         process.given, process.latest = {}, {}

@@ -159,14 +159,26 @@ class Questions(Letters):
         )
         self.model.send(letter, float("-inf"))
 
+    def outlive(self, data: st.DataObject) -> None:
+        """Whoever asked is killed, and its time is up before anybody answers."""
+        unanswered = [each for each in self.model.questions.values() if each.state == "open"]
+        if unanswered:
+            question = data.draw(st.sampled_from(unanswered), "question")
+            self.asking = [waits for waits in self.asking if waits[0] != question.id]
+            self.clock.advance(6)
+            self._deliver()
+            self._follow()
+            self._reply(question, data)
+
     def cancel(self, data: st.DataObject) -> None:
         if not self.model.questions:
             return
-        process = self._process(data)
         known = sorted(
             self.model.questions.values(), key=lambda each: (each.state != "open", each.id)
         )
         question = data.draw(st.sampled_from(known), "question")
+        own = [each for each in self.processes if each.agent == question.asker]
+        process = data.draw(st.sampled_from(own * 3 + self.processes), "process")
         got = process.run(process.calls.cancel(question.id))
         if process.agent != question.asker:
             assert isinstance(got, query.NotAsked)

@@ -31,7 +31,7 @@ ABLE: dict[str, tuple[str, ...]] = {"ada": (), "bob": ("maths",), "cyd": ("maths
 TOPICS = ("built", "failed")
 NEVER_CAME = "zed"
 GONE = "eve"
-REDELIVER = 5.5
+REDELIVER = 2.5
 PATIENCE = 20.0
 
 NAMES = st.sampled_from(AGENTS)

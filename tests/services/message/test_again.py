@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from interlock.core.message import Acknowledged, Received
 from interlock.services.message.receiver import Receiver
+from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
 
@@ -70,3 +71,20 @@ def test_messages_of_many_topics_are_acknowledged_at_once_where_commits_have_roo
     assert len(found) == 40
     assert bob.run(receiver.ack(found)) == Acknowledged(messages=tuple(found))
     assert received(bob, bob.messages.receiver()) == []
+
+
+def test_what_came_while_a_receiver_reads_is_given_out_in_the_order_in_which_it_came() -> None:
+    """Something for one and then something for all, between any two of its steps."""
+    for steps in range(12):
+        stage = Stage()
+        ada, bob = stage.client("ada"), stage.client("bob")
+        bob.run(bob.messages.subscribe("built"))
+        receiver = bob.messages.receiver()
+        hand = Hand(receiver.take(0.001), bob.store, stage.clock)
+        for _ in range(steps):
+            hand.go()
+        ada.run(ada.messages.share("bob", "number", 1, id="msg_1"))
+        ada.run(ada.messages.alert("built", 2, id="msg_2"))
+        while not hand.run().done:
+            stage.clock.advance(0.001)
+        assert [*ids(hand.result()), *received(bob, receiver)] == ["msg_1", "msg_2"]

@@ -41,7 +41,8 @@ from interlock.testing.faults import Chances, Fault, FaultyStore
 
 ACTS = (
     *(["say", "receive", "acknowledge", "acknowledge_in_a_receiver", "advance"] * 3),
-    *("ask", "reply", "ask", "reply", "answer_what_may_be_over", "cancel", "ask_again"),
+    *("ask", "ask", "ask", "reply", "reply", "outlive", "cancel", "ask_again"),
+    *(["answer_what_may_be_over"] * 2),
     *("subscribe", "subscribe", "unsubscribe", "repeat", "close", "crash", "open", "resolve"),
     *(
         "maintain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -83,7 +84,7 @@ def test_what_the_loop_is_left_with_stays_unread(
 
 
 def test_a_block_may_have_several_loops(ada: interlock.Fleet, bob: interlock.Fleet) -> None:
-    with bob.messages.recv(timeout=0, redeliver=0) as messages:
+    with bob.messages.recv(timeout="50ms", redeliver=0) as messages:
         ada.messages.send("bob", 1)
         for message in messages:
             assert message.data == 1
@@ -103,6 +104,30 @@ def test_who_acknowledges_itself_is_left_alone(ada: interlock.Fleet, bob: interl
         assert unread(bob) == [1]
         assert second.ack() == Acknowledged(messages=(second.id,))
         assert second.ack() == Acknowledged(already=(second.id,))
+
+
+def test_another_thread_may_acknowledge_while_the_loop_sleeps(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    bob.messages.subscribe("build")
+    handed: queue.SimpleQueue[interlock.Message] = queue.SimpleQueue()
+    messages = bob.messages.recv(ack=False)
+
+    def receive() -> None:
+        for message in messages:
+            handed.put(message)
+
+    loop = threading.Thread(target=receive)
+    loop.start()
+    for number in range(20):
+        ada.messages.alert("build", number)
+        ada.messages.send("bob", number)
+    for _ in range(20):
+        assert isinstance(messages.ack(handed.get(timeout=30)), Acknowledged)
+        assert isinstance(handed.get(timeout=30).ack(), Acknowledged)
+    messages.close()
+    loop.join(30)
+    assert unread(bob) == []
 
 
 def test_a_portion_is_taken_and_acknowledged_with_the_next(
@@ -275,6 +300,18 @@ def test_what_came_together_is_acknowledged_with_one_commit(stage: Stage) -> Non
     before = stage.store.read().revision
     while next_(bob, loop):
         pass
+    assert stage.store.read().revision == before + 1
+
+
+def test_who_takes_only_what_is_there_writes_nothing_but_its_acknowledgement(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.send("bob", 1))
+    before, loop = stage.store.read().revision, reception(bob, timeout=0)
+    assert next_(bob, loop)
+    assert next_(bob, loop) is None
+    bob.run(loop.end())
     assert stage.store.read().revision == before + 1
 
 

@@ -11,5 +11,6 @@ pausing.py    who may not send for now
 tidy.py       what is forgotten          forgetting.py what is read before that
 checkup.py    messages in ``health``     why.py        why a question has no answer yet
 journal.py    messages in the log of the program
-states.py     items as typed state       calls.py      what a client can ask for
+states.py     items as typed state
+calls.py      what a client can ask for: sending.py, questions.py, on common.py
 """

@@ -13,6 +13,8 @@ again by the other.
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
 
+One thread, or task, takes; any may acknowledge meanwhile.
+
 Nothing is held in memory but places and order; bodies are read when they are given out, in the
 common case with the changes that told of them: one request for what came.
 """
@@ -122,12 +124,12 @@ class Receiver:
 
     def settle(self, ids: Iterable[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge those that were given out here and that nobody settled since."""
-        known = [id_ for id_ in ids if id_ in self._given]
+        known = {id_: given.found for id_ in ids if (given := self._given.get(id_)) is not None}
         if not known:
             return Acknowledged()
-        seen = self._seen(known)
-        begins: dict[str, Cursor] = {name: each.cursor for name, each in self._topics.items()}
-        done = yield from self._acking.acknowledge(self._who, known, seen, begins)
+        seen = self._seen(known.values())
+        begins = {each.topic: self._topics[each.topic].cursor for each in seen}
+        done = yield from self._acking.acknowledge(self._who, tuple(known), seen, begins)
         self.forget(known)
         for each in seen:
             if topic := self._topics.get(each.topic):
@@ -331,23 +333,22 @@ class Receiver:
     def _remind(self) -> None:
         """What was given out and not acknowledged in time comes again."""
         now = self._runner.clock.monotonic()
-        for given in self._given.values():
+        for given in tuple(self._given.values()):
             if given.due <= now:
                 self._line.join(given.found)
 
     def _nap(self, left: float | None) -> float | None:
         now = self._runner.clock.monotonic()
-        due = min((given.due for given in self._given.values()), default=NEVER) - now
+        due = min((given.due for given in tuple(self._given.values())), default=NEVER) - now
         nap = max(min(NEVER if left is None else left, due), 0.0)
         return None if nap == NEVER else nap
 
-    def _seen(self, ids: Iterable[str]) -> tuple[Seen, ...]:
+    def _seen(self, places: Iterable[Found]) -> tuple[Seen, ...]:
         """Of the messages of topics among these: what is still unread beside them."""
         found: dict[str, dict[str, int]] = {}
-        for id_ in ids:
-            place = self._given[id_].found
+        for place in places:
             if place.topic:
-                found.setdefault(place.topic, {})[id_] = place.seq
+                found.setdefault(place.topic, {})[place.id] = place.seq
         return tuple(
             Seen(
                 topic=topic, messages=messages, pending=self._pending(topic), upto=self._upto[topic]
@@ -356,7 +357,7 @@ class Receiver:
         )
 
     def _pending(self, topic: str) -> list[int]:
-        held = [*self._line, *[given.found for given in self._given.values()]]
+        held = [*self._line, *[given.found for given in tuple(self._given.values())]]
         return sorted({each.seq for each in held if each.topic == topic})
 
 

@@ -51,6 +51,8 @@ class Reception:
         self._desk = calls.desk
         self._clock = calls.desk.runner.clock
         self._duty = Duty(calls.desk, terms.can or ())
+        self._stays = terms.timeout != 0.0
+        """Whether it waits for what comes; whoever only takes what is there need not say so."""
         self._receiver: Receiver | None = None
         self._complaints = Complaints("receiving messages")
         self._came: deque[Received] = deque()
@@ -157,14 +159,15 @@ class Reception:
             can = yield from self._calls.abilities(self._terms.can)
             self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
             self._desk.keeper.take_on(self)
-        yield from self._duty.begin()
+        if self._stays:
+            yield from self._duty.begin()
         return self._receiver
 
     def _goes_on(self) -> bool:
         return not self.closed
 
     def _is_to_look(self) -> bool:
-        return self.closed or not self._duty.stands
+        return self.closed or (self._stays and not self._duty.stands)
 
     def _given(self, most: int | None) -> tuple[Received, ...]:
         many = len(self._came) if most is None else min(most, len(self._came))

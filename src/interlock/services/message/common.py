@@ -1,0 +1,92 @@
+"""What all calls about messages stand on: limits, services, and checked words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from interlock.core import words
+from interlock.core.message import ALL
+from interlock.core.report import Reported
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.services.calls import Calls, Desk
+from interlock.services.message.acking import Acking
+from interlock.services.message.asking import Asking
+from interlock.services.message.limits import limits
+from interlock.services.message.posting import Posting
+from interlock.services.message.topics import Subscriptions
+from interlock.services.runner import Who
+
+if TYPE_CHECKING:
+    from interlock.services.message.tidy import Tidying
+
+LAST_LIMIT = 10_000
+
+
+class Common(Calls):
+    """One client that sends, asks and reads."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.limits = limits(desk.settings)
+        self.posting = Posting(desk.runner, self.limits)
+        self.acking = Acking(desk.runner)
+        desk.tending.also = self._tidy
+
+    @cached_property
+    def asking(self) -> Asking:
+        """Questions; whoever never asks or answers one does not pay for them."""
+        return Asking(self.desk.runner, self.posting, self.desk.queues)
+
+    @cached_property
+    def tidying(self) -> Tidying:
+        """What lets go of messages that are over, likewise."""
+        from interlock.services.message.tidy import Tidying
+
+        return Tidying(self.desk.runner, self.limits)
+
+    def _tidy(self, who: Who) -> Op[bool]:
+        return (yield from self.tidying.some(who)).more
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        """Subscriptions, likewise."""
+        return Subscriptions(self.desk.runner)
+
+    def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
+        """What we can do: as we are told, else as our session says of itself."""
+        seat = self.desk.me()
+        if can is not None:
+            return words.abilities(can)
+        if not seat.joined:
+            return ()
+        from interlock.services.report import Reports
+
+        said = yield from Reports(self.desk.runner).show(seat.who.session)
+        return said.can if isinstance(said, Reported) else ()
+
+    def _body(self, data: object, what: str) -> Raw:
+        return Raw(words.payload(data, what, self.limits.body))
+
+    def _id(self, id_: str | None, prefix: str) -> str:
+        if id_ is None:
+            return self.desk.runner.new_id(prefix)
+        if not words.name(id_, "id").startswith(f"{prefix}_") or "/" in id_:
+            raise BadInput(f"the id {id_!r} does not begin with '{prefix}_', or has a '/' in it")
+        return id_
+
+
+def named(agent: str) -> str:
+    """The name of somebody to whom something is sent."""
+    if agent in ("all", ALL):
+        raise BadInput("only mail goes to everybody; to tell many of something use an alert")
+    return words.name(agent, "agent name")
+
+
+def several(names: str | Iterable[str]) -> tuple[str, ...]:
+    """One name, or some."""
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,0 +1,85 @@
+"""What a client can ask and answer, and what a person decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interlock.core import query as queries
+from interlock.core import words
+from interlock.core.matter import NoMatter, ResolveOutcome, Shown
+from interlock.core.message import ABLE
+from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
+from interlock.driving import Op
+from interlock.services import callers
+from interlock.services.message.asking import Terms as AskTerms
+from interlock.services.message.common import Common, named
+
+if TYPE_CHECKING:
+    pass
+
+LAST_LIMIT = 10_000
+
+
+class Asks(Common):
+    """Questions and answers."""
+
+    def query(
+        self,
+        to: str,
+        question: object,
+        *,
+        timeout: float | str | None = None,
+        cached: float | str | None = None,
+        hold: bool = False,
+        person: bool = False,
+        urgent: bool = False,
+        id: str | None = None,  # noqa: A002
+    ) -> Op[AskOutcome]:
+        """Ask an agent, or whoever is able (``?ability``), and wait for the answer.
+
+        An agent that had a session and has none now is ``away``, at once; with ``hold`` the
+        question waits for it.  An answer that was given to the same question before will do if it
+        is not older than ``cached``.  With ``person`` a person is asked when nobody answers.
+        Asked again with the same ``id``, also by another process, it is the same question.
+        """
+        seat = self.desk.me()
+        whom = named(to) if not to.startswith(ABLE) else ABLE + words.name(to[1:], "ability")
+        usual = self.desk.settings.query(whom)
+        wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
+        asked = queries.Query(
+            id=self._id(id, "qry"),
+            agent=seat.who.agent,
+            session=seat.who.session,
+            to=whom,
+            question=self._body(question, "question"),
+            at=self.desk.runner.clock.wall(),
+            timeout=wait,
+            urgent=urgent,
+            person=person,
+        )
+        age = None if cached is None else words.duration(cached, "age of an answer")
+        terms = AskTerms(hold=hold, cached=age, keep=id is not None)
+        waits = callers.terms(seat.caller, callers.current())
+        return self.asking.query(seat, asked, terms, waits)
+
+    def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:
+        """Answer a question; it is acknowledged with that."""
+        id_ = words.name(query, "query id")
+        return self.asking.reply(self.desk.me().who, id_, self._body(answer, "answer"))
+
+    def cancel(self, query: str) -> Op[CancelOutcome]:
+        """Take a question of ours back."""
+        return self.asking.cancel(self.desk.me().who, words.name(query, "query id"))
+
+    def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
+        """Decide what no agent could; whoever asked gets it as a message."""
+        id_ = words.name(decision, "decision id")
+        return self.asking.resolve(self.desk.me().who, id_, self._body(answer, "answer"))
+
+    def decisions(self) -> Op[tuple[Shown, ...]]:
+        """What persons are asked, and what they decided lately."""
+        return self.asking.matters()
+
+    def decision(self, decision: str) -> Op[Shown | NoMatter]:
+        """One of them."""
+        return self.asking.matter(words.name(decision, "decision id"))

@@ -1,0 +1,189 @@
+"""What a client can send: alerts, shares, stops and mail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from interlock.core import message as core
+from interlock.core import words
+from interlock.core.message import ALL, Message, SendOutcome
+from interlock.core.post import Terms
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.services.message import reading
+from interlock.services.message.common import Common, named, several
+from interlock.services.message.files import described
+from interlock.services.message.posting import Heard
+from interlock.services.runner import Who
+
+if TYPE_CHECKING:
+    pass
+
+LAST_LIMIT = 10_000
+
+
+class Sending(Common):
+    """Messages that we send."""
+
+    def alert(
+        self,
+        type: str,  # noqa: A002 - the word that people use
+        data: object = None,
+        *,
+        urgent: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+    ) -> Op[SendOutcome]:
+        """Tell everybody who subscribed to this type; written once, whoever they are.
+
+        ``acks`` are messages of ours that are acknowledged with the same commit.
+        """
+        type_ = words.name(type, "type of an alert")
+        return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
+
+    def share(
+        self,
+        to: str,
+        type: str,  # noqa: A002
+        data: object = None,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        urgent: bool = False,
+        hold: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+    ) -> Op[SendOutcome]:
+        """Give data of some type to one agent, and with it a ``file`` that both can reach.
+
+        Of the file its path, size and SHA-256 are sent; whoever receives it reads it where it lies,
+        and is refused if it was changed meanwhile.
+        Somebody who has never been here is refused, since most likely the name is misspelled;
+        with ``hold`` the message is kept for it.
+        """
+        type_, reader = words.name(type, "type of what is shared"), named(to)
+        found = None if file is None else (yield from described(file))
+        return (
+            yield from self._post(
+                "share",
+                (reader,),
+                data,
+                file=found,
+                type=type_,
+                urgent=urgent,
+                hold=hold,
+                id=id,
+                acks=acks,
+            )
+        )
+
+    def stop(
+        self,
+        to: str,
+        reason: str = "",
+        *,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+    ) -> Op[SendOutcome]:
+        """Ask an agent to end: it finishes its step and goes.  It is read first.
+
+        It is meant for the sessions of that agent that are there now, not for those to come.
+        """
+        said = words.text(reason, "reason", core.REASON_LIMIT)
+        return self._post("stop", (named(to),), said, urgent=True, id=id, acks=acks)
+
+    def send(
+        self,
+        to: str | Iterable[str],
+        body: object = "",
+        *,
+        subject: str = "",
+        type: str = "",  # noqa: A002
+        thread: str = "",
+        reply_to: str = "",
+        urgent: bool = False,
+        hold: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+    ) -> Op[SendOutcome]:
+        """Mail to one agent, to several, or to ``all``; each of them reads it for itself.
+
+        A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
+        other ``thread`` is named; without both it begins a thread of its own.
+        """
+        names = several(to)
+        everybody = names in (("all",), (ALL,))
+        if not everybody and not names:
+            raise BadInput("whom is it to? name an agent, several, or 'all'")
+        readers = (ALL,) if everybody else words.names(names, "agent name", core.RECIPIENTS_LIMIT)
+        return self._mail(
+            readers,
+            body,
+            subject=words.text(subject, "subject", core.SUBJECT_LIMIT),
+            type=words.name(type, "type of the mail") if type else "",
+            thread=words.name(thread, "thread") if thread else "",
+            reply_to=words.name(reply_to, "message id") if reply_to else "",
+            urgent=urgent,
+            hold=hold,
+            id=id,
+            acks=acks,
+        )
+
+    def _mail(
+        self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
+    ) -> Op[SendOutcome]:
+        if reply_to and not thread:
+            thread = yield from self._thread(reply_to)
+        given: dict[str, object] = {**more, "thread": thread, "reply_to": reply_to}
+        return (yield from self._post("mail", to, body, **given))  # type: ignore[arg-type]
+
+    def _thread(self, id_: str) -> Op[str]:
+        """The thread of a message; what cannot be found begins one under its own id."""
+        found = yield from reading.find(self.desk.me().who.agent, id_)
+        return id_ if found is None else found.thread or id_
+
+    def _post(
+        self,
+        kind: core.Kind,
+        to: tuple[str, ...],
+        data: object,
+        *,
+        id: str | None,  # noqa: A002
+        acks: Iterable[str],
+        urgent: bool = False,
+        hold: bool = False,
+        type: str = "",  # noqa: A002
+        subject: str = "",
+        thread: str = "",
+        reply_to: str = "",
+        file: core.File | None = None,
+    ) -> Op[SendOutcome]:
+        who: Who = self.desk.me().who
+        id_ = self._id(id, "msg")
+        message = Message(
+            id=id_,
+            kind=kind,
+            sender=who.agent,
+            session=who.session,
+            at=round(self.desk.runner.clock.wall(), 3),
+            to=to,
+            type=type,
+            subject=subject,
+            thread=thread or (id_ if kind == "mail" else ""),
+            reply_to=reply_to,
+            urgent=urgent,
+            data=self._body(data, "body"),
+            file=file,
+        )
+        ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
+        terms = Terms(hold=hold, acks=ended)
+        return (
+            self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
+        )
+
+    def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+        """Send what acknowledges something: of a topic, if it is not to us alone."""
+        able = yield from self.abilities(None)
+        seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
+        return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))

@@ -1,0 +1,33 @@
+"""The load says of every message what became of it."""
+
+from __future__ import annotations
+
+from tools import load
+
+
+def share(told: list[load.Told], heard: list[load.Heard]) -> load.Share:
+    return load.Share(told, heard, [])
+
+
+def verdict(*heard: tuple[int, int]) -> tuple[int, int, int]:
+    """What is said when agent 0 sent three messages to 1 and 2, and these (reader, number) came."""
+    sent = [load.Told(0, number, [1, 2]) for number in range(3)]
+    came = [load.Heard(reader, 0, number, 0.001) for reader, number in heard]
+    found = load.judge([share(sent, []), share([], came)], [1.0], 1.0)
+    return found.lost, found.doubled, found.reordered
+
+
+def test_what_came_once_and_in_order_is_well() -> None:
+    assert verdict((1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (1, 2)) == (0, 0, 0)
+
+
+def test_what_one_of_its_readers_never_got_is_lost() -> None:
+    assert verdict((1, 0), (2, 0), (1, 1), (1, 2), (2, 2)) == (1, 0, 0)
+
+
+def test_what_a_reader_got_twice_is_doubled() -> None:
+    assert verdict((1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (1, 2), (1, 2)) == (0, 1, 0)
+
+
+def test_what_came_after_a_later_one_of_its_sender_is_out_of_order() -> None:
+    assert verdict((1, 1), (2, 0), (1, 0), (2, 1), (2, 2), (1, 2)) == (0, 0, 1)
