@@ -279,7 +279,7 @@ def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match="use an alert"):
         ada.run(ada.messages.query("all", "?"))
-    with pytest.raises(BadInput, match="begin with 'qry_'"):
+    with pytest.raises(BadInput, match="write qry_ and"):
         ada.run(ada.messages.query("bob", "?", id="msg_1"))
 
 

@@ -76,7 +76,7 @@ class Common(Calls):
         if id_ is None:
             return self.desk.runner.new_id(prefix)
         if not words.name(id_, "id").startswith(f"{prefix}_") or "/" in id_:
-            raise BadInput(f"the id {id_!r} does not begin with '{prefix}_', or has a '/' in it")
+            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
         return id_
 
 
