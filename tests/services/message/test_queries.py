@@ -208,6 +208,20 @@ def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stag
     assert asking(ada, "nobody", "qry_2").run().result() == Unknown(agents=("nobody",))
 
 
+def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    shell = stage.client("bob", ttl=None)
+    shell.run(shell.messages.inbox())
+    asks = asking(ada)
+    shell.run(shell.messages.reply("qry_1", "here"))
+    assert isinstance(asks.run().result(), Answered)
+    bob = stage.client("bob")
+    bob.run(bob.messages.inbox())
+    bob.run(bob.agents.leave())
+    assert asking(ada, id_="qry_2").run().result() == Away(to="bob")
+
+
 def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())

@@ -21,6 +21,7 @@ from interlock.services.report import able
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Read
+from interlock.services.waiting import Seat
 from interlock.store import Item, Range, Snapshot
 
 
@@ -75,11 +76,20 @@ def alive_by(item: Item) -> str:
     return decoded(_SERVING, item).live
 
 
-def known(runner: Runner, who: Who) -> Op[None]:
-    """Have a mailbox from now on: whoever looks for messages can be sent some."""
-    mailbox = keys.mailbox(who.agent)
-    if (yield Read(mailbox))[mailbox] is None:
-        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
+def known(runner: Runner, seat: Seat) -> Op[None]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some.
+
+    Whoever looks without a session sits at a shell, whatever it did before: from then on it is
+    not away for want of one.
+    """
+    who = seat.who
+    mailbox, joined = keys.mailbox(who.agent), keys.joined(who.agent)
+    snapshot: Snapshot = yield Read(mailbox, joined)
+    puts = (Write(mailbox, MAILBOX),) if snapshot[mailbox] is None else ()
+    shell = not seat.joined and snapshot[joined] is not None
+    if puts or shell:
+        deletes = (joined,) if shell else ()
+        yield from runner.change(_said("agent.mailbox", who, puts, deletes), who)
 
 
 def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
