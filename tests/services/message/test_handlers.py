@@ -9,12 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import interlock
 from interlock import aio
+from interlock.core import keys
 from interlock.core.lock import Acquired
 from interlock.core.query import Answered, AskOutcome, Deadlock
 from interlock.services import callers
+from interlock.store import Item, Range
+from interlock.testing.stage import Stage
 
 LONG = 60.0
 """Nobody waits so long here; whoever does has failed."""
@@ -132,3 +136,37 @@ def test_who_receives_no_more_is_in_nobodys_way(fleets: dict[str, interlock.Flee
         assert list(messages) == []
         assert len(someone.holds) == len(before) + 1
     assert someone.holds == before
+
+
+@pytest.mark.parametrize("caller", ["*", "@vm"])
+def test_of_two_shells_that_wait_for_messages_one_is_there_when_the_other_ends(caller: str) -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    shells = [stage.client("bob", ttl=30.0 if caller == "*" else None) for _ in range(2)]
+    for shell in shells:
+        shell.desk.seat = replace(shell.desk.seat, caller=caller)
+    waiting = [shell.start(shell.messages.wait(600)) for shell in shells]
+    assert len(serving(stage)) == 2
+    with pytest.raises(KeyboardInterrupt):
+        waiting[1].interrupt(KeyboardInterrupt()).result()
+    assert len(serving(stage)) == 1
+    asks = ada.start(ada.messages.query("bob", "?", timeout=60))
+    assert waiting[0].run().done
+    assert not asks.done
+
+
+def test_a_shell_that_waits_for_messages_is_there_whatever_its_other_commands_wait_for() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.desk.seat = replace(bob.desk.seat, caller="*")
+    waiting = bob.start(bob.messages.wait(600))
+    first = bob.start(bob.messages.query("ada", "?", timeout=60))
+    asks = ada.start(ada.messages.query("bob", "?", timeout=60))
+    assert not asks.done, "somebody is there for it"
+    assert not first.done
+    assert waiting.run().done
+
+
+def serving(stage: Stage) -> tuple[Item, ...]:
+    page = Range(keys.SERVING)
+    return tuple(stage.store.read(page).ranges[page])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from interlock.core.pool import caller
 from interlock.core.session import TTL
 from interlock.driving import Op
 from interlock.errors import StoreTrouble
@@ -15,6 +16,7 @@ from interlock.services.callers import Someone
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
 from interlock.services.message.serving import retire, serve
+from interlock.services.waiting import Seat
 
 
 class Duty:
@@ -38,9 +40,8 @@ class Duty:
             return
         self._drop()
         desk, seat = self._desk, self._desk.me()
-        self._someone = someone = desk.queues.speaks()
-        name = seat.caller or ("" if someone is None else someone.name)
-        self._caller = self._caller or name or desk.runner.new_id("clr")
+        self._someone = someone = None if seat.caller else desk.queues.speaks()
+        self._caller = self._caller or self._name(seat, someone)
         sent = desk.runner.clock.monotonic()
         ttl = max(seat.session_ttl or TTL, desk.runner.capabilities.min_ttl)
         if someone is not None:
@@ -58,6 +59,18 @@ class Duty:
         if not self._desk.store.trouble:
             with suppress(StoreTrouble):
                 yield from retire(self._desk.runner, self._desk.me().who, self._caller)
+
+    def _name(self, seat: Seat, someone: Someone | None) -> str:
+        """A task or thread goes by its own name.
+
+        Of a shell it is one command, which waits for nothing else meanwhile, whatever other
+        commands of the same shell do.
+        """
+        if someone is not None:
+            return someone.name
+        own = self._desk.runner.new_id("clr")
+        inside = caller(seat.who.agent, seat.who.session, seat.caller)
+        return f"{inside}/{own}" if inside else own
 
     def _drop(self) -> None:
         if self._someone is not None:
