@@ -429,6 +429,12 @@ def open_query(agent: str, id_: str = "") -> str:
     return f"{OPEN}{part(agent)}/{id_}"
 
 
+def open_of(key: str) -> tuple[str, str]:
+    """The asker and the id of an open question."""
+    agent, _, id_ = key[len(OPEN) :].partition("/")
+    return name(agent), id_
+
+
 def answer(to: str, question: bytes) -> str:
     """Which query answered this question of the same agent, or of the same ability, last."""
     return ANSWERS + digest(to.encode("ascii") + b" " + question)
