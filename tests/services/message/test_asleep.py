@@ -86,14 +86,15 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
     two: tuple[Stage, Client, Client], id_: str | None, *, joined: bool
 ) -> None:
     stage, ada, bob = two
-    ada = shell(ada) if joined else stage.client("ada", ttl=None)
-    killed = asks(ada, "bob", timeout=900, id=id_)
+    asker = shell(ada) if joined else stage.client("cleo", ttl=None)
+    killed = asks(asker, "bob", timeout=900, id=id_)
     for _ in range(5):
         stage.clock.advance(4.0)
         killed.run()
-    assert isinstance(asks(bob, "ada").result(), Deadlock), "it still waits"
+    name = asker.desk.seat.who.agent
+    assert isinstance(asks(bob, name).result(), Deadlock), "it still waits"
     stage.clock.advance(10.0)
-    assert not asks(bob, "ada").done
+    assert not asks(bob, name).done
     assert waiting(bob) == ["API?"], "and is still to be answered"
 
 
