@@ -360,15 +360,16 @@ def moved(query: Query, act: str, **changes: object) -> Query:
 class Reply(Struct, frozen=True, kw_only=True):
     """An answer: who gives it, and what is known when it is given.
 
-    ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
-    inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
-    ``closes`` is what a person was asked about it, ``matter`` the id under which one is asked if it
-    comes too late.
+    ``able`` is whether it can do what a question to an ability asks for, ``alive`` whether the
+    asker may still wait, ``unread`` whether the question waits in our inbox.  ``message`` is the id
+    under which it is sent to an asker that does not wait any more; ``closes`` is what a person was
+    asked about it, ``matter`` the id under which one is asked if it comes too late.
     """
 
     agent: str
     answer: Raw
     now: float
+    able: bool = True
     alive: bool = True
     unread: bool = False
     message: str = ""
@@ -381,7 +382,8 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     if query is None:
         return Decision(outcome=NoQuery(query=id_))
     agent, answer = given.agent, given.answer
-    if agent != query.to and (not query.to.startswith(ABLE) or agent == query.agent):
+    able = query.to.startswith(ABLE) and given.able and agent != query.agent
+    if agent != query.to and not able:
         return Decision(outcome=NotAsked(query=id_, agent=query.to))
     if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(answer)):
         return Decision(outcome=Replied(query=id_, to=query.agent))

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.services.message.post_letters import Letters
 from tests.services.message.post_model import Letter, Question
-from tests.services.message.post_world import GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
+from tests.services.message.post_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys, matter, query
 from interlock.driving import Op, drive
@@ -124,13 +124,13 @@ class Questions(Letters):
 
     def _may(self, agent: str, question: Question) -> bool:
         if question.to == "?maths":
-            return agent != question.asker
+            return agent != question.asker and "maths" in ABLE[agent]
         return agent == question.to
 
     def _replies(self, process: Process, question: Question, answer: int) -> None:
         before = question.state
         late = before == "open" and self.moves and self.now >= question.ends
-        got = process.run(process.calls.reply(question.id, answer))
+        got = process.run(process.calls.reply(question.id, answer, can=ABLE[process.agent]))
         if not self._may(process.agent, question):
             assert isinstance(got, query.NotAsked), got
         elif before == "answered" and (question.by, question.answer) == (process.agent, answer):

@@ -193,8 +193,27 @@ def test_who_takes_questions_of_an_ability_is_there_for_them(
     asks = asking(ada, "?review")
     assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
     assert asking(ada, "?review", "qry_2").run().result() == Away(to="?review"), "it is gone"
-    bob.run(bob.messages.reply("qry_1", "ok"))
+    assert isinstance(bob.run(bob.messages.reply("qry_1", "ok")), NotAsked), "it says so no more"
+    bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
     assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
+
+
+@pytest.mark.parametrize("says", ["report", "recv", "reply"])
+def test_only_who_is_able_answers_what_the_able_are_asked(stage: Stage, says: str) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asking(ada, "?review", hold=True)
+    other = eve.run(eve.messages.reply("qry_1", "no", can=["build"]))
+    assert other == NotAsked(query="qry_1", agent="?review")
+    if says == "report":
+        bob.run(bob.agents.status("idle", can=["review"]))
+        done = bob.run(bob.messages.reply("qry_1", "ok"))
+    elif says == "recv":
+        reception = bob.messages.recv(can=["review"])
+        (question,) = bob.run(reception.take())
+        done = bob.run(bob.messages.reply(question.id, "ok"))
+    else:
+        done = bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
+    assert done == Replied(query="qry_1", to="ada")
 
 
 def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:

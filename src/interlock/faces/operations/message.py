@@ -68,6 +68,10 @@ class Reply(Request, frozen=True, kw_only=True):
     id: Query
     text: Text = None
     data: Data = None
+    can: Annotated[
+        tuple[str, ...],
+        option("names", "what you can do, if whoever can is asked; else what the session says"),
+    ] = ()
 
 
 class Cancel(Request, frozen=True, kw_only=True):
@@ -164,7 +168,7 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome | TakenBack:
 
 
 def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
-    return fleet.messages.reply(request.id, said(request.text, request.data))
+    return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
 
 
 def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:

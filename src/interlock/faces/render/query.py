@@ -105,9 +105,13 @@ def late(outcome: core.Late, paint: Paint) -> str:
 
 def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
     """Whose it is."""
-    whose = _whoever(outcome.agent, "it is for {} to do", "it is for others who can do {}")
     word = paint("red", "not owner")
-    return f"{word} {outcome.query}: {whose}, not for you; --agent says who you are"
+    if outcome.agent.startswith(ABLE):
+        able = outcome.agent[len(ABLE) :]
+        whose = f"it is for others who can do {able}; if you can, say so: --can {able}"
+        return f"{word} {outcome.query}: {whose}"
+    whose = f"it is for {outcome.agent} to do, not for you; --agent says who you are"
+    return f"{word} {outcome.query}: {whose}"
 
 
 def no_query(outcome: core.NoQuery, paint: Paint) -> str:

@@ -29,7 +29,7 @@ from interlock.services.graph import Start
 from interlock.services.message import journal, states
 from interlock.services.message.posting import Posting
 from interlock.services.message.room import Room
-from interlock.services.message.serving import here
+from interlock.services.message.serving import here, is_able
 from interlock.services.message.sleep import ASKER, Sleep
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
@@ -90,15 +90,17 @@ class Asking:
                 yield from self.cancel(who, query.id)
             raise
 
-    def reply(self, who: Who, id_: str, answer: Raw) -> Op[ReplyOutcome]:
-        """Answer a question that was put to us."""
+    def reply(self, who: Who, id_: str, answer: Raw, can: tuple[str, ...] = ()) -> Op[ReplyOutcome]:
+        """Answer a question that was put to us, or to whoever ``can`` do what we can."""
         message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> Deciding[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(who.agent, id_))
             snapshot = yield wanted
             query = states.query(snapshot[wanted[0]])
-            closes, alive = None, True
+            closes, alive, able = None, True, True
+            if query is not None and query.to.startswith(ABLE):
+                able = yield from is_able(who, query.to.removeprefix(ABLE), can)
             if query is not None and query.state == "open":
                 alive = (yield (keys.live(id_),))[keys.live(id_)] is not None
             elif query is not None and query.state == "handed":
@@ -108,6 +110,7 @@ class Asking:
                 agent=who.agent,
                 answer=answer,
                 now=self._runner.clock.wall(),
+                able=able,
                 alive=alive,
                 unread=snapshot[wanted[1]] is not None,
                 message=message,
