@@ -188,7 +188,7 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
     return hinted(fleet, outcome)
 
 
-def _stop(fleet: "Fleet", request: Stop) -> core.SendOutcome:
+def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
     return hinted(fleet, fleet.messages.stop(request.who, request.reason, id=request.id))
 
 
@@ -270,7 +270,7 @@ OPERATIONS = (
         name="stop",
         help="ask an agent to end: it finishes its step and goes",
         request=Stop,
-        outcomes=_TO_SOMEBODY,
+        outcomes=(*_TO_SOMEBODY, core.Gone),
         needs="agent",
         act=_stop,
         examples=("interlock stop bob 'the plan has changed' --agent ada",),
