@@ -213,10 +213,10 @@ def test_nobody_who_is_gone_is_stopped(shell: Here) -> None:
     session = str(shell.json("agent", "join", "--agent", "cleo")[1]["session"])
     shell.run("agent", "leave", "--session", session)
     done = shell.run("stop", "cleo", "enough")
-    assert (done.status, done.out) == (
-        1,
+    assert done.status == 1
+    assert done.out == (
         "away cleo: cleo has no session now, so there is nothing to stop;"
-        " 'interlock agent list' has who is there\n",
+        " 'interlock agent list' has who is there\n"
     )
 
 
