@@ -250,7 +250,8 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     if not ask.here and not ask.hold:
         if not query.person:
             return Decision(outcome=Away(to=query.to))
-        return _handed(query, matter, now, own)
+        handed = _handed(query, matter, now, own)
+        return replace(handed, events=(Event("query:asked", query.agent), *handed.events))
     return Decision(
         outcome=Asked(query=query.id, to=query.to),
         verb="query.ask",
