@@ -190,7 +190,15 @@ class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
+class Gone(Outcome, frozen=True, kw_only=True, tag="away"):
+    """Nobody is there to be stopped: it had a session, and has none now."""
+
+    exit_status = 1
+    to: str
+
+
 SendOutcome: TypeAlias = Sent | Exists | Unknown | Full | Limited | Halted
+StopOutcome: TypeAlias = SendOutcome | Gone
 Refused: TypeAlias = Unknown | Full | Limited | Halted
 
 

@@ -70,6 +70,7 @@ RENDERERS: dict[str, str] = {
     "message.Sent": "message:sent",
     "message.Exists": "message:exists",
     "message.Unknown": "message:unknown",
+    "message.Gone": "message:gone",
     "message.Full": "message:full",
     "message.Limited": "message:limited",
     "message.Halted": "message:halted",

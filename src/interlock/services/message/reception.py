@@ -83,7 +83,7 @@ class Reception:
 
     def reply(self, id_: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question, which acknowledges it."""
-        outcome = yield from self._calls.reply(id_, answer)
+        outcome = yield from self._calls.reply(id_, answer, can=self._terms.can or ())
         self._settled((id_,))
         if self._receiver is not None:
             self._receiver.forget((id_,))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from interlock.core import message as core
 from interlock.core import words
-from interlock.core.message import ALL, Message, SendOutcome
+from interlock.core.message import ALL, Gone, Message, SendOutcome, StopOutcome
 from interlock.core.post import Terms
 from interlock.driving import Op
 from interlock.errors import BadInput
@@ -16,6 +16,7 @@ from interlock.services.message import reading
 from interlock.services.message.common import Common, named, several
 from interlock.services.message.files import described
 from interlock.services.message.posting import Heard
+from interlock.services.message.serving import here
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
@@ -85,13 +86,16 @@ class Sending(Common):
         *,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
-    ) -> Op[SendOutcome]:
+    ) -> Op[StopOutcome]:
         """Ask an agent to end: it finishes its step and goes.  It is read first.
 
-        It is meant for the sessions of that agent that are there now, not for those to come.
+        It is meant for the sessions of that agent that are there now, not for those to come; an
+        agent that had a session and has none now is ``away``, and nothing is sent.
         """
-        said = words.text(reason, "reason", core.REASON_LIMIT)
-        return self._post("stop", (named(to),), said, urgent=True, id=id, acks=acks)
+        said, reader = words.text(reason, "reason", core.REASON_LIMIT), named(to)
+        if not (yield from here(reader, "")):
+            return Gone(to=reader)
+        return (yield from self._post("stop", (reader,), said, urgent=True, id=id, acks=acks))
 
     def send(
         self,
