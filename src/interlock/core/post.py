@@ -69,9 +69,13 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it."""
+    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it.
+
+    ``chosen`` is whether the sender chose its id, which is marked as taken then.
+    """
 
     hold: bool = False
+    chosen: bool = False
     acks: tuple[str, ...] = ()
 
 
@@ -125,7 +129,8 @@ def post(
         return refused
     ended = tuple(acked)
     puts, deletes = acknowledged(message.sender, ended, now)
-    written = (*_message(message), *turn(message.sender, facts, now), *held(facts), *puts)
+    id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if terms.chosen else ()
+    written = (*_message(message), *id_, *turn(message.sender, facts, now), *held(facts), *puts)
     return Decision(
         outcome=Sent(
             message=message.id,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.services.message.mail import came, said, sent, waiting
 
-from interlock.core import post
+from interlock.core import keys, post
 from interlock.core.decision import Decision
 from interlock.core.message import (
     Acknowledged,
@@ -103,6 +103,30 @@ def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Stage, *, local: 
     assert ada.run(ada.messages.alert("build", 1, id="msg_2")).__class__ is Sent
     assert ada.run(ada.messages.alert("build", 1, id="msg_2")) == Exists(message="msg_2")
     assert waiting(bob) == ["once"]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Stage, *, local: bool) -> None:
+    ada = (stage.client if local else stage.remote)("ada")
+    eve, bob = stage.client("eve"), stage.client("bob")
+    for topic in ("build", "deploy"):
+        bob.run(bob.messages.subscribe(topic))
+    assert sent(eve, eve.messages.alert("build", "first", id="msg_1")) == "msg_1"
+    again = (
+        ada.messages.alert("deploy", "other", id="msg_1"),
+        ada.messages.share("bob", "note", "other", id="msg_1"),
+        ada.messages.stop("bob", "other", id="msg_1"),
+        ada.messages.send("bob", "other", id="msg_1"),
+        ada.messages.send("all", "other", id="msg_1"),
+    )
+    assert [ada.run(each) for each in again] == [Exists(message="msg_1")] * 5
+    assert waiting(bob) == ["first"]
+
+
+def test_an_id_that_was_made_here_leaves_no_mark(stage: Stage) -> None:
+    ada = stage.client("ada")
+    made = sent(ada, ada.messages.alert("build"))
+    assert stage.store.read(keys.taken(made))[keys.taken(made)] is None
 
 
 def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:

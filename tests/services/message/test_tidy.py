@@ -9,7 +9,7 @@ from tests.services.records import agree
 
 import interlock
 from interlock.core import keys, retention
-from interlock.core.message import Sent
+from interlock.core.message import Exists, Sent
 from interlock.core.query import Answered, NoQuery, TimedOut
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
@@ -99,6 +99,41 @@ def test_of_what_somebody_read_the_newest_are_kept(
     kept = bob.run(bob.messages.inbox(all=True)).messages
     assert [each.id for each in kept] == ids[3:]
     assert audit(stage.store) == []
+
+
+def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
+    monkeypatch.setattr(tidy, "_MOST_PAGE", 2)
+    ada, bob = pair(stage)
+    ids = [f"msg_{number}" for number in range(5)]
+    for id_ in ids:
+        ada.run(ada.messages.share("bob", "note", id=id_))
+    bob.run(bob.messages.ack(*ids))
+    assert maintained(ada) == 4
+    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == Exists(message=ids[0])
+    stage.clock.advance(DAY + 1)
+    maintained(ada)
+    assert folder(stage, keys.IDS) == []
+    assert isinstance(ada.run(ada.messages.share("bob", "note", id=ids[0])), Sent)
+    assert audit(stage.store) == []
+
+
+def test_small_parts_of_a_round_come_to_every_chosen_id(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_MOST_PAGE": 2, "SOME_LOOKED_AT": 2, "SOME": 2}.items():
+        monkeypatch.setattr(tidy, name, value)
+    ada, _ = pair(stage)
+    for number in range(7):
+        ada.run(ada.messages.alert("built", id=f"msg_{number}"))
+    stage.clock.advance(DAY + 1)
+    ada.run(ada.messages.alert("built", id="msg_a"))
+    passes = tidy.Tidying(ada.runner, ada.messages.limits)
+    for _ in range(20):
+        ada.run(passes.some(Who("ada")))
+    assert folder(stage, keys.IDS) == [keys.taken("msg_a")]
 
 
 def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(

@@ -212,7 +212,7 @@ class Asking:
         present = yield from here(query.to, who.session)
         full = yield from self._posting.full(to)
         many = yield from outside(self._open.full(keys.OPEN))
-        errand = self._posting.errand(query.agent, key, to, full=full)
+        errand = self._posting.errand(query.agent, (key,), to, full=full)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:

@@ -46,10 +46,13 @@ class Turn:
 
 
 class Errand(Struct, frozen=True, kw_only=True):
-    """What is to be looked at before something is sent; ``full`` is whose inbox takes no more."""
+    """What is to be looked at before something is sent; ``full`` is whose inbox takes no more.
+
+    ``places`` are where something stands if it was sent before.
+    """
 
     sender: str
-    key: str
+    places: tuple[str, ...]
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
     full: str = ""
@@ -60,7 +63,7 @@ class Errand(Struct, frozen=True, kw_only=True):
         """The items that its commit relies on."""
         slot = self.turn.slot
         return (
-            self.key,
+            *self.places,
             keys.paused(self.sender),
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
@@ -93,10 +96,11 @@ class Posting:
     ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
-        key = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        place = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        places = (place, keys.taken(message.id)) if terms.chosen else (place,)
         to = () if topic else message.to
         full = yield from self.full(to)
-        errand = self.errand(message.sender, key, to, terms.acks, full)
+        errand = self.errand(message.sender, places, to, terms.acks, full)
 
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
@@ -147,7 +151,7 @@ class Posting:
     def errand(
         self,
         sender: str,
-        key: str,
+        places: tuple[str, ...],
         to: Iterable[str],
         acks: tuple[str, ...] = (),
         full: str = "",
@@ -155,7 +159,9 @@ class Posting:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self._runner.clock.wall())
-        return Errand(sender=sender, key=key, to=tuple(to), acks=acks, full=full, turn=Turn(slot))
+        return Errand(
+            sender=sender, places=places, to=tuple(to), acks=acks, full=full, turn=Turn(slot)
+        )
 
     def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
@@ -175,7 +181,7 @@ class Posting:
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
         facts = Facts(
             paused=states.paused(snapshot[keys.paused(errand.sender)]),
-            exists=snapshot[errand.key] is not None,
+            exists=any(snapshot[place] is not None for place in errand.places),
             registered=errand.sender in self._registered,
             unknown=unknown,
             rate=self.limits.rate,

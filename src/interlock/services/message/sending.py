@@ -177,7 +177,7 @@ class Sending(Common):
             file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = Terms(hold=hold, acks=ended)
+        terms = Terms(hold=hold, chosen=id is not None, acks=ended)
         return (
             self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
         )

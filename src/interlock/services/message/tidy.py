@@ -11,6 +11,7 @@ anywhere.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -38,6 +39,7 @@ T = TypeVar("T")
 FOLDERS = (
     keys.READ,
     keys.SENT,
+    keys.IDS,
     keys.TOPICS,
     keys.QUERIES,
     keys.OPEN,
@@ -45,7 +47,7 @@ FOLDERS = (
     keys.RATES,
     keys.DECISIONS,
 )
-_WHOLE = (keys.QUERIES, keys.DECISIONS)
+_WHOLE = (keys.IDS, keys.QUERIES, keys.DECISIONS)
 """Folders that are one group."""
 BOUND = 10_000
 """What a round forgets of each group, at most."""
@@ -65,16 +67,20 @@ _BYTES = 1_000_000
 
 
 class Tidied(Struct, frozen=True, kw_only=True):
-    """What was forgotten; what was over though nobody had said so; what is left."""
+    """What was forgotten; what was over though nobody had said so; what is left.
+
+    ``ids`` are those that may be chosen again.
+    """
 
     forgotten: int = 0
+    ids: int = 0
     reclaimed: int = 0
     left: int = 0
 
     @property
     def more(self) -> bool:
         """Whether a small part of a round did as much as it may: there may be more."""
-        return self.forgotten + self.reclaimed >= SOME
+        return self.forgotten + self.ids + self.reclaimed >= SOME
 
 
 class Tidying:
@@ -87,6 +93,7 @@ class Tidying:
         self._acts: dict[str, Callable[[Who, str, int], Op[Tidied]]] = {
             keys.READ: self._marks,
             keys.SENT: self._marks,
+            keys.IDS: self._ids,
             keys.TOPICS: self._topic,
             keys.QUERIES: self._queries,
             keys.OPEN: self._open,
@@ -96,10 +103,12 @@ class Tidying:
         }
         self._place: tuple[int, str] | None = None
         self._looked = 0
+        self._most = 0
+        self._id = ""
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Tidied]:
         """Make a whole round, and forget ``bound`` items of each group at most."""
-        done = Tidied()
+        done, self._id, self._most = Tidied(), "", sys.maxsize
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
@@ -111,7 +120,7 @@ class Tidying:
 
     def some(self, who: Who) -> Op[Tidied]:
         """Make a small part of a round, which begins where the last part ended."""
-        done, self._looked = Tidied(), 0
+        done, self._looked, self._most = Tidied(), 0, SOME_LOOKED_AT
         number, group = self._place or self._anywhere()
         for _ in range(SOME_GROUPS):
             folder, before = FOLDERS[number], group
@@ -121,8 +130,8 @@ class Tidying:
                 continue
             part = yield from self._one(who, folder, group, SOME)
             done = _sum(done, part)
-            if done.more or self._looked >= SOME_LOOKED_AT:
-                group = before if part.forgotten and part.left else group
+            if done.more or self._looked >= self._most:
+                group = before if (part.forgotten or part.ids) and part.left else group
                 break
         self._place = (number, group)
         return done
@@ -153,13 +162,34 @@ class Tidying:
     # ---- what was read, and what was sent -------------------------------------------------------
 
     def _marks(self, who: Who, group: str, bound: int) -> Op[Tidied]:
-        going = yield from self._over(group, lambda item: states.read(item).at, self._limits.kept)
+        going = yield from self._over(group, states.read_at, self._limits.kept)
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
             for aims in forgetting.portions((yield from forgetting.aims(some)), self._room):
                 done += yield from self._change(who, partial(forgetting.marks, aims))
         return Tidied(forgotten=done, left=max(len(going) - bound, 0))
+
+    def _ids(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+        """Ids that were chosen long ago.
+
+        They stand in no order of time, so all are looked at, page by page; a small part of a round
+        goes on where the last one ended.
+        """
+        done = 0
+        while True:
+            page = Range(group, self._id, _MOST_PAGE)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            self._looked += len(items)
+            going = [item.key for item in items if self._is_old(states.read_at, item)]
+            some = going[: bound - done]
+            over = partial(self._is_old, states.read_at)
+            done += yield from self._drop(who, "message.forget", some, over)
+            if len(some) < len(going):
+                return Tidied(ids=done, left=1)
+            self._id = items[-1].key if len(items) == page.limit else ""
+            if not self._id or self._looked >= self._most:
+                return Tidied(ids=done, left=bool(self._id))
 
     # ---- topics ---------------------------------------------------------------------------------
 
@@ -253,13 +283,11 @@ class Tidying:
         """What has been over for long, and still is when it goes."""
         going = yield from self._over(group, at, _LOOKED_AT)
         gone = [each.key for each in going[:bound]]
-        now = self._runner.clock.wall()
+        return (yield from self._drop(who, verb, gone, partial(self._is_old, at)))
 
-        def over(item: Item) -> bool:
-            ended = readable(at, item)
-            return ended is not None and ended + self._limits.keep < now
-
-        return (yield from self._drop(who, verb, gone, over))
+    def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
+        ended = readable(at, item)
+        return ended is not None and ended + self._limits.keep < self._runner.clock.wall()
 
     def _drop(
         self,
@@ -317,6 +345,7 @@ def _group(folder: str, first: Sequence[Item]) -> str:
 def _sum(one: Tidied, other: Tidied) -> Tidied:
     return Tidied(
         forgotten=one.forgotten + other.forgotten,
+        ids=one.ids + other.ids,
         reclaimed=one.reclaimed + other.reclaimed,
         left=one.left + other.left,
     )
