@@ -217,8 +217,8 @@ class Asking:
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
+            facts = yield from self._posting.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            facts = yield from self._posting.facts(errand, snapshot, now)
             ask = core.Ask(
                 before=states.query(snapshot[key]),
                 here=present,

@@ -73,12 +73,15 @@ class Meter:
             self._turns = deque(turn for turn in self._turns if turn[0] != slot)
             self._turns.appendleft((slot, 0.0))
 
-    def learn(self, slots: Mapping[int, float | None]) -> None:
-        """Know when each turn was used last, by whomever."""
+    def learn(self, slots: Mapping[int, float | None], now: float) -> None:
+        """Know when each turn was used last, by whomever; the free ones come first."""
         with self._guard:
-            known = dict(self._turns)
-            used = {slot: max(slots.get(slot) or 0.0, known[slot]) for slot in known}
-            self._turns = deque(sorted(used.items(), key=lambda turn: turn[1]))
+            found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._turns]
+            self._turns = deque(sorted(found, key=lambda turn: turn[1]))
+
+    def _used(self, here: float, there: float | None, now: float) -> float:
+        both = [at for at in (here, there or 0.0) if not rate.free(at, self.rate, now)]
+        return max(both, default=0.0)
 
 
 class Depths:

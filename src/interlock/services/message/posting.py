@@ -104,8 +104,8 @@ class Posting:
 
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
+            facts = yield from self.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            facts = yield from self.facts(errand, snapshot, now)
             acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
             decision = post.post(message, facts, now, terms, acked)
             if not heard.seen or not isinstance(decision.outcome, Sent):
@@ -176,7 +176,7 @@ class Posting:
             known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
         return known
 
-    def facts(self, errand: Errand, snapshot: Snapshot, now: float) -> Reading[Facts]:
+    def facts(self, errand: Errand, snapshot: Snapshot) -> Reading[Facts]:
         """All that decides whether it can be sent."""
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
         facts = Facts(
@@ -191,32 +191,30 @@ class Posting:
             return facts
         if errand.full:
             facts = replace(facts, full=(errand.full, self.limits.depth))
-        facts = yield from self._with_turn(errand, snapshot, facts, now)
+        facts = yield from self._with_turn(errand, snapshot, facts)
         if facts.full or (facts.rate.limit and facts.slot is None):
             mark = post.mark(errand.sender)
             return replace(facts, marked=(yield Glance((mark,)))[mark] is not None)
         return facts
 
-    def _with_turn(
-        self, errand: Errand, snapshot: Snapshot, facts: Facts, now: float
-    ) -> Reading[Facts]:
+    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> Reading[Facts]:
+        """With a turn that is free, if there is one; what time it is counts after each look."""
         meter, slot = self._meter(errand.sender), errand.turn.slot
-        if meter is None:
-            return facts
-        if slot is not None:
-            used = states.moment(snapshot[keys.rate(errand.sender, slot)])
-            if rate.free(used, meter.rate, now):
-                return replace(facts, slot=slot)
-            meter.give_back(slot)  # another process was quicker
-        slots = yield from turns(errand.sender)
-        meter.learn(slots)
-        slot = errand.turn.slot = meter.take(now)
-        if slot is None:
-            return replace(facts, slots=slots)
-        again: tuple[Ref, ...] = (keys.rate(errand.sender, slot),)
-        used = states.moment((yield again)[keys.rate(errand.sender, slot)])
-        found = slot if rate.free(used, meter.rate, now) else None
-        return replace(facts, slots=slots, slot=found)
+        slots: dict[int, float | None] = {}
+        while meter is not None:
+            if slot is not None:
+                used = states.moment(snapshot[keys.rate(errand.sender, slot)])
+                if rate.free(used, meter.rate, self._runner.clock.wall()):
+                    return replace(facts, slots=slots, slot=slot)
+                meter.give_back(slot)  # another process was quicker
+            slots = yield from turns(errand.sender)
+            now = self._runner.clock.wall()
+            meter.learn(slots, now)
+            slot = errand.turn.slot = meter.take(now)
+            if slot is None:
+                return replace(facts, slots=slots)
+            snapshot = yield (keys.rate(errand.sender, slot),)
+        return facts
 
     def _meter(self, sender: str) -> Meter | None:
         if not self.limits.rate.limit:
