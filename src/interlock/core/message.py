@@ -156,6 +156,14 @@ class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
     message: str
 
 
+class Already(Outcome, frozen=True, kw_only=True, tag="already"):
+    """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
+
+    exit_status = 1
+    messages: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
     """Nobody of this name has been here yet; ``close`` are others that are called much like it."""
 
@@ -192,7 +200,7 @@ class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
-SendOutcome: TypeAlias = Sent | Exists | Unknown | Full | Limited | Halted
+SendOutcome: TypeAlias = Sent | Exists | Already | Unknown | Full | Limited | Halted
 Refused: TypeAlias = Unknown | Full | Limited | Halted
 
 

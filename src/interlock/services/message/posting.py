@@ -16,16 +16,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, inbox, keys, post, rate
-from interlock.core.decision import Write
 from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
-from interlock.core.post import MAILBOX, Facts, Terms
+from interlock.core.post import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
 from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
-from interlock.store import Item, Ref, Snapshot
+from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
 
@@ -106,12 +105,10 @@ class Posting:
             snapshot = yield errand.refs
             facts = yield from self.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
-            decision = post.post(message, facts, now, terms, acked)
-            if not heard.seen or not isinstance(decision.outcome, Sent):
-                return decision
-            moves = yield from _moves(message.sender, heard)
-            return replace(decision, puts=(*decision.puts, *moves))
+            ends = NO_ENDS
+            if terms.acks and not facts.exists:
+                ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
+            return post.post(message, facts, now, terms, ends)
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
         if isinstance(done.outcome, Sent):
@@ -225,10 +222,25 @@ class Posting:
         return self._meters[sender]
 
 
-def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
-    """The cursors that move with what is sent."""
+def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> Reading[Ends]:
+    """What is found of the messages that end with what is sent."""
+    waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
     wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
     items = (yield tuple(wanted)).items
     stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
     cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
-    return inbox.moves_of(agent, heard.seen, cursors)
+    of_topics = {
+        id_: cursors[seen.topic].has(revision)
+        for seen in heard.seen
+        for id_, revision in seen.messages.items()
+    }
+    others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
+    marks = (yield tuple([keys.read(agent, id_) for id_ in others])).items
+    read = {id_: marks[keys.read(agent, id_)] is not None for id_ in others}
+    return Ends(
+        waiting=waiting,
+        heard=tuple([id_ for id_, before in of_topics.items() if not before]),
+        moves=inbox.moves_of(agent, heard.seen, cursors),
+        already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
+        unknown=tuple([id_ for id_ in others if not read[id_]]),
+    )

@@ -38,7 +38,8 @@ class Sending(Common):
     ) -> Op[SendOutcome]:
         """Tell everybody who subscribed to this type; written once, whoever they are.
 
-        ``acks`` are messages of ours that are acknowledged with the same commit.
+        ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
+        does not wait for us any more, nothing is sent.
         """
         type_ = words.name(type, "type of an alert")
         return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
