@@ -59,6 +59,7 @@ class Question(Struct, kw_only=True):
     asker: str
     to: str
     ends: float
+    timeout: float
     person: bool
     state: str = "open"
     by: str = ""
@@ -195,8 +196,11 @@ class Model:
         for some in self.waiting.values():
             some.discard(question.id)
 
-    def open(self) -> int:
-        return sum(each.state == "open" for each in self.questions.values())
+    def open(self, agent: str = "") -> int:
+        """How many questions are open, of one agent or of all."""
+        return sum(
+            each.state == "open" and agent in ("", each.asker) for each in self.questions.values()
+        )
 
     def knotted(self, question: Question) -> bool:
         """Whether those who wait for each other's answers come back to where they began."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from tests.services.message.post_letters import Letters
 from tests.services.message.post_model import Letter, Question
 from tests.services.message.post_world import GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
@@ -42,6 +41,7 @@ class Questions(Letters):
             asker=agent,
             to=to,
             ends=timeout,
+            timeout=timeout,
             person=data.draw(RARELY, "person"),
         )
         return letter, question, ability or data.draw(RARELY, "hold")
@@ -50,7 +50,7 @@ class Questions(Letters):
         return process.calls.query(
             question.to,
             "why?",
-            timeout=question.ends,
+            timeout=question.timeout,
             hold=hold,
             person=question.person,
             id=question.id,
@@ -59,7 +59,7 @@ class Questions(Letters):
     def _ask(self, process: Process, letter: Letter, question: Question, *, hold: bool) -> None:
         now, to = self.clock.wall(), () if letter.topic else letter.to
         refused = self.model.refusal(letter.sender, to, now, hold=hold)
-        many = self.model.open() >= TERMS.open
+        many = self._too_many(letter.sender)
         hand = process.client.start(self._op(process, question, hold=hold))
         if many:
             assert isinstance(hand.result(), query.TooMany)
@@ -71,6 +71,18 @@ class Questions(Letters):
             question.ends = self.now + question.ends
             self.model.ask(question, letter, now)
             self.asking.append((question.id, hand, process))
+
+    def _too_many(self, agent: str) -> bool:
+        """Whoever finds no room ends the questions whose time is up."""
+        if self._no_room(agent):
+            for each in self.model.questions.values():
+                if each.state == "open" and self.moves and self.now >= each.ends:
+                    self._late(each)
+        return self._no_room(agent)
+
+    def _no_room(self, agent: str) -> bool:
+        own = self.model.open(agent) >= query.share(TERMS.open)
+        return own or self.model.open() >= TERMS.open
 
     def _away(self, got: Any, question: Question, now: float) -> None:
         if not question.person:
@@ -88,8 +100,7 @@ class Questions(Letters):
         own = [each for each in self.model.questions.values() if each.asker == process.agent]
         if own:
             asked = data.draw(st.sampled_from(own), "question")
-            same = replace(asked, ends=1e6)
-            hand = process.client.start(self._op(process, same, hold=False))
+            hand = process.client.start(self._op(process, asked, hold=False))
             self.asking.append((asked.id, hand, process))
 
     def reply(self, data: st.DataObject) -> None:

@@ -161,6 +161,23 @@ def test_a_full_inbox_refuses_and_names_its_limit(
     assert isinstance(ada.run(ada.messages.send("bob", 4)), Sent)
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_a_burst_does_not_pass_the_depth_of_an_inbox(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, local: bool
+) -> None:
+    limited(monkeypatch, inbox=3)
+    open_ = stage.client if local else stage.remote
+    ada, bob = open_("ada"), open_("bob")
+    hands = [Hand(ada.messages.send("bob", number), ada.store, stage.clock) for number in range(9)]
+    while sum(hand.go() for hand in hands):  # all of them go one step, in turns
+        pass
+    assert len(waiting(bob)) == 3
+    assert sum(isinstance(hand.result(), Full) for hand in hands) == 6
+    ada.run(ada.messages.send("bob", "over"))
+    bob.run(bob.messages.ack(bob.run(bob.messages.inbox()).messages[0].id))
+    assert isinstance(ada.run(ada.messages.send("bob", "again")), Sent), "and room is room again"
+
+
 def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: Stage) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     got = sent(ada, ada.messages.send("bob", "for eve"))

@@ -69,9 +69,15 @@ def asked(outcome: core.Asked, paint: Paint) -> str:
 
 
 def too_many(outcome: core.TooMany, paint: Paint) -> str:
-    """How many are open."""
+    """How many are open, and whose they are."""
+    word = paint("yellow", "too many")
+    if outcome.agent:
+        count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
+        return f"{word}: {count}; wait for answers, or 'interlock cancel' some"
+    whose = ", ".join(f"{agent} has {number}" for agent, number in outcome.by.items())
     count = f"{outcome.open} questions are open, and no more are allowed"
-    return f"{paint('yellow', 'too many')}: {count}; try again when some are answered"
+    more = f" ({whose})" if whose else ""
+    return f"{word}: {count}{more}; try again when some are answered"
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -87,22 +87,45 @@ class Meter:
 class Depths:
     """How many items there are under each prefix: counted now and then, more often where many are.
 
-    So a limit may be passed by a few, and nobody fights for a counter.
+    So a limit may be passed by a few, and nobody fights for a counter.  What this process is about
+    to put counts from the moment it is let in until it is ``settled``, done or not: a burst does
+    not pass the limit because none of it stands yet.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._left: dict[str, int] = {}
+        self._entered: Counter[str] = Counter()
+        self._settled: Counter[str] = Counter()
+        self._guard = threading.Lock()
 
     def full(self, prefix: str) -> Reading[bool]:
-        """Whether there are too many under this prefix, as far as we know."""
-        left = self._left.get(prefix, 0)
-        if left > 0:
-            self._left[prefix] = left - 1
-            return False
-        count = yield from counted(prefix, self.most)
-        self._left[prefix] = (self.most - count) // _SENDERS
-        return count >= self.most
+        """Whether there are too many under this prefix, as far as we know; else one is let in."""
+
+        def room() -> Reading[int]:
+            return self.most - (yield from counted(prefix, self.most))
+
+        return (yield from self.closed(prefix, room))
+
+    def closed(self, prefix: str, room: Callable[[], Reading[int]]) -> Reading[bool]:
+        """The same, for whoever knows another way to tell how much room there is."""
+        with self._guard:
+            if self._left.get(prefix, 0) > 0:
+                self._left[prefix] -= 1
+                self._entered[prefix] += 1
+                return False
+            before = self._settled[prefix]
+        free = yield from room()
+        with self._guard:
+            free -= self._entered[prefix] - before  # these may not have been counted
+            self._left[prefix] = max(free, 0) // _SENDERS
+            self._entered[prefix] += free > 0
+        return free <= 0
+
+    def settled(self, prefix: str) -> None:
+        """Whoever was let in is done: what it put can be counted."""
+        with self._guard:
+            self._settled[prefix] += 1
 
 
 def counted(prefix: str, most: int) -> Reading[int]:

@@ -129,6 +129,8 @@ class Posting:
                 self._registered.add(errand.sender)
             elif (slot := errand.turn.slot) is not None:
                 self._meters[errand.sender].give_back(slot)
+            if not errand.full:
+                self._settled(errand.to)
 
     def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
         if errand.full or (self.limits.rate.limit and errand.turn.slot is None):
@@ -138,12 +140,28 @@ class Posting:
         return (yield from self._runner.change(deciding, who, self._guess(errand)))
 
     def full(self, to: Iterable[str]) -> Op[str]:
-        """Somebody of these whose inbox takes no more; nobody as a rule."""
+        """Somebody of these whose inbox takes no more; nobody as a rule.
+
+        If there is room for all of them it is theirs until the errand was carried out.
+        """
+        entered: list[str] = []
         found = ""
-        for agent in to:
-            if (yield from outside(self._depths.full(keys.unread(agent)))):
-                found = agent
+        try:
+            for agent in to:
+                if (yield from outside(self._depths.full(keys.unread(agent)))):
+                    found = agent
+                    break
+                entered.append(agent)
+        except BaseException:
+            self._settled(entered)
+            raise
+        if found:
+            self._settled(entered)
         return found
+
+    def _settled(self, to: Iterable[str]) -> None:
+        for agent in to:
+            self._depths.settled(keys.unread(agent))
 
     def errand(
         self,
