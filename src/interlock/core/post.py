@@ -106,14 +106,14 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
         )
     if facts.unknown and not hold:
         return Decision(outcome=Unknown(agents=facts.unknown))
-    if facts.full is not None:
-        agent, depth = facts.full
-        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
     if facts.rate.limit and facts.slot is None:
         limit, window = facts.rate.limit, facts.rate.window
         wait = rate.retry_in(facts.slots, facts.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
         return _noted(refused, sender, "limited", facts)
+    if facts.full is not None:
+        agent, depth = facts.full
+        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
     return None
 
 

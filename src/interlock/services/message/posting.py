@@ -35,17 +35,20 @@ class Turn:
     """The turn that one message is to take, over all attempts to send it.
 
     ``needed`` is whether it takes one at all: what was sent before does not.
+    ``entered`` are those in whose inboxes it has room, ``full`` is one who has none.
     """
 
-    __slots__ = ("needed", "slot")
+    __slots__ = ("entered", "full", "needed", "slot")
 
     def __init__(self, slot: int | None) -> None:
         self.slot = slot
         self.needed = True
+        self.entered: list[str] = []
+        self.full = ""
 
 
 class Errand(Struct, frozen=True, kw_only=True):
-    """What is to be looked at before something is sent; ``full`` is whose inbox takes no more.
+    """What is to be looked at before something is sent.
 
     ``places`` are where something stands if it was sent before.
     """
@@ -54,7 +57,6 @@ class Errand(Struct, frozen=True, kw_only=True):
     places: tuple[str, ...]
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
-    full: str = ""
     turn: Turn
 
     @property
@@ -87,7 +89,7 @@ class Posting:
         self._runner = runner
         self.limits = limits
         self._meters: dict[str, Meter] = {}
-        self._depths = Depths(limits.depth)
+        self._depths = Depths(limits.depth, runner.clock)
         self._registered: set[str] = set()
 
     def post(
@@ -98,8 +100,7 @@ class Posting:
         place = keys.topic(topic, message.id) if topic else keys.message(message.id)
         places = (place, keys.taken(message.id)) if terms.chosen else (place,)
         to = () if topic else message.to
-        full = yield from self.full(to)
-        errand = self.errand(message.sender, places, to, terms.acks, full)
+        errand = self.errand(message.sender, places, to, terms.acks)
 
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
@@ -129,39 +130,31 @@ class Posting:
                 self._registered.add(errand.sender)
             elif (slot := errand.turn.slot) is not None:
                 self._meters[errand.sender].give_back(slot)
-            if not errand.full:
-                self._settled(errand.to)
+            for agent in errand.turn.entered:
+                self._depths.settled(keys.unread(agent))
 
     def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
-        if errand.full or (self.limits.rate.limit and errand.turn.slot is None):
+        """Who sends too often is refused without a look into any inbox."""
+        if not (limited := self._limited(errand)):
+            yield from self._enter(errand)
+        if limited or errand.turn.full:
             refused = yield from outside(deciding())
             if not refused.changes:
                 return Done(refused.outcome, None)
+            if limited and not self._limited(errand):
+                yield from self._enter(errand)
         return (yield from self._runner.change(deciding, who, self._guess(errand)))
 
-    def full(self, to: Iterable[str]) -> Op[str]:
-        """Somebody of these whose inbox takes no more; nobody as a rule.
+    def _limited(self, errand: Errand) -> bool:
+        return bool(self.limits.rate.limit) and errand.turn.slot is None
 
-        If there is room for all of them it is theirs until the errand was carried out.
-        """
-        entered: list[str] = []
-        found = ""
-        try:
-            for agent in to:
-                if (yield from outside(self._depths.full(keys.unread(agent)))):
-                    found = agent
-                    break
-                entered.append(agent)
-        except BaseException:
-            self._settled(entered)
-            raise
-        if found:
-            self._settled(entered)
-        return found
-
-    def _settled(self, to: Iterable[str]) -> None:
-        for agent in to:
-            self._depths.settled(keys.unread(agent))
+    def _enter(self, errand: Errand) -> Op[None]:
+        """Take room in the inboxes of all readers, until the errand was carried out."""
+        for agent in errand.to:
+            if (yield from outside(self._depths.full(keys.unread(agent)))):
+                errand.turn.full = agent
+                return
+            errand.turn.entered.append(agent)
 
     def errand(
         self,
@@ -169,19 +162,15 @@ class Posting:
         places: tuple[str, ...],
         to: Iterable[str],
         acks: tuple[str, ...] = (),
-        full: str = "",
     ) -> Errand:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self._runner.clock.wall())
-        return Errand(
-            sender=sender, places=places, to=tuple(to), acks=acks, full=full, turn=Turn(slot)
-        )
+        return Errand(sender=sender, places=places, to=tuple(to), acks=acks, turn=Turn(slot))
 
     def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
-        limited = self.limits.rate.limit and errand.turn.slot is None
-        if self._runner.capabilities.local or errand.acks or limited:
+        if self._runner.capabilities.local or errand.acks or self._limited(errand):
             return None
         known: dict[str, Item | None] = dict.fromkeys(errand.refs)
         for agent in errand.to:
@@ -204,8 +193,8 @@ class Posting:
         errand.turn.needed = not facts.exists
         if facts.paused or facts.exists:
             return facts
-        if errand.full:
-            facts = replace(facts, full=(errand.full, self.limits.depth))
+        if errand.turn.full:
+            facts = replace(facts, full=(errand.turn.full, self.limits.depth))
         facts = yield from self._with_turn(errand, snapshot, facts)
         if facts.full or (facts.rate.limit and facts.slot is None):
             mark = post.mark(errand.sender)
