@@ -100,6 +100,11 @@ def read_at(item: Item) -> float:
     return read(item).at
 
 
+def sent_at(item: Item) -> float:
+    """When a message was sent."""
+    return message(item).at
+
+
 def subscription(item: Item | None) -> Subscription | None:
     """What somebody asked to hear of."""
     return None if item is None else decoded(_SUBSCRIPTION, item)
