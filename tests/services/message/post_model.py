@@ -98,9 +98,10 @@ class Model:
             return "paused"
         if not hold and not self.known.issuperset(to):
             return "unknown"
-        if any(len(self.waiting.get(each, ())) >= self.terms.depth for each in to):
-            return "full"
-        return "limited" if self.spent(sender, now) >= self.terms.rate else ""
+        if self.spent(sender, now) >= self.terms.rate:
+            return "limited"
+        full = any(len(self.waiting.get(each, ())) >= self.terms.depth for each in to)
+        return "full" if full else ""
 
     def spent(self, sender: str, now: float) -> int:
         """How many turns were used within the last window."""

@@ -234,14 +234,13 @@ class Asking:
     def _put(self, who: Who, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
-        full = yield from self._posting.full(to)
-        errand = self._posting.errand(query.agent, key, to, full=full)
+        errand = self._posting.errand(query.agent, (key,), to)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
+            facts = yield from self._posting.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            facts = yield from self._posting.facts(errand, snapshot, now)
             before, alive = states.query(snapshot[key]), True
             if before is not None and before.state == "open":
                 alive = (yield (live,))[live] is not None

@@ -30,7 +30,7 @@ class Room:
     def __init__(self, runner: Runner, limit: int) -> None:
         self._runner = runner
         self._limit = limit
-        self._depths = Depths(limit)
+        self._depths = Depths(limit, runner.clock)
         self._open: dict[str, str] = {}
         """All that were open at the last count, each with who asked it."""
         self._looked = float("-inf")

@@ -39,7 +39,8 @@ class Sending(Common):
     ) -> Op[SendOutcome]:
         """Tell everybody who subscribed to this type; written once, whoever they are.
 
-        ``acks`` are messages of ours that are acknowledged with the same commit.
+        ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
+        does not wait for us any more, nothing is sent.
         """
         type_ = words.name(type, "type of an alert")
         return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
@@ -181,7 +182,7 @@ class Sending(Common):
             file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = Terms(hold=hold, acks=ended)
+        terms = Terms(hold=hold, chosen=id is not None, acks=ended)
         return (
             self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
         )
