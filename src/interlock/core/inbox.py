@@ -5,6 +5,9 @@ and ``also``, the revisions beyond it that were acknowledged out of turn.  What 
 still unread (``pending``), as of the revision that it has seen (``upto``), moves the cursor on: it
 stands right before the first that is unread, or at ``upto`` if there is none.
 
+What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
+has acknowledged that: what is still there of before stays unread.
+
 So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
 leaves out; and two readers under one name only ever add to each other's cursor.
 """
@@ -34,10 +37,15 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     after: int
     also: tuple[int, ...] = ()
+    told: int = 0
 
     def has(self, revision: int) -> bool:
         """Whether the message of this revision was acknowledged."""
         return revision <= self.after or revision in self.also
+
+    def missed(self, trimmed: Trimmed | None) -> bool:
+        """Whether something may have been forgotten before it was acknowledged."""
+        return trimmed is not None and trimmed.upto > max(self.after, self.told)
 
 
 class Trimmed(Struct, frozen=True, kw_only=True):
@@ -50,13 +58,15 @@ class Trimmed(Struct, frozen=True, kw_only=True):
 class Seen(Struct, frozen=True, kw_only=True):
     """Messages of one topic that somebody acknowledges, by id and revision.
 
-    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.
+    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
+    is up to where it is acknowledged that some were forgotten.
     """
 
     topic: str
     messages: Mapping[str, int]
     pending: Sequence[int]
     upto: int
+    told: int = 0
 
 
 class Acks(Struct, frozen=True, kw_only=True):
@@ -133,7 +143,12 @@ def moved(before: Cursor, seen: Seen) -> Cursor:
     also = {*before.also, *seen.messages.values()}
     unread = [each for each in seen.pending if each > before.after and each not in also]
     after = max(before.after, min(unread) - 1 if unread else seen.upto)
-    return Cursor(after=after, also=tuple(sorted(each for each in also if each > after)))
+    told = max(before.told, seen.told)
+    return Cursor(
+        after=after,
+        also=tuple(sorted(each for each in also if each > after)),
+        told=told if told > after else 0,
+    )
 
 
 def begin(subscription: Subscription, created: int) -> Cursor:

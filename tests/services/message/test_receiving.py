@@ -302,6 +302,38 @@ def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Stage) -
     assert said(bob, bob.messages.receiver()) == []
 
 
+def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
+    (items,) = stage.store.read(Range(keys.topic("build"))).ranges.values()
+    bob.run(bob.messages.ack(alerts[2]))
+    trimmed(stage, "build", alerts, items[2].created, 3)
+    receiver = bob.messages.receiver()
+    (missed,) = came(bob, receiver)
+    assert missed.kind == "missed"
+    assert [each.kind for each in bob.run(bob.messages.inbox()).messages] == ["missed"]
+    assert bob.run(receiver.ack([missed.id])) == Acknowledged(messages=(missed.id,))
+    assert bob.run(bob.messages.ack(missed.id)) == Acknowledged(already=(missed.id,))
+    assert came(bob, receiver) == came(bob, bob.messages.receiver()) == []
+
+
+def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_again(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver(redeliver=60)
+    alert = sent(ada, ada.messages.alert("build", 1))
+    (got,) = came(bob, receiver)
+    trimmed(stage, "build", [alert], got.seq, 1)
+    stage.clock.advance(61)
+    (missed,) = bob.run(receiver.take(5))
+    assert missed.kind == "missed"
+    bob.run(receiver.ack([missed.id]))
+    assert bob.run(receiver.take(5)) == []
+
+
 def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))

@@ -278,6 +278,8 @@ class Receiver:
                 told.append(self._hand(found, message))
         for found in first:
             self._line.drop(found.id)
+            if items[found.key] is None:  # it does not come again, and keeps no cursor back
+                self._given.pop(found.id, None)
         journal.delivered(self._who.agent, told)
         return told
 
@@ -351,7 +353,11 @@ class Receiver:
                 found.setdefault(place.topic, {})[place.id] = place.seq
         return tuple(
             Seen(
-                topic=topic, messages=messages, pending=self._pending(topic), upto=self._upto[topic]
+                topic=topic,
+                messages=messages,
+                pending=self._pending(topic),
+                upto=self._upto[topic],
+                told=reading.told_of(messages),
             )
             for topic, messages in found.items()
         )
