@@ -34,7 +34,7 @@ def test_who_acknowledged_a_later_one_is_still_told_that_earlier_ones_are_gone()
 
 
 def test_that_something_was_missed_is_told_once_though_an_older_one_is_still_there() -> None:
-    told = Seen(topic="build", messages={"missed:build:8": 8}, pending=[5], upto=9, told=8)
+    told = Seen(topic="build", messages={"m": 8}, pending=[5], upto=9, told={"m"})
     cursor = moved(Cursor(after=3), told)
     assert not cursor.missed(Trimmed(upto=8, count=2))
     assert cursor.missed(Trimmed(upto=9, count=3))

@@ -215,9 +215,9 @@ def missed_of(id_: str) -> tuple[str, int] | None:
     return (topic, int(upto)) if id_.startswith(MISSED) and upto.isdecimal() else None
 
 
-def told_of(ids: Iterable[str]) -> int:
-    """How far somebody knows that messages were forgotten who acknowledges these."""
-    return max((told[1] for id_ in ids if (told := missed_of(id_)) is not None), default=0)
+def told_of(ids: Iterable[str]) -> frozenset[str]:
+    """Those that only say that something was missed."""
+    return frozenset(id_ for id_ in ids if missed_of(id_) is not None)
 
 
 def find(agent: str, id_: str) -> Op[Message | None]:
