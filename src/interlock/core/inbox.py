@@ -159,6 +159,15 @@ def moved(before: Cursor, seen: Seen) -> Cursor:
     )
 
 
+def both(one: Cursor, other: Cursor) -> Cursor:
+    """All that was acknowledged by either of two."""
+    if one == other:
+        return one
+    after, told = max(one.after, other.after), max(one.told, other.told)
+    also = sorted({each for each in (*one.also, *other.also) if each > after})
+    return Cursor(after=after, also=tuple(also), told=told if told > after else 0)
+
+
 def begin(subscription: Subscription, created: int) -> Cursor:
     """The cursor of somebody who has acknowledged nothing yet."""
     return Cursor(after=created if subscription.since is None else subscription.since)
