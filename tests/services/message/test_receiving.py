@@ -142,6 +142,23 @@ def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage)
     assert again.run().result() == []
 
 
+@pytest.mark.parametrize("after", range(8))
+def test_what_is_acknowledged_while_all_is_read_anew_does_not_come_again(after: int) -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver()
+    ada.run(ada.messages.send("bob", "mail"))
+    ada.run(ada.messages.alert("build", "alert"))
+    ids = [each.id for each in came(bob, receiver)]
+    bob.run(bob.messages.subscribe("test"))
+    anew = Hand(receiver.take(0), bob.store, bob.clock)
+    for _ in range(after):
+        anew.go()
+    bob.run(receiver.ack(ids))
+    assert anew.run().result() == []
+
+
 def test_acknowledging_twice_and_from_both_sides_is_told(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))

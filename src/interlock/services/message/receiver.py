@@ -93,6 +93,8 @@ class Receiver:
         self._line = Line()
         """What is to be given out."""
         self._given: dict[str, Given] = {}
+        self._unsure: set[str] = set()
+        """What was read with all that stood: it may have been settled while that was read."""
         self._at_hand: dict[str, Item | None] = {}
         """What was read with the last changes, to be given out at once or not at all."""
         self._guard = threading.RLock()  # a handler of a signal may close us, too
@@ -193,6 +195,7 @@ class Receiver:
         self._topics = topics
         self._upto = dict.fromkeys(topics, revision)
         self._line = Line(each for each in found.values() if each.id not in self._given)
+        self._unsure = {each.id for each in self._line}
 
     def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
         changes = yield Take(watch, timeout)
@@ -310,6 +313,7 @@ class Receiver:
                 told.append(self._hand(found, message))
         for found in first:
             self._line.drop(found.id)
+            self._unsure.discard(found.id)
             if items[found.key] is None:  # it does not come again, and keeps no cursor back
                 self._given.pop(found.id, None)
         return told
@@ -329,7 +333,7 @@ class Receiver:
         for each in first:
             if each.topic:
                 yield keys.cursor(agent, each.topic)
-            elif each.id in self._given:  # of any other we would have heard
+            elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
                 yield keys.unread(agent, each.id)
 
     def _is_settled(
