@@ -16,6 +16,7 @@ from interlock.core.query import (
     Replied,
     TimedOut,
 )
+from interlock.services.steps import Take
 from interlock.store import Range
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -112,6 +113,20 @@ def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None
 def live(stage: Stage) -> list[str]:
     page = Range(keys.LIVE)
     return [item.key for item in stage.store.read(page).ranges[page]]
+
+
+def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
+    bob.run(bob.agents.status("idle", can=["rust"]))
+    hand = asks(ada, "?rust", timeout=100, id="qry_1")
+    for _ in range(63):
+        stage.clock.advance(1.0)
+        hand.run()
+    looks = sum(isinstance(step, Take) for step in hand.steps)
+    assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
+    bob.run(bob.messages.reply("qry_1", "2024"))
+    assert isinstance(hand.run().result(), Answered), "though an answer is heard at once"
 
 
 def test_a_shorter_time_ends_the_wait_and_not_the_question(
