@@ -52,8 +52,11 @@ def away(outcome: core.Away, paint: Paint) -> str:
 
 
 def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
-    """Who waits for each other."""
-    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle)}"
+    """Who waits for each other, and what to do about the one that waits for us."""
+    you, last = outcome.cycle[0], outcome.cycle[-1]
+    inbox = f"answer {last} first (interlock inbox --agent {you}), or give back what it waits for"
+    then = f"{inbox}; then ask again" if last != you else "nobody but you could answer"
+    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"
 
 
 def handed(outcome: core.Handed, paint: Paint) -> str:
