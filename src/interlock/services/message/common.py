@@ -75,8 +75,11 @@ class Common(Calls):
     def _id(self, id_: str | None, prefix: str) -> str:
         if id_ is None:
             return self.desk.runner.new_id(prefix)
-        if not words.name(id_, "id").startswith(f"{prefix}_") or "/" in id_:
-            raise BadInput(f"the id {id_!r} does not begin with '{prefix}_', or has a '/' in it")
+        begins, _, rest = words.name(id_, "id").partition("_")
+        if begins != prefix or not rest or "/" in rest:
+            raise BadInput(
+                f"an id must begin with '{prefix}_' and go on, without a '/'; {id_!r} is none"
+            )
         return id_
 
 
@@ -87,6 +90,6 @@ def named(agent: str) -> str:
     return words.name(agent, "agent name")
 
 
-def several(names: str | Iterable[str]) -> tuple[str, ...]:
+def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
     """One name, or some."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    return (names,) if isinstance(names, str) else tuple(words.each(names, what))
