@@ -78,8 +78,9 @@ class Common(Calls):
         begins, _, rest = words.name(id_, "id").partition("_")
         if begins != prefix or not rest or "/" in rest:
             raise BadInput(
-                f"an id must begin with '{prefix}_' and go on, without a '/'; {id_!r} is none"
+                f"the id {id_!r} does not begin with '{prefix}_' and go on, or has a '/' in it"
             )
+
         return id_
 
 
