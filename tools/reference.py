@@ -19,7 +19,19 @@ import msgspec
 
 import interlock
 from interlock import aio, client, client_messages, client_tasks, client_work, errors
-from interlock.core import answers, lock, logs, message, report, semaphore, session, several, task
+from interlock.core import (
+    answers,
+    lock,
+    logs,
+    matter,
+    message,
+    query,
+    report,
+    semaphore,
+    session,
+    several,
+    task,
+)
 from interlock.core.decision import Outcome
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
@@ -33,6 +45,7 @@ from interlock.faces.operations.shape import Field, Operation, fields
 from interlock.faces.render import lasting
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
+from interlock.services.message import looking
 from interlock.services.report import Pulse
 from interlock.services.semaphore import Queued, Slots
 from interlock.services.semaphore import Shown as SemaphoreShown
@@ -98,12 +111,37 @@ CALLED: dict[type, str] = {
     SemaphoreShown: "SemaphoreShown",
     TaskShown: "TaskShown",
     task.Extended: "TaskExtended",
+    matter.Shown: "DecisionShown",
 }
 """Those that have one name where they are made."""
 ANSWERS = {"locks": lock, "slots": semaphore, "several": several, "tasks": task}
 """Where each noun has its own form of an answer that means the same for all."""
+UNIONS = {
+    "SendOutcome": message.SendOutcome,
+    "AskOutcome": query.AskOutcome,
+    "ReplyOutcome": query.ReplyOutcome,
+    "CancelOutcome": query.CancelOutcome,
+    "ResolveOutcome": matter.ResolveOutcome,
+}
+"""Answers about messages, by the name that signatures have for them."""
+SAID: tuple[type, ...] = (
+    message.Received,
+    message.File,
+    looking.Inbox,
+    looking.Arrived,
+    looking.Nothing,
+    message.Subscribed,
+    message.Unsubscribed,
+    message.NotSubscribed,
+    message.Acknowledged,
+    message.NotYours,
+    matter.Shown,
+)
+"""What else they answer."""
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
 """Public to the command line and to the client alone."""
+OUTSIDE = ((client_messages.Messages, "wait"),)
+"""But for these."""
 _KINDS = {
     "name": "NAME",
     "names": "NAME,...",
@@ -344,6 +382,16 @@ def python() -> Iterator[str]:
             for value in RETURNED
         ),
     )
+    yield "## What messages answer\n"
+    yield (
+        "Import those that are not names of `interlock` from where they are made.\n"
+        "`interlock.Deadlock` is true for a question, too; "
+        "but a full inbox is not `interlock.Full`, which is of slots.\n"
+    )
+    yield table(
+        ("name", "word", "made in", "meaning", "fields"),
+        ((*_said(value), first(value.__doc__), members(value)) for value in spoken()),
+    )
     yield "## Errors\n"
     yield "All are below `InterlockError`; [errors](errors.md) has the whole tree.\n"
     yield table(
@@ -356,11 +404,24 @@ def python() -> Iterator[str]:
     )
 
 
+def spoken() -> Iterator[type]:
+    """What calls about messages return, each once."""
+    answered = [kind for union in UNIONS.values() for kind in get_args(union)]
+    yield from dict.fromkeys((*answered, *SAID))
+
+
+def _said(value: type) -> tuple[str, str, str]:
+    name = CALLED.get(value, value.__name__)
+    public = getattr(interlock, value.__name__, None) is value
+    return f"`{name}`", tag(value), f"`{'interlock' if public else value.__module__}`"
+
+
 def methods(made: type) -> Iterator[str]:
     """The methods and properties of a class, its own before those that it inherits."""
     for home in made.__mro__:
         for name, member in vars(home).items():
-            if name.startswith("_") or name in INSIDE or home.__module__ == "typing":
+            inside = name in INSIDE and (made, name) not in OUTSIDE
+            if name.startswith("_") or inside or home.__module__ == "typing":
                 continue
             if isinstance(member, property):
                 yield f"### .{name}\n\n{whole(member.__doc__)}\n"
@@ -395,7 +456,7 @@ def _type(annotation: object) -> str:
     """An annotation as a user reads it: what a call returns, not how it is driven."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "None")
     text = _spelled(text)
-    text = re.sub(r"\b(?:locks|semaphores|several|sessions|core)\.", "", text)
+    text = re.sub(r"\b(?:locks|semaphores|several|sessions|core|looking)\.", "", text)
     text = re.sub(r"^(?:Op|Awaitable)\[(.*)\]$", r"\1", text)
     return re.sub(r"\bMoment\b", "str | float | datetime", text)
 
@@ -407,7 +468,14 @@ def _spelled(text: str) -> str:
     def names(found: re.Match[str]) -> str:
         return " | ".join(kind.__name__ for kind in get_args(getattr(homes[found[1]], found[2])))
 
-    return re.sub(r"\b(locks|semaphores|several|core)\.(\w+Outcome)\b", names, text)
+    text = re.sub(r"\b(locks|semaphores|several|core)\.(\w+Outcome)\b", names, text)
+    return re.sub(r"\b\w+Outcome\b", lambda found: _members(found[0]), text)
+
+
+def _members(union: str) -> str:
+    return (
+        " | ".join(kind.__name__ for kind in get_args(UNIONS[union])) if union in UNIONS else union
+    )
 
 
 # ---- Errors -----------------------------------------------------------------------------------

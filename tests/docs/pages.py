@@ -141,7 +141,7 @@ def blocks(page: str) -> list[Block]:
 
 def alike(text: str) -> str:
     """The text with everything that differs from run to run made the same."""
-    text = re.sub(r"\b(ses|grt|txn|trc|wtr)_[0-9a-f]+", r"\1_#", text)
+    text = re.sub(r"\b(ses|grt|txn|trc|wtr|msg|qry|dec)_[0-9a-f]+", r"\1_#", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "#", text)
     text = re.sub(r"\d+(?:[.,:]\d+)*", "#", text)
     text = re.sub(r"# (?:ms|s)\b", "# s", text)

@@ -9,8 +9,8 @@ import sys
 import pytest
 from tests.docs.pages import ROOT
 
-from interlock import errors
-from interlock.core import pool, session, turn, words
+from interlock import errors, settings
+from interlock.core import message, pool, query, rate, session, turn, words
 from interlock.faces import operations
 from interlock.services.calls import GRANT_TTL
 from interlock.stores import SCHEMES, address, network
@@ -54,6 +54,14 @@ def test_every_error_is_explained() -> None:
         ("ttl of a session", f"{session.TTL:.0f} s"),
         ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
+        ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),
+        ("readers of one mail", f"{message.RECIPIENTS_LIMIT}"),
+        ("messages of a sender", f"{rate.LIMIT} in a second"),
+        ("unread messages of an agent", f"{message.DEPTH:,}"),
+        ("open questions", f"{query.OPEN_LIMIT:,}"),
+        ("wait for an answer", f"{query.TIMEOUT:.0f} s"),
+        ("read messages, and sent mail", f"a day, and the last {message.KEPT:,} of an agent"),
+        ("alerts of a type, and mail to all", f"a day, and the last {message.ALERTS_KEPT:,}"),
         ("claim window", f"{turn.CLAIM_WINDOW:.0f} s"),
         ("entries of the log", f"{LOG_BOUND:,}"),
         ("a server that is away", f"{network.PATIENCE:.0f} s"),
@@ -72,6 +80,13 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
     assert len(found) >= 6
     for variable in found:
         assert f"`{variable}`" in page, variable
+
+
+def test_every_setting_is_documented() -> None:
+    page = (HOW_TO / "settings-and-limits.md").read_text()
+    for known in settings._TABLES.values():
+        for key in known:
+            assert re.search(rf"\b{key}\b", page), key
 
 
 def test_every_form_of_a_url_is_documented() -> None:

@@ -102,7 +102,8 @@ def test_slots_show_what_is_left_and_who_has_the_rest() -> None:
 
 
 def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
-    circle = "waiting would never end (bob -> ada -> bob); give back what you hold, then try again"
+    then = "give back what you hold, answer what you are asked, then try again"
+    circle = f"waiting would never end (bob -> ada -> bob); {then}"
     cycle = ("bob", "ada")
     assert render(lock.Deadlock(lock="a", cycle=cycle)) == f"deadlock a: {circle}"
     assert render(semaphore.Deadlock(semaphore="s", cycle=cycle)) == f"deadlock s: {circle}"

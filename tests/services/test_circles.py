@@ -390,6 +390,16 @@ def test_a_query_for_an_ability_has_a_way_open_while_one_of_the_able_goes_on(sta
     assert cycle(waits(cleo, "b")) == ("cleo", "bob"), "bob himself does not count"
 
 
+def test_who_takes_questions_of_an_ability_is_a_way_that_is_open(stage: Near) -> None:
+    ada, bob, cleo = three(stage)
+    can(ada, "rust")
+    holds(bob, "b")
+    waits(ada, "b")
+    assert cycle(waits(bob, "?rust?")) == ("bob", "ada")
+    asleep.append(cleo.start(cleo.messages.wait(600, can=["rust"])))
+    assert cycle(waits(bob, "?rust?")) is None, "cleo waits for such questions"
+
+
 def test_an_able_session_that_is_dead_is_no_way(stage: Near) -> None:
     ada, bob, cleo = stage.join("ada"), stage.join("bob"), stage.join("cleo", ttl=5.0)
     can(ada, "rust")

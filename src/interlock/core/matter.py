@@ -34,7 +34,7 @@ class Matter(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The same as a person sees it."""
+    """A decision as a person sees it."""
 
     decision: str
     state: State

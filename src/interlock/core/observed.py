@@ -43,7 +43,7 @@ class Observed(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str = ""
 
 
-class Counters(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Counters(Struct, frozen=True, kw_only=True):
     """How things stand, and what was recorded ``since`` a moment.
 
     registered             agents with a session that lives

@@ -183,6 +183,20 @@ def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> Non
     assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
 
 
+@pytest.mark.parametrize("ttl", [30.0, None], ids=["session", "shell"])
+def test_who_takes_questions_of_an_ability_is_there_for_them(
+    stage: Stage, ttl: float | None
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=ttl)
+    waits = bob.start(bob.messages.wait(600, can=["review"]))
+    assert asking(ada, "?build", "qry_0").run().result() == Away(to="?build")
+    asks = asking(ada, "?review")
+    assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
+    assert asking(ada, "?review", "qry_2").run().result() == Away(to="?review"), "it is gone"
+    bob.run(bob.messages.reply("qry_1", "ok"))
+    assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
+
+
 def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
@@ -192,6 +206,20 @@ def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stag
     back.run(back.messages.reply("qry_1", "here"))
     assert isinstance(asks.run().result(), Answered)
     assert asking(ada, "nobody", "qry_2").run().result() == Unknown(agents=("nobody",))
+
+
+def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.agents.leave())
+    shell = stage.client("bob", ttl=None)
+    shell.run(shell.messages.inbox())
+    asks = asking(ada)
+    shell.run(shell.messages.reply("qry_1", "here"))
+    assert isinstance(asks.run().result(), Answered)
+    bob = stage.client("bob")
+    bob.run(bob.messages.inbox())
+    bob.run(bob.agents.leave())
+    assert asking(ada, id_="qry_2").run().result() == Away(to="bob")
 
 
 def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
@@ -265,7 +293,7 @@ def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match="use an alert"):
         ada.run(ada.messages.query("all", "?"))
-    with pytest.raises(BadInput, match="begin with 'qry_'"):
+    with pytest.raises(BadInput, match="write qry_ and"):
         ada.run(ada.messages.query("bob", "?", id="msg_1"))
 
 

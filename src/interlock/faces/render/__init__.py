@@ -202,7 +202,8 @@ def lives(expires_in: float | None) -> str:
 def circle(cycle: Sequence[str]) -> str:
     """Why a wait was refused, and what to do."""
     way = " -> ".join((*cycle, cycle[0]))
-    return f"waiting would never end ({way}); give back what you hold, then try again"
+    then = "give back what you hold, answer what you are asked, then try again"
+    return f"waiting would never end ({way}); {then}"
 
 
 def heirs(names: Sequence[str]) -> str:

@@ -35,11 +35,12 @@ def body(value: object, paint: Paint) -> list[str]:
     return shown
 
 
-def received(message: Received, paint: Paint) -> str:
-    """One message: what it is, from whom, and what it says."""
+def received(message: Received, paint: Paint, reader: str = "") -> str:
+    """One message: what it is, from whom, and what it says; of the reader's own, also to whom."""
     if message.kind == "missed":
         return _missed(message, paint)
-    return "\n".join([_head(message, paint), *_facts(message), *body(message.data, paint)])
+    head = _head(message, paint, reader)
+    return "\n".join([head, *_facts(message), *body(message.data, paint)])
 
 
 def _missed(message: Received, paint: Paint) -> str:
@@ -48,11 +49,12 @@ def _missed(message: Received, paint: Paint) -> str:
     return f"{paint('bold', message.id)}  {word}: the oldest {what} were gone before you read them"
 
 
-def _head(message: Received, paint: Paint) -> str:
+def _head(message: Received, paint: Paint, reader: str) -> str:
     kind = {"query": "question"}.get(message.kind, message.kind)
     about = f" {message.type}" if message.type else ""
     urgent = f"{paint('red', 'urgent')} " if message.urgent else ""
-    to = f" to {_whom(message.to)}" if len(message.to) > 1 or "*" in message.to else ""
+    others = message.to not in ((), (reader,)) if reader else len(message.to) > 1
+    to = f" to {whom(message.to)}" if others or "*" in message.to else ""
     again = f", attempt {message.attempt}" if message.attempt > 1 else ""
     read = f", read {ago(message.read_at)}".rstrip() if message.read else ""
     what = f"{urgent}{kind}{about} from {message.sender}{to}"
@@ -72,7 +74,8 @@ def _facts(message: Received) -> list[str]:
     return lines
 
 
-def _whom(names: Sequence[str]) -> str:
+def whom(names: Sequence[str]) -> str:
+    """Names, or that it is for everybody."""
     return "all" if "*" in names else ", ".join(names)
 
 
@@ -81,7 +84,7 @@ def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return f"nothing for {outcome.agent}; 'interlock inbox --all' has what was read, too"
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
-    return _several(outcome.messages, paint) + more
+    return _several(outcome.messages, paint, outcome.agent) + more
 
 
 def arrived(outcome: looking.Arrived, paint: Paint) -> str:
@@ -89,8 +92,8 @@ def arrived(outcome: looking.Arrived, paint: Paint) -> str:
     return f"{_several(outcome.messages, paint)}\nto acknowledge: interlock ack ID..."
 
 
-def _several(messages: Sequence[Received], paint: Paint) -> str:
-    blocks = [received(each, paint) for each in messages]
+def _several(messages: Sequence[Received], paint: Paint, reader: str = "") -> str:
+    blocks = [received(each, paint, reader) for each in messages]
     theirs = any(each.data not in (None, "") for each in messages)
     return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "")
 
@@ -103,11 +106,11 @@ def nothing(_outcome: looking.Nothing, paint: Paint) -> str:
 def sent(outcome: core.Sent, paint: Paint) -> str:
     """It is on its way."""
     if outcome.kind == "alert":
-        whom = f"to all who subscribed to {outcome.type}"
+        readers = f"all who subscribed to {outcome.type}"
     else:
-        whom = f"to {_whom(outcome.to)}"
+        readers = whom(outcome.to)
     thread = f", thread {outcome.thread}" if outcome.thread not in ("", outcome.message) else ""
-    return f"{paint('green', 'sent')} {outcome.message} {whom}{thread}"
+    return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
 
 
 def exists(outcome: core.Exists, paint: Paint) -> str:

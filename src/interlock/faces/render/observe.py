@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from interlock.faces.render import ago, listed
+from interlock.faces.render.message import whom
 
 if TYPE_CHECKING:
     from interlock.core.observed import Counters, Observed
@@ -23,7 +24,7 @@ def observed(outcome: Observed, paint: Paint) -> str:
         paint("green", outcome.event),
         outcome.thing,
         outcome.on if outcome.on != outcome.thing else "",
-        f"to {', '.join(outcome.to)}" if outcome.to else "",
+        f"to {whom(outcome.to)}" if outcome.to else "",
         f"by {outcome.by}" if outcome.by else "",
     ]
     return " ".join(filter(None, parts))

@@ -3,7 +3,7 @@
 For an agent these are the callers that take its messages.  If there are none, it is the agent as a
 whole: it may look at its messages whenever it goes on, and it does not while all that it waits for
 is stuck.  A query for whoever can do something is for all living sessions that can, but for the
-asker's own.
+asker's own, and for all who take messages for that.
 
 Whoever is dead answers nothing, so here it matters at once who lives.  Where nobody is there,
 somebody may come, and that is no deadlock.
@@ -43,6 +43,7 @@ class Serving(Struct, frozen=True):
 
     session: str
     live: str
+    can: tuple[str, ...] = ()
 
 
 _ASKED = msgspec.json.Decoder(Asked)
@@ -67,8 +68,9 @@ def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
 def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
     if not asked.to.startswith(CAPABILITY):
         return (yield from _of_agent(asked.to))
-    able = yield from _able(asked.to.removeprefix(CAPABILITY), asked.session)
-    found: dict[str, Met] = {}
+    ability = asked.to.removeprefix(CAPABILITY)
+    able = yield from _able(ability, asked.session)
+    found = yield from _serving(ability, asked.session)
     for agent in dict.fromkeys(able.values()):
         sessions = {session for session, other in able.items() if other == agent}
         for met in (yield from _of_agent(agent, sessions)):
@@ -99,6 +101,25 @@ def _able(capability: str, asker: str) -> Reading[dict[str, str]]:
     }
     live = yield from glanced(tuple(map(keys.live, able)))
     return {session: able[session] for session in able if live[keys.live(session)] is not None}
+
+
+def _serving(capability: str, asker: str) -> Reading[dict[str, Met]]:
+    """Who takes messages, and said that it can do this when it began."""
+    notes = {
+        keys.name(keys.last(item.key)): decoded(_SERVING, item)
+        for item in (yield from _every(keys.SERVING))
+    }
+    able = {
+        caller: each
+        for caller, each in notes.items()
+        if each.session != asker and not {capability, EVERYTHING}.isdisjoint(each.can)
+    }
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
+    return {
+        caller: Met(caller, live=(each.live,))
+        for caller, each in able.items()
+        if live[each.live] is not None
+    }
 
 
 def _every(prefix: str) -> Reading[list[Item]]:

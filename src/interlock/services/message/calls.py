@@ -136,7 +136,7 @@ class MessageCalls(Sending, Asks):
     def _unread(
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
     ) -> Op[looking.Inbox]:
-        yield from serving.known(self.desk.runner, who)
+        yield from serving.known(self.desk.runner, self.desk.me())
         return (yield from looking.unread(who.agent, wanted, (yield from self.abilities(can))))
 
     def wait(
@@ -149,10 +149,11 @@ class MessageCalls(Sending, Asks):
         from interlock.services.message.duty import Duty
 
         patience = words.patience(timeout)
-        yield from serving.known(self.desk.runner, self.desk.me().who)
-        receiver = self.receiver(can=(yield from self.abilities(can)))
+        yield from serving.known(self.desk.runner, self.desk.me())
+        able = yield from self.abilities(can)
+        duty = Duty(self.desk, () if can is None else able)
         limit = None if patience == words.FOREVER else patience
-        return (yield from looking.wait(receiver, Duty(self.desk), limit))
+        return (yield from looking.wait(self.receiver(can=able), duty, limit))
 
 
 def _id(id_: str) -> str:

@@ -77,10 +77,7 @@ class Common(Calls):
             return self.desk.runner.new_id(prefix)
         begins, _, rest = words.name(id_, "id").partition("_")
         if begins != prefix or not rest or "/" in rest:
-            raise BadInput(
-                f"the id {id_!r} does not begin with '{prefix}_' and go on, or has a '/' in it"
-            )
-
+            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
         return id_
 
 

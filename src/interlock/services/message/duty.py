@@ -19,8 +19,9 @@ from interlock.services.message.serving import retire, serve
 class Duty:
     """That one caller of ours takes messages; the keeper of the client keeps it true."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, can: tuple[str, ...] = ()) -> None:
         self._desk = desk
+        self._can = can
         self._caller = ""
         self._lease: Lease | None = None
 
@@ -40,7 +41,7 @@ class Duty:
         self._caller = self._caller or name or desk.runner.new_id("clr")
         sent = desk.runner.clock.monotonic()
         ttl = max(seat.session_ttl or TTL, desk.runner.capabilities.min_ttl)
-        write = yield from serve(desk.runner, seat.who, self._caller, ttl)
+        write = yield from serve(desk.runner, seat.who, self._caller, ttl, self._can)
         self._lease = desk.keeper.keep(write, sent)
         desk.wake()
 

@@ -52,7 +52,7 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Some messages of an agent; ``more`` if there are others like these."""
 
     agent: str
-    messages: tuple[Received, ...] = ()
+    messages: tuple[Received, ...]
     more: bool = False
 
 

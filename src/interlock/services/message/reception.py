@@ -50,7 +50,7 @@ class Reception:
         self._terms = terms
         self._desk = calls.desk
         self._clock = calls.desk.runner.clock
-        self._duty = Duty(calls.desk)
+        self._duty = Duty(calls.desk, terms.can or ())
         self._stays = terms.timeout != 0.0
         """Whether it waits for what comes; whoever only takes what is there need not say so."""
         self._receiver: Receiver | None = None

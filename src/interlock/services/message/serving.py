@@ -21,14 +21,19 @@ from interlock.services.report import able
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Read
+from interlock.services.waiting import Seat
 from interlock.store import Item, Range, Snapshot
 
 
-class Serving(Struct, frozen=True):
-    """A caller that takes messages for its agent while a liveness key lives."""
+class Serving(Struct, frozen=True, omit_defaults=True):
+    """A caller that takes messages for its agent while a liveness key lives.
+
+    ``can`` is what it said that it can do, beside what its session says of itself.
+    """
 
     session: str
     live: str
+    can: tuple[str, ...] = ()
 
 
 _SERVING = msgspec.json.Decoder(Serving)
@@ -40,12 +45,11 @@ def here(to: str, asker: str) -> Op[bool]:
     Somebody who never had a session may be at any shell, and is taken to be there.
     """
     if to.startswith(ABLE):
-        found = yield from able()
-        return any(
-            to[len(ABLE) :] in can or EVERYTHING in can
-            for session, can in found.items()
-            if session != asker
-        )
+        wanted = {to[len(ABLE) :], EVERYTHING}
+        said = yield from able()
+        if any(wanted & said[session] for session in said if session != asker):
+            return True
+        return (yield from _served(wanted, asker))
     joined, places = keys.joined(to), (Range(keys.present(to)), Range(keys.serving(to)))
     snapshot: Snapshot = yield Read(joined, *places)
     if snapshot[joined] is None:
@@ -57,6 +61,14 @@ def here(to: str, asker: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
+def _served(wanted: set[str], asker: str) -> Op[bool]:
+    """Whether anybody takes messages of one of these abilities, beside the asker's session."""
+    notes = [decoded(_SERVING, item) for item in (yield from every(keys.SERVING))]
+    found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
+    live = yield from looked_up([each.live for each in found])
+    return any(item is not None for item in live.values())
+
+
 def alive_by(item: Item) -> str:
     """What lives while somebody is there: a session of an agent, or a caller that serves."""
     if item.key.startswith(keys.AGENTS):
@@ -64,11 +76,20 @@ def alive_by(item: Item) -> str:
     return decoded(_SERVING, item).live
 
 
-def known(runner: Runner, who: Who) -> Op[None]:
-    """Have a mailbox from now on: whoever looks for messages can be sent some."""
-    mailbox = keys.mailbox(who.agent)
-    if (yield Read(mailbox))[mailbox] is None:
-        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
+def known(runner: Runner, seat: Seat) -> Op[None]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some.
+
+    Whoever looks without a session sits at a shell, whatever it did before: from then on it is
+    not away for want of one.
+    """
+    who = seat.who
+    mailbox, joined = keys.mailbox(who.agent), keys.joined(who.agent)
+    snapshot: Snapshot = yield Read(mailbox, joined)
+    puts = (Write(mailbox, MAILBOX),) if snapshot[mailbox] is None else ()
+    shell = not seat.joined and snapshot[joined] is not None
+    if puts or shell:
+        deletes = (joined,) if shell else ()
+        yield from runner.change(_said("agent.mailbox", who, puts, deletes), who)
 
 
 def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
@@ -79,10 +100,12 @@ def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
     return tuple(dict.fromkeys(c for name in names for c in get_close_matches(name, found, 2)))
 
 
-def serve(runner: Runner, who: Who, caller: str, ttl: float) -> Op[Write]:
+def serve(
+    runner: Runner, who: Who, caller: str, ttl: float, can: tuple[str, ...] = ()
+) -> Op[Write]:
     """Say that a caller takes messages from now on; returns what is to be renewed."""
     live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
-    note = Write(keys.serving(who.agent, caller), Serving(who.session, live.key))
+    note = Write(keys.serving(who.agent, caller), Serving(who.session, live.key, can))
     mailbox = Write(keys.mailbox(who.agent), MAILBOX)
     yield from runner.change(_said("agent.serve", who, (note, live, mailbox)), who)
     return live

@@ -1,0 +1,38 @@
+"""Agents that talk: an alert, a question, an answer, and a stop.
+
+Bob may be in another process, or asleep: what is sent comes until he acknowledges it.
+"""
+
+import tempfile
+import threading
+
+import interlock
+
+heard: list[str] = []
+
+
+def bob_serves(place: str) -> None:
+    """Take messages one by one; each is acknowledged when the loop comes back for the next."""
+    with interlock.connect(place, agent="bob") as bob, bob.messages.recv() as inbox:
+        for message in inbox:
+            heard.append(message.kind)
+            if message.kind == "query":
+                message.reply("https://example.org/v2")
+            if message.kind == "stop":
+                message.ack()
+                return
+
+
+with tempfile.TemporaryDirectory() as folder:
+    place = f"{folder}/store.db"
+    with interlock.connect(place, agent="ada") as ada, interlock.connect(place, "bob") as bob:
+        bob.messages.subscribe("build/failed")
+        ada.messages.alert("build/failed", {"branch": "main"})
+        serving = threading.Thread(target=bob_serves, args=(place,))
+        serving.start()
+        answer = ada.messages.query("bob", "API base URL?", timeout="30s")
+        print(answer)
+        ada.messages.stop("bob", "that is all")
+        serving.join()
+assert isinstance(answer, interlock.Answered)
+assert heard == ["alert", "query", "stop"]
