@@ -42,6 +42,7 @@
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{query}          it may still be answered
+    live/{query}.asker    its asker, at a shell, still waits
     live/{grant}.limit    put once for the maximum hold and never renewed
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
@@ -212,6 +213,11 @@ def log_chunk(agent: str, number: int) -> str:
 def live(id_: str) -> str:
     """The liveness of a session or a grant."""
     return LIVE + id_
+
+
+def asker(query: str) -> str:
+    """The liveness of whoever waits for an answer, if it has none of its own."""
+    return f"{LIVE}{query}.asker"
 
 
 def limit(grant: str) -> str:

@@ -16,6 +16,10 @@ says what is too late, whoever restarts meanwhile, and an asker that was killed 
 for ever.  Asker and answerer only meet in this item: an asker that comes back asks with the same
 id, and waits on, or has the answer; an answerer that comes back finds the question in its inbox.
 
+A question may outlast the wait for it: an asker that knows its id may go away and come back.  So
+the wait is listed by itself (``waits``), and ends by itself (``leave``); asked again, it is listed
+again.  Whoever comes back with a longer time than the question had gives it that.
+
 A question to an ability is one message on the topic ``?ability``.  The first answer wins; in the
 same commit the question disappears for all others.
 
@@ -56,7 +60,8 @@ OPEN_LIMIT = 1000
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A question as it is stored; ``to`` is an agent, or ``?ability``.
 
-    ``waits`` is where the wait of its asker is listed (``core/wait.py``).
+    ``waits`` is where the wait of its asker is listed (``core/wait.py``), and what keeps it alive
+    if that is a key of its own; empty while nobody waits.
     """
 
     id: str
@@ -205,11 +210,13 @@ CancelOutcome: TypeAlias = Cancelled | Late | NotAsked | NoQuery
 class Ask(Struct, frozen=True, kw_only=True):
     """What is known when somebody asks.
 
-    ``before`` is what stands under the id; ``here`` whether anybody may answer; ``hold`` to ask
-    even so.  ``many`` is how many are open, if that is too many.  ``notes`` list the wait.
+    ``before`` is what stands under the id, ``alive`` whether that may still be answered; ``here``
+    whether anybody may answer; ``hold`` to ask even so.  ``many`` is how many are open, if that is
+    too many.  ``notes`` list the wait.
     """
 
     before: Query | None = None
+    alive: bool = True
     here: bool = True
     hold: bool = False
     many: tuple[int, int] | None = None
@@ -223,7 +230,7 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     ``matter`` is the id under which a person would be asked.
     """
     if ask.before is not None:
-        return _again(query, ask.before, ask)
+        return _again(query, ask.before, ask, now, matter)
     if ask.many is not None:
         return Decision(outcome=TooMany(open=ask.many[0], limit=ask.many[1]))
     if (refused := post.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
@@ -249,23 +256,47 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     )
 
 
-def _again(query: Query, before: Query, ask: Ask) -> Decision[AskOutcome]:
+def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> Decision[AskOutcome]:
     """The same id: the same question, whatever it was about."""
     if before.agent != query.agent:
         return Decision(outcome=Taken(query=query.id))
     if before.state != "open":
         return Decision(outcome=standing(before))
-    outcome = Asked(query=query.id, to=before.to)
-    if (before.session, before.waits) == (query.session, query.waits):
-        return Decision(outcome=outcome)
-    moved_on = replace(before, session=query.session, waits=query.waits)
-    old = tuple([key for key in before.waits if key not in query.waits])
+    if not ask.alive:
+        return expire(before, now, matter)
+    longer = query.timeout > before.timeout
+    live = Write(keys.live(query.id), {"for": before.to}, max(query.timeout, ask.least))
+    resumed = replace(
+        before,
+        session=query.session,
+        waits=query.waits,
+        timeout=max(query.timeout, before.timeout),
+    )
     return Decision(
-        outcome=outcome,
+        outcome=Asked(query=query.id, to=before.to),
         verb="query.resume",
         thing=f"query/{query.id}",
-        puts=(Write(keys.query(query.id), moved_on), *ask.notes),
-        deletes=old,
+        puts=(Write(keys.query(query.id), resumed), *([live] if longer else ()), *ask.notes),
+        deletes=tuple([key for key in before.waits if key not in query.waits]),
+    )
+
+
+def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskOutcome]:
+    """Its asker, listed there, waits no more; the question stays open.
+
+    ``timeout`` is how long that asker was ready to wait.
+    """
+    if query.state != "open":
+        return Decision(outcome=standing(query))
+    outcome = TimedOut(query=query.id, to=query.to, timeout=timeout)
+    if not waits or query.waits != waits:  # somebody else waits by now
+        return Decision(outcome=outcome)
+    return Decision(
+        outcome=outcome,
+        verb="query.leave",
+        thing=f"query/{query.id}",
+        puts=(Write(keys.query(query.id), replace(query, waits=())),),
+        deletes=waits,
     )
 
 

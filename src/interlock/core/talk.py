@@ -30,6 +30,7 @@ PLENTY = frozenset(
 )
 """Verbs of which there may be very many."""
 
+_WAITS = {"query.resume": "resumed", "query.leave": "parted"}
 _BEGINS = ("sent", "asked")
 _COUNTED = {
     ("message", "sent"): "messages",
@@ -53,8 +54,8 @@ class Talk:
             return
         for event in line.events:
             yield self._event(line, event)
-        if line.verb == "query.resume":
-            yield said(line, line.agent, "resumed", line.thing, session=line.session)
+        if line.verb in _WAITS:
+            yield said(line, line.agent, _WAITS[line.verb], line.thing, session=line.session)
         if self._kind == "decision":
             yield from _decisions(line)
 

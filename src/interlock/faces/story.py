@@ -41,6 +41,7 @@ _WORDS = {
     "stop": "asked to stop",
     "expired": "got no answer",
     "handed": "left it to a person",
+    "parted": "waits for it no more",
     "deadlock": "refused: the wait would never have ended",
 }
 _OF_MESSAGES = ("message/", "query/", "alert/", "decision/")

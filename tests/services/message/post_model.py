@@ -59,6 +59,7 @@ class Question(Struct, kw_only=True):
     asker: str
     to: str
     ends: float
+    timeout: float
     person: bool
     state: str = "open"
     by: str = ""

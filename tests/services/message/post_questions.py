@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from tests.services.message.post_letters import Letters
 from tests.services.message.post_model import Letter, Question
 from tests.services.message.post_world import GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
@@ -42,6 +41,7 @@ class Questions(Letters):
             asker=agent,
             to=to,
             ends=timeout,
+            timeout=timeout,
             person=data.draw(RARELY, "person"),
         )
         return letter, question, ability or data.draw(RARELY, "hold")
@@ -50,7 +50,7 @@ class Questions(Letters):
         return process.calls.query(
             question.to,
             "why?",
-            timeout=question.ends,
+            timeout=question.timeout,
             hold=hold,
             person=question.person,
             id=question.id,
@@ -88,8 +88,7 @@ class Questions(Letters):
         own = [each for each in self.model.questions.values() if each.asker == process.agent]
         if own:
             asked = data.draw(st.sampled_from(own), "question")
-            same = replace(asked, ends=1e6)
-            hand = process.client.start(self._op(process, same, hold=False))
+            hand = process.client.start(self._op(process, asked, hold=False))
             self.asking.append((asked.id, hand, process))
 
     def reply(self, data: st.DataObject) -> None:

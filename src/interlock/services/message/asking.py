@@ -8,7 +8,7 @@ those for locks are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -17,30 +17,27 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core import matter as matters
 from interlock.core import query as core
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import Write
 from interlock.core.matter import Matter, NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyOutcome
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
-from interlock.services.deadlock import Deadlocks, Withdrawal
 from interlock.services.gather import every, outside
 from interlock.services.graph import Start
 from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths
 from interlock.services.message.posting import Posting
 from interlock.services.message.serving import here
+from interlock.services.message.sleep import ASKER, Sleep
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
-from interlock.services.steps import Open, Read, Take
+from interlock.services.steps import Read
 from interlock.services.waiting import Seat
 from interlock.store import Snapshot
 
 T = TypeVar("T")
-
-_NAP = 1.0
-"""Seconds after which an asker looks again whether its wait can end."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -61,8 +58,7 @@ class Asking:
 
     def __init__(self, runner: Runner, posting: Posting, queues: Queues) -> None:
         self._runner = runner
-        self._queues = queues
-        self._deadlocks = Deadlocks(runner)
+        self._sleep = Sleep(runner, queues)
         self._posting = posting
         self._open = Depths(posting.limits.open)
 
@@ -73,21 +69,24 @@ class Asking:
             known = yield from self._known(query, terms.cached)
             if known is not None:
                 return known
-        asleep = self._asleep(seat, query, waits)
-        query = replace(query, waits=listed(asleep, query.id))
+        asleep = self._asleep(seat, query, waits, keep=terms.keep)
+        beat = self._sleep.beat(asleep, query)
+        query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
         try:
-            done = yield from self._ask(who, query, terms, listing(asleep, query.id))
+            done = yield from self._ask(who, query, terms, (*listing(asleep, query.id), *beat))
             if not isinstance(done.outcome, core.Asked):
                 return told(done.outcome)
             journal.asked(who.agent, query.id, query.to)
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            return told((yield from self._wait(who, query, start)))
+            return told((yield from self._sleep.wait(who, query, start)))
         except (Exception, GeneratorExit):
             raise
         except BaseException:
-            if not terms.keep:  # nobody else knows its id
+            if terms.keep:
+                yield from self._sleep.leave(who, query)
+            else:  # nobody else knows its id
                 yield from self.cancel(who, query.id)
             raise
 
@@ -190,14 +189,21 @@ class Asking:
         answer = msgspec.json.decode(before.answer)
         return core.Answered(query=before.id, answer=answer, by=before.by, age=round(ago, 3))
 
-    def _asleep(self, seat: Seat, query: Query, waits: callers.Terms) -> Asleep:
-        """The wait as others find it; one of a command without a session ends with the question."""
+    def _asleep(self, seat: Seat, query: Query, waits: callers.Terms, *, keep: bool) -> Asleep:
+        """The wait as others find it, which ends soon after whoever waits.
+
+        A client lives by its session.  The session of a shell outlives a command by far, and so
+        may the question: such a wait has a liveness key of its own, unless it is as short.
+        """
         who = seat.who
+        live = keys.asker(query.id) if keep or query.timeout > ASKER else keys.live(query.id)
+        if seat.joined and not seat.whole_session:
+            live = keys.live(who.session)
         return Asleep(
             wants=keys.query(query.id),
             agent=who.agent,
             session=who.session,
-            live=keys.live(who.session if seat.joined else query.id),
+            live=live,
             since=query.at,
             caller=waits.caller,
             indexed=waits.indexed,
@@ -219,8 +225,13 @@ class Asking:
             snapshot = yield errand.refs
             now = self._runner.clock.wall()
             facts = yield from self._posting.facts(errand, snapshot, now)
+            before = states.query(snapshot[key])
+            alive = True
+            if before is not None and before.state == "open":
+                alive = (yield (keys.live(query.id),))[keys.live(query.id)] is not None
             ask = core.Ask(
-                before=states.query(snapshot[key]),
+                before=before,
+                alive=alive,
                 here=present,
                 hold=terms.hold,
                 many=(self._open.most, self._open.most) if many else None,
@@ -230,61 +241,6 @@ class Asking:
             return core.ask(query, ask, facts, now, matter)
 
         return (yield from self._posting.carry_out(errand, deciding, who))
-
-    def _wait(self, who: Who, query: Query, start: Start) -> Op[AskOutcome]:
-        """Sleep until the question is answered, or the time is up; refused if that never ends."""
-        clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
-        snapshot: Snapshot = yield Read(key, live, times=True)
-        lives = snapshot[live]
-        left = 0.0 if lives is None else lives.expires_in or 0.0
-        ends = clock.monotonic() + min(query.timeout, left)
-        watch = yield Open(key, start.revision or snapshot.revision)
-        try:
-            while True:
-                now = states.query(snapshot[key])
-                if now is None or now.state != "open":
-                    return core.Cancelled(query=query.id) if now is None else core.standing(now)
-                left = ends - clock.monotonic()
-                if left <= 0:
-                    return (yield from expire(self._runner, who, query.id))
-                refused = yield from self._refuse(who, start)
-                if refused is not None:
-                    return refused
-                yield Take(watch, min(left, _NAP))
-                snapshot = yield Read(key)
-        finally:
-            watch.close()
-
-    def _refuse(self, who: Who, start: Start) -> Op[AskOutcome | None]:
-        """The circle that the wait closed, if it did; the question is taken back then."""
-
-        def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
-            key = start.wants[0]
-            query = states.query((yield (key,))[key])
-            if query is None:
-                return Decision(outcome=None)
-            decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
-            return decision
-
-        let_go = self._queues.let_go() | callers.let_go()
-        give_way: Withdrawal[Any] = withdraw
-        done: Done[Any] = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
-        refused: AskOutcome | None = done.outcome
-        return refused
-
-
-def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
-    """End a question whose time is up, whoever meets it first."""
-    matter = runner.new_id("dec")
-
-    def deciding() -> Deciding[AskOutcome]:
-        query = states.query((yield (keys.query(id_),))[keys.query(id_)])
-        if query is None:
-            return Decision(outcome=core.Cancelled(query=id_))
-        return core.expire(query, runner.clock.wall(), matter)
-
-    done: Done[AskOutcome] = yield from runner.change(deciding, who)
-    return done.outcome
 
 
 def told(outcome: AskOutcome) -> AskOutcome:

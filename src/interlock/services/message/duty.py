@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from interlock.core.pool import caller
 from interlock.core.session import TTL
 from interlock.driving import Op
 from interlock.errors import StoreTrouble
+from interlock.services.callers import Someone
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
 from interlock.services.message.serving import retire, serve
+from interlock.services.waiting import Seat
 
 
 class Duty:
@@ -24,6 +27,7 @@ class Duty:
         self._can = can
         self._caller = ""
         self._lease: Lease | None = None
+        self._someone: Someone | None = None
 
     @property
     def stands(self) -> bool:
@@ -36,25 +40,41 @@ class Duty:
             return
         self._drop()
         desk, seat = self._desk, self._desk.me()
-        someone = desk.queues.speaks()
-        name = seat.caller or ("" if someone is None else someone.name)
-        self._caller = self._caller or name or desk.runner.new_id("clr")
+        self._someone = someone = None if seat.caller else desk.queues.speaks()
+        self._caller = self._caller or self._name(seat, someone)
         sent = desk.runner.clock.monotonic()
         ttl = max(seat.session_ttl or TTL, desk.runner.capabilities.min_ttl)
+        if someone is not None:
+            someone.holds.add(self)  # what it waits for is what its askers wait for
         write = yield from serve(desk.runner, seat.who, self._caller, ttl, self._can)
         self._lease = desk.keeper.keep(write, sent)
         desk.wake()
 
     def end(self) -> Op[None]:
         """We are not there any more; a store that is in trouble will notice by itself."""
-        if self._lease is None:
-            return
+        stood = self._lease is not None
         self._drop()
+        if not stood:
+            return
         if not self._desk.store.trouble:
             with suppress(StoreTrouble):
                 yield from retire(self._desk.runner, self._desk.me().who, self._caller)
 
+    def _name(self, seat: Seat, someone: Someone | None) -> str:
+        """A task or thread goes by its own name.
+
+        Of a shell it is one command, which waits for nothing else meanwhile, whatever other
+        commands of the same shell do.
+        """
+        if someone is not None:
+            return someone.name
+        own = self._desk.runner.new_id("clr")
+        inside = caller(seat.who.agent, seat.who.session, seat.caller)
+        return f"{inside}/{own}" if inside else own
+
     def _drop(self) -> None:
+        if self._someone is not None:
+            self._someone.holds.discard(self)
         if self._lease is not None:
             self._desk.keeper.drop(self._lease)
             self._lease = None

@@ -52,7 +52,7 @@ class Asks(Common):
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=words.flag(hold, "hold"), cached=age, keep=id is not None)
-        waits = callers.terms(seat.caller, callers.current())
+        waits = callers.terms(seat.caller, self.desk.queues.speaks())
         return self.asking.query(seat, asked, terms, waits)
 
     def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:

@@ -285,7 +285,7 @@ class Receiver:
         """How long questions may be answered; one whose time is up is ended by whoever meets it."""
         lives = yield from reading.lives(first)
         for key in [key for key, item in lives.items() if item is None]:
-            from interlock.services.message.asking import expire
+            from interlock.services.message.sleep import expire
 
             yield from expire(self._runner, self._who, keys.last(key))
         return lives

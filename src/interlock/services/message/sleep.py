@@ -1,0 +1,152 @@
+"""An asker asleep on its question: until it is answered, its time is up, or it would never end.
+
+The wait ends with our own time, the question with its own: whoever asked again by its id for a
+shorter time than the question has leaves it open, and may come back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlock.core import keys
+from interlock.core import query as core
+from interlock.core.decision import Decision, Write
+from interlock.core.query import AskOutcome, Query
+from interlock.core.wait import Asleep
+from interlock.driving import Op
+from interlock.services import callers
+from interlock.services.deadlock import Deadlocks, Withdrawal
+from interlock.services.graph import Start
+from interlock.services.keeper import BEATS_PER_TTL
+from interlock.services.message import states
+from interlock.services.queue import Queues
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.steps import Open, Read, Take
+from interlock.store import Snapshot
+
+ASKER = 10.0
+"""Seconds after which an asker at a shell that was killed waits no more."""
+_NAP = 1.0
+"""Seconds after which an asker looks again whether its wait can end."""
+
+
+class Sleep:
+    """The waits of askers, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self._queues = queues
+        self._deadlocks = Deadlocks(runner)
+
+    def beat(self, asleep: Asleep, query: Query) -> tuple[Write, ...]:
+        """What keeps the wait alive, if that has to be renewed: it goes with the question."""
+        if asleep.live != keys.asker(query.id):
+            return ()
+        ttl = max(min(query.timeout, ASKER), self._runner.capabilities.min_ttl)
+        return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
+
+    def wait(self, who: Who, query: Query, start: Start) -> Op[AskOutcome]:
+        """Sleep until the question is answered, or the time is up; refused if that never ends."""
+        clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
+        snapshot: Snapshot = yield Read(key, live, times=True)
+        stands, lives = states.query(snapshot[key]), snapshot[live]
+        left = 0.0 if lives is None else lives.expires_in or 0.0
+        last = stands.timeout if stands is not None and left <= query.timeout else query.timeout
+        ends = clock.monotonic() + min(query.timeout, left)
+        beat = () if start.asleep is None else self.beat(start.asleep, query)
+        pace = _pace(beat)
+        due = clock.monotonic() + pace
+        watch = yield Open(key, start.revision or snapshot.revision)
+        try:
+            while True:
+                now = states.query(snapshot[key])
+                if now is None or now.state != "open":
+                    return core.Cancelled(query=query.id) if now is None else core.standing(now)
+                if ends <= clock.monotonic():
+                    return (yield from self._over(who, query, last))
+                refused = yield from self._refuse(who, start)
+                if refused is not None:
+                    return refused
+                if due <= clock.monotonic():
+                    due = clock.monotonic() + pace
+                    yield from self._renew(beat)
+                yield Take(watch, min(ends - clock.monotonic(), due - clock.monotonic(), _NAP))
+                snapshot = yield Read(key)
+        finally:
+            watch.close()
+
+    def leave(self, who: Who, query: Query) -> Op[AskOutcome]:
+        """Wait no more for now; the question stays open."""
+
+        def deciding() -> Deciding[AskOutcome]:
+            key = keys.query(query.id)
+            stands = states.query((yield (key,))[key])
+            if stands is None:
+                return Decision(outcome=core.Cancelled(query=query.id))
+            return core.leave(stands, query.waits, query.timeout)
+
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def _over(self, who: Who, query: Query, last: float) -> Op[AskOutcome]:
+        """Our time is up; so is that of the question, unless it has more than we waited for."""
+        matter = self._runner.new_id("dec")
+
+        def deciding() -> Deciding[AskOutcome]:
+            key, live = keys.query(query.id), keys.live(query.id)
+            stands = states.query((yield (key,))[key])
+            if stands is None:
+                return Decision(outcome=core.Cancelled(query=query.id))
+            if stands.timeout > last and (yield (live,))[live] is not None:
+                return core.leave(stands, query.waits, query.timeout)
+            return core.expire(stands, self._runner.clock.wall(), matter)
+
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def _renew(self, beat: tuple[Write, ...]) -> Op[None]:
+        """Still here.  What lapsed while this machine slept lives again: we do wait."""
+
+        def deciding() -> Deciding[None]:
+            yield ()
+            return Decision(outcome=None, puts=beat, quiet=True)
+
+        yield from self._runner.change(deciding, Who())
+
+    def _refuse(self, who: Who, start: Start) -> Op[AskOutcome | None]:
+        """The circle that the wait closed, if it did; the question is taken back then."""
+
+        def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
+            key = start.wants[0]
+            query = states.query((yield (key,))[key])
+            if query is None:
+                return Decision(outcome=None)
+            decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
+            return decision
+
+        let_go = self._queues.let_go() | callers.let_go()
+        give_way: Withdrawal[Any] = withdraw
+        done: Done[Any] = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
+        refused: AskOutcome | None = done.outcome
+        return refused
+
+
+def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
+    """End a question whose time is up, whoever meets it; any other stands as it does."""
+    matter = runner.new_id("dec")
+
+    def deciding() -> Deciding[AskOutcome]:
+        query = states.query((yield (keys.query(id_),))[keys.query(id_)])
+        if query is None:
+            return Decision(outcome=core.Cancelled(query=id_))
+        if (yield (keys.live(id_),))[keys.live(id_)] is not None:
+            return Decision(outcome=core.standing(query))
+        return core.expire(query, runner.clock.wall(), matter)
+
+    done: Done[AskOutcome] = yield from runner.change(deciding, who)
+    return done.outcome
+
+
+def _pace(beat: tuple[Write, ...]) -> float:
+    """Seconds between two beats."""
+    return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))
