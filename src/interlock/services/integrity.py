@@ -18,8 +18,9 @@ from interlock.services.steps import Read
 from interlock.services.task.states import examine as examine_task
 from interlock.store import Item, Range
 
-PAGE = 200
-"""Items at once: the data of tasks and messages may be large."""
+_MOST, _FEW = 200, 16
+_LARGE = 1_000_000
+"""Items at once; behind a page of more bytes than this comes a smaller one."""
 
 _CHECKS: dict[str, Callable[[Item], object]] = {
     **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
@@ -32,15 +33,29 @@ _CHECKS: dict[str, Callable[[Item], object]] = {
 }
 
 
-def unreadable() -> Op[list[StoreDamaged]]:
-    """What is wrong with each lock, session, task or message that does not read as one."""
-    found: list[StoreDamaged] = []
+def unreadable(most: int | None = None) -> Op[list[StoreDamaged]]:
+    """What is wrong with each item that does not read as what it should be.
+
+    At most so many of each kind are looked at.
+    """
+    found: list[Item] = []
     for prefix in _CHECKS:
-        page: Range | None = Range(prefix, limit=PAGE)
-        while page is not None:
-            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
-            found += [wrong for item in items if (wrong := damage(item)) is not None]
-            page = Range(prefix, items[-1].key, PAGE) if len(items) == PAGE else None
+        found += yield from broken(prefix, most)
+    return [wrong for item in found if (wrong := damage(item)) is not None]
+
+
+def broken(prefix: str, most: int | None = None) -> Op[list[Item]]:
+    """The items of a kind that cannot be read, among the first of them."""
+    found: list[Item] = []
+    seen, page = 0, Range(prefix, limit=_MOST)
+    while most is None or seen < most:
+        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+        found += [item for item in items if damage(item) is not None]
+        seen += len(items)
+        if len(items) < page.limit:
+            break
+        large = sum(len(item.value) for item in items) > _LARGE
+        page = Range(prefix, items[-1].key, _FEW if large else _MOST)
     return found
 
 

@@ -22,6 +22,7 @@ common case with the changes that told of them: one request for what came.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -32,12 +33,14 @@ from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import ABLE, Acknowledged, NotYours, Received
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
 from interlock.services.message import journal, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found, Topic
 from interlock.services.runner import Runner, Who
+from interlock.services.states import readable
 from interlock.services.steps import Open, Take
 from interlock.store import Change, Item, Resync, Watch
 
@@ -258,7 +261,7 @@ class Receiver:
         items = yield from looked_up(map(keys.trimmed, names))
         for key, item in items.items():
             name = keys.topic_of(key)
-            self._topics[name] = replace(self._topics[name], trimmed=states.trimmed(item))
+            self._topics[name] = replace(self._topics[name], trimmed=readable(states.trimmed, item))
 
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
@@ -287,7 +290,8 @@ class Receiver:
         for key in [key for key, item in lives.items() if item is None]:
             from interlock.services.message.sleep import expire
 
-            yield from expire(self._runner, self._who, keys.last(key))
+            with suppress(StoreDamaged):  # it is told as what it is
+                yield from expire(self._runner, self._who, keys.last(key))
         return lives
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
@@ -306,7 +310,7 @@ class Receiver:
         gone = lives.get(keys.live(found.id), found) is None
         if found.topic:
             topic = self._topics[found.topic]
-            self._move(topic, states.cursor(items[keys.cursor(agent, found.topic)]))
+            self._move(topic, readable(states.cursor, items[keys.cursor(agent, found.topic)]))
             gone = gone or self._topics[found.topic].cursor.has(found.seq)
         else:
             gone = gone or items.get(keys.unread(agent, found.id), found) is None
