@@ -247,7 +247,8 @@ def test_what_cannot_be_read_is_a_problem_and_hides_no_other(stage: Stage) -> No
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("deploy"))
     for key in (keys.lock("merge"), keys.session("ses_1"), f"{keys.WAITS}x/y"):
-        stage.store.commit(Txn(id=key, puts=(Put(key, b"{"),)))
+        stage.store.commit(Txn(id=key, puts=(Put(key, b"{"),), quiet=True))
+    stage.clock.advance(1.0)
     found = problems(onlooker(stage), held=0.0)
     assert {each.kind: each.thing for each in found}["stuck"] == "lock/deploy"
     said = [(each.says.split(" does")[0], each.remedy) for each in found if each.kind == "damaged"]

@@ -31,7 +31,7 @@ from interlock.services import states
 from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
 from interlock.services.graph import Start
-from interlock.services.integrity import unreadable
+from interlock.services.integrity import KINDS, unreadable
 from interlock.services.message.checkup import Checkup as Messages
 from interlock.services.message.limits import limits
 from interlock.services.report import all_reports, unheard
@@ -42,6 +42,9 @@ from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
 
+_OVER = (*keys.WORK, keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
+_LOOKED_THROUGH = tuple(kind for kind in KINDS if kind not in _OVER)
+"""What must be readable; what is mostly over, and may be much, is left to doctor."""
 Held: TypeAlias = tuple[Grant, list[str]]
 """A grant, and the pools that have it."""
 
@@ -178,7 +181,7 @@ class Checkup:
 
 def _damaged() -> Op[list[Problem]]:
     """What cannot be read."""
-    wrong = yield from unreadable(BOUND)
+    wrong = yield from unreadable(_LOOKED_THROUGH, BOUND)
     said = [str(each).partition("; ")[::2] for each in wrong[:NAMED]]
     if len(wrong) > NAMED:
         said.append((f"{len(wrong) - NAMED} more cannot be read", "run 'interlock doctor'"))

@@ -5,7 +5,7 @@ Whatever meets such an item goes on without it, if it can; here all of them are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from interlock.core import keys
 from interlock.driving import Op
@@ -33,13 +33,16 @@ _CHECKS: dict[str, Callable[[Item], object]] = {
 }
 
 
-def unreadable(most: int | None = None) -> Op[list[StoreDamaged]]:
+KINDS = tuple(_CHECKS)
+
+
+def unreadable(kinds: Iterable[str] = KINDS, most: int | None = None) -> Op[list[StoreDamaged]]:
     """What is wrong with each item that does not read as what it should be.
 
     At most so many of each kind are looked at.
     """
     found: list[Item] = []
-    for prefix in _CHECKS:
+    for prefix in kinds:
         found += yield from broken(prefix, most)
     return [wrong for item in found if (wrong := damage(item)) is not None]
 
