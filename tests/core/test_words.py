@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
 
+import msgspec
 import pytest
 
 from interlock.core import words
-from interlock.errors import BadDuration, BadInput, BadName
+from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NOW = 1_800_000_000.0
+NOW_TIME = datetime(2026, 11, 15, 10, tzinfo=UTC)
 PLUS_TWO = timezone(timedelta(hours=2))
 
 
@@ -70,3 +76,51 @@ def test_a_thing_has_a_kind_or_is_a_lock(text: str, thing: str) -> None:
 def test_a_thing_is_named_like_anything_else() -> None:
     with pytest.raises(BadName):
         words.thing("lock/")
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(math.nan, math.inf, b"x", {1, 2}, {1: 2}, {None: 1}, Decimal(1), Point(), object()),
+        *(NOW_TIME, [1.0, math.nan], {"a": [{"b": -math.inf}]}, [[b"x"]], "\ud800", {"\ud800": 1}),
+    ],
+)
+def test_what_json_cannot_say_as_it_is_is_refused_and_never_changed(value: object) -> None:
+    with pytest.raises(BadInput) as refused:
+        words.payload(value, "body", 1000)
+    assert "\n" not in str(refused.value)
+    with pytest.raises(BadInput):
+        words.metadata(value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 2**70, 1.5, "é", [], {}, [1.5, "x", None], {"a": {"b": [1, [2.0]]}}]
+)
+def test_what_json_can_say_comes_back_as_it_was(value: object) -> None:
+    assert msgspec.json.decode(words.payload(value, "body", 1000)) == value
+
+
+def test_a_value_may_have_32_levels_and_no_more() -> None:
+    value: list[object] = []
+    for _ in range(words.METADATA_DEPTH - 1):
+        value = [value]
+    words.payload(value, "body", 1000)
+    with pytest.raises(TooLarge, match="32 levels"):
+        words.payload([[value]], "body", 1000)
+
+
+@pytest.mark.parametrize("value", [0, 1, "yes", None, []])
+def test_only_true_and_false_are_flags(value: Any) -> None:
+    with pytest.raises(BadInput, match="'urgent' is either true or false"):
+        words.flag(value, "urgent")
+
+
+@pytest.mark.parametrize("value", [True, 10**400, None, b"1"])
+def test_no_duration_is_made_of_what_is_none(value: Any) -> None:
+    with pytest.raises(BadDuration):
+        words.duration(value)

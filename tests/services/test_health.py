@@ -14,7 +14,6 @@ from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired
 from interlock.core.seal import Limits
 from interlock.driving import drive
-from interlock.errors import StoreDamaged
 from interlock.services import health
 from interlock.services.seal import Sealing
 from interlock.store import Put, Txn
@@ -244,11 +243,20 @@ def test_a_pass_reads_no_more_than_its_bound(stage: Stage, monkeypatch: pytest.M
     assert ada.run(ada.fleet.health()).partial is False
 
 
-def test_what_cannot_be_read_is_trouble_with_the_store(stage: Stage) -> None:
-    stage.store.commit(Txn(id="t", puts=(Put(keys.lock("merge"), b"{"),)))
-    monitor = onlooker(stage)
-    with pytest.raises(StoreDamaged, match="locks/merge"):
-        monitor.run(monitor.fleet.health())
+def test_what_cannot_be_read_is_a_problem_and_hides_no_other(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.locks.acquire("deploy"))
+    for key in (keys.lock("merge"), keys.session("ses_1"), f"{keys.WAITS}x/y"):
+        stage.store.commit(Txn(id=key, puts=(Put(key, b"{"),), quiet=True))
+    stage.clock.advance(1.0)
+    found = problems(onlooker(stage), held=0.0)
+    assert {each.kind: each.thing for each in found}["stuck"] == "lock/deploy"
+    said = [(each.says.split(" does")[0], each.remedy) for each in found if each.kind == "damaged"]
+    assert said == [
+        ("store: locks/merge", "restore a copy of the store"),
+        ("store: sessions/ses_1", "restore a copy of the store"),
+        ("store: waits/x/y", "run 'interlock maintain'"),
+    ]
 
 
 def test_the_same_on_every_store(url: str) -> None:

@@ -131,8 +131,8 @@ def test_a_log_is_kept_under_any_name(stage: Stage, ada: Client) -> None:
     [
         (lambda agents: agents.log("one line"), "a list of lines"),
         (lambda agents: agents.log(["x"], name="a b"), "may only have"),
-        (lambda agents: agents.logged("ada", limit=0), "'limit' at least 1"),
-        (lambda agents: agents.logged("ada", after=-1), "must not be negative"),
+        (lambda agents: agents.logged("ada", limit=0), "limit 0 is out of bounds"),
+        (lambda agents: agents.logged("ada", after=-1), "'after' -1 is out of bounds"),
     ],
 )
 def test_words_out_of_bounds_are_refused(ada: Client, call: object, hint: str) -> None:

@@ -37,6 +37,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "full",
         "paused",
         "undecided",
+        "damaged",
     ]
     says: str
     remedy: str = ""

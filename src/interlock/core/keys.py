@@ -108,6 +108,8 @@ SEALED = "meta/sealed"
 SETS_MARK = "meta/sets"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
+DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, SERVING, ANSWERS, RATES, REPORTS)
+"""What can be made again, or comes again by itself."""
 
 LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
 NO_REQUIREMENTS = "-"

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Outcome, Write
+from interlock.errors import BadInput
 
 LINE = 16 * 1024
 CHUNK = 256 * 1024
@@ -201,6 +202,8 @@ def split(texts: Iterable[str], most: int = CHUNK) -> Iterator[tuple[str, ...]]:
 
 def clean(text: str) -> Iterator[str]:
     """A text as lines that can be kept: without their ends, none too long, all of it UTF-8."""
+    if not isinstance(text, str):
+        raise BadInput(f"a line of a log is text, not {text!r:.40}")
     for line in text.rstrip("\r\n").split("\n"):
         data = line.rstrip("\r").encode("utf-8", "replace")
         cut = len(data) - LINE

@@ -124,6 +124,8 @@ def _lines(text: bytes) -> Iterator[Given]:
 
 def given(specs: Iterable[object]) -> list[Given]:
     """What a program gives, each with its place."""
+    if not isinstance(specs, Iterable):
+        raise BadInput(f"a plan is a list of tasks, not {specs!r:.40}")
     return [
         each if isinstance(each, Given) else Given(f"number {place}", each)
         for place, each in enumerate(specs, 1)

@@ -8,8 +8,10 @@ can hold things too.  It has no leading ``-`` (it would read as an option) and n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from math import isfinite
+from types import NoneType
 from typing import TypeVar
 
 import msgspec
@@ -23,6 +25,9 @@ METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
 CAN_LIMIT = 64
+LARGEST = 2**53
+"""The largest whole number that everybody who reads JSON can read."""
+MOST_SHOWN = 100_000
 EVERYTHING = "*"
 """What somebody can do who can do everything; no name of a capability."""
 
@@ -31,6 +36,8 @@ T = TypeVar("T")
 _BY_PREFIX = {"ses_": "agent", "msg_": "message", "qry_": "query", "dec_": "decision"}
 """Kinds of things that are known by how their ids begin."""
 _SHOWN = 40
+_LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
+"""What has no parts and is always JSON."""
 _NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
@@ -39,11 +46,16 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0
 _SPANS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h"))
 
 
-def name(text: str, what: str = "name") -> str:
-    """Return the text if it is a legal name, and say what is wrong with it otherwise."""
+def written(text: str, what: str) -> str:
+    """Return the text if it is one."""
     if not isinstance(text, str):
         raise BadName(f"the {what} must be text, not {type(text).__name__}")
-    if not text:
+    return text
+
+
+def name(text: str, what: str = "name") -> str:
+    """Return the text if it is a legal name, and say what is wrong with it otherwise."""
+    if not written(text, what):
         raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} characters")
     if len(text) > NAME_LIMIT:
         raise BadName(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")
@@ -55,6 +67,11 @@ def name(text: str, what: str = "name") -> str:
     if "//" in bounded or "/./" in bounded or "/../" in bounded:
         raise BadName(f"the {what} {text!r} has an empty, '.' or '..' segment; drop it")
     return text
+
+
+def agent(text: str) -> str:
+    """Return the name of an agent, which may come with its kind."""
+    return name(written(text, "agent name").removeprefix("agent/"), "agent name")
 
 
 def task(text: str) -> str:
@@ -71,13 +88,20 @@ def duration(text: str | float, what: str = "duration") -> float:
         if not found:
             raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m or 90")
         seconds = float(found[1]) * _UNITS[found[2]]
-    elif isinstance(text, int | float):
-        seconds = float(text)
-    else:
+    elif isinstance(text, bool) or not isinstance(text, int | float):
         raise BadDuration(f"the {what} must be seconds or text like 30s, not {text!r:.40}")
+    else:
+        seconds = _seconds(text)
     if not 0 <= seconds <= LONGEST:
         raise BadDuration(f"the {what} {str(text)[:_SHOWN]} is out of bounds; give 0 to 366 days")
     return seconds
+
+
+def _seconds(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a whole number may be larger than any other
+        return FOREVER
 
 
 def span(seconds: float | None) -> str:
@@ -125,34 +149,95 @@ def names(values: Iterable[str], what: str, most: int) -> tuple[str, ...]:
     """Return these names, each once and in their order, if they are legal and not too many."""
     if isinstance(values, str):
         raise BadInput(f"{what} takes a list of names; put brackets around {_shown(values)}")
-    found = tuple(dict.fromkeys([name(value, what) for value in values]))
+    found = tuple(dict.fromkeys([name(value, what) for value in each(values, what)]))
     if len(found) > most:
         raise BadInput(f"{len(found)} names for {what}; {most} are allowed")
     return found
+
+
+def each(values: Iterable[T], what: str) -> Iterable[T]:
+    """Return these values if they are several at all."""
+    if not isinstance(values, Iterable):
+        raise BadInput(f"{what} takes a list of names, not {values!r:.40}")
+    return values
 
 
 def abilities(can: Iterable[str]) -> tuple[str, ...]:
     """What somebody can do: a few names, each once, or everything."""
     if isinstance(can, str):
         raise BadInput(f"'can' takes a list of names; put brackets around {_shown(can)}")
-    wanted = tuple(can)
+    wanted = tuple(each(can, "'can'"))
     return (EVERYTHING,) if EVERYTHING in wanted else names(wanted, "ability", CAN_LIMIT)
 
 
 def payload(value: object, what: str, most: int) -> bytes:
-    """A value as JSON within the limit."""
+    """A value as JSON within the limit.
+
+    Only what JSON can say as it is: it comes back as it was given (a tuple as a list).  A struct or
+    a dataclass would come back as something else, so whoever has one says what it should be.
+    """
+    plain(value, what)
     try:
         data = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raise _no_utf8(what) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"the {what} is not JSON ({error}); give what JSON can say") from None
-    if _deeper(value, METADATA_DEPTH):
-        raise TooLarge(f"the {what} is nested too deeply; {METADATA_DEPTH} levels are allowed")
     if len(data) > most:
         raise TooLarge(
             f"the {what} has {len(data)} bytes; {most} are allowed:"
             " keep it elsewhere, and pass on where"
         )
     return data
+
+
+def plain(value: object, what: str, levels: int = METADATA_DEPTH) -> None:
+    """See that a value is JSON, whatever could be made of it, and not nested too deeply.
+
+    Recursion stops at the last level, so it is bounded.  The kinds of many parts are taken at once:
+    most values have only leaves.
+    """
+    if type(value) in _LEAVES:
+        return
+    if isinstance(value, dict):
+        _all_text(value, what)
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        _leaf(value, what)
+        return
+    if not levels:
+        raise TooLarge(f"the {what} is nested too deeply; {METADATA_DEPTH} levels are allowed")
+    if not _LEAVES.issuperset(map(type, value)):
+        for part in value:
+            if type(part) is not float or not isfinite(part):
+                plain(part, what, levels - 1)
+
+
+def _all_text(found: Collection[object], what: str) -> None:
+    for key in found:
+        if not isinstance(key, str):
+            raise BadInput(
+                f"the {what} is not JSON (the key {key!r:.40} is no text); make its keys text"
+            )
+
+
+def _leaf(value: object, what: str) -> None:
+    if isinstance(value, float) and not isfinite(value):
+        raise BadInput(
+            f"the {what} is not JSON ({value} is no number there); give another, or null"
+        )
+    if not isinstance(value, str | int | float):
+        raise BadInput(
+            f"the {what} is not JSON ({type(value).__name__} is nothing that JSON can say);"
+            " give text, numbers, true, false, null, lists and objects"
+        )
+
+
+def flag(value: bool, what: str) -> bool:
+    """Return the value if it is a yes or a no; what only counts as one would not be read again."""
+    if not isinstance(value, bool):
+        raise BadInput(f"{what!r} is either true or false, not {value!r:.40}")
+    return value
 
 
 def text(value: str, what: str, most: int) -> str:
@@ -162,7 +247,7 @@ def text(value: str, what: str, most: int) -> str:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise BadInput(f"the {what} is not UTF-8; write it in UTF-8") from None
+        raise _no_utf8(what) from None
     if size > most:
         raise TooLarge(f"the {what} has {size} bytes; {most} are allowed: shorten it")
     return value
@@ -205,6 +290,16 @@ def whole(value: int, what: str, least: int, most: int) -> int:
     return value
 
 
+def after(value: int) -> int:
+    """Return the value if it is a revision, or a number, after which something is asked for."""
+    return whole(value, "'after'", 0, LARGEST)
+
+
+def limit(value: int) -> int:
+    """Return the value if it limits how much is shown; more than fits nobody gets."""
+    return min(whole(value, "limit", 1, LARGEST), MOST_SHOWN)
+
+
 def patience(text: str | float) -> float:
     """How long to wait: a duration, or for ever."""
     return FOREVER if text in (FOREVER, "forever") else duration(text, "wait")
@@ -220,26 +315,13 @@ def lease(text: str | float, least: float, what: str = "ttl") -> float:
 
 def metadata(value: T) -> T:
     """Return the value if it is JSON within the limit."""
-    if value is None:
-        return value
-    try:
-        size = len(msgspec.json.encode(value))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"the metadata is not JSON ({error}); give an object or a string") from None
-    if _deeper(value, METADATA_DEPTH):
-        raise TooLarge(f"the metadata is nested too deeply; {METADATA_DEPTH} levels are allowed")
-    if size > METADATA_LIMIT:
-        raise TooLarge(f"the metadata has {size} bytes; {METADATA_LIMIT} are allowed")
+    if value is not None:
+        payload(value, "metadata", METADATA_LIMIT)
     return value
 
 
-def _deeper(value: object, levels: int) -> bool:
-    """Whether a value has more levels than this; recursion stops there, so it is bounded."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if not isinstance(value, list | tuple):
-        return False
-    return levels == 0 or any(_deeper(part, levels - 1) for part in value)
+def _no_utf8(what: str) -> BadInput:
+    return BadInput(f"the {what} is not UTF-8; write it in UTF-8")
 
 
 def _shown(text: str) -> str:

@@ -11,7 +11,6 @@ from interlock.core import session as sessions
 from interlock.core import words
 from interlock.core.decision import Write
 from interlock.driving import Op
-from interlock.errors import BadInput
 from interlock.services.calls import Calls
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class AgentCalls(Calls):
             session=session,
             metadata=words.metadata(metadata),
             trace=who.trace,
-            pid=pid,
+            pid=None if pid is None else words.whole(pid, "pid", 0, words.LARGEST),
             more=self._able(who.agent, session, can) if can else (),
         )
 
@@ -122,9 +121,8 @@ class AgentCalls(Calls):
         self, name: str | None = None, *, limit: int = 100, after: int = 0
     ) -> Op[tuple[LogLine, ...]]:
         """The last lines of an agent's log, this one's or that of another; ``after`` a number."""
-        if after < 0 or limit < 1:
-            raise BadInput("'after' must not be negative and 'limit' at least 1")
-        found = yield from self._logs().read(self._named(name), limit=limit, after=after)
+        most, begin = words.limit(limit), words.after(after)
+        found = yield from self._logs().read(self._named(name), limit=most, after=begin)
         return tuple(found)
 
     def handler(self, level: int | str = 0) -> logging.Handler:

@@ -244,12 +244,11 @@ class RecordCalls(Calls):
         ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
         ``trace``.
         """
-        if after < 0 or limit < 1:
-            raise BadInput("'after' must not be negative and 'limit' at least 1")
+        most, begin = words.limit(limit), words.after(after)
         wanted = self.wanted(
             agent=agent, verb=verb, thing=thing, since=since, until=until, trace=trace
         )
-        return self.desk.record.log(wanted, after=after, limit=min(limit, 100_000), last=last)
+        return self.desk.record.log(wanted, after=begin, limit=most, last=words.flag(last, "last"))
 
     def wanted(
         self,
@@ -264,7 +263,7 @@ class RecordCalls(Calls):
         """Checked words as a filter."""
         now = self.desk.runner.clock.wall()
         return Filter(
-            agent="" if agent is None else words.name(agent.removeprefix("agent/"), "agent name"),
+            agent="" if agent is None else words.agent(agent),
             verb="" if verb is None else words.name(verb, "verb"),
             thing="" if thing is None else words.thing(thing),
             since=None if since is None else words.moment(since, now, "'since'"),
@@ -277,11 +276,9 @@ class RecordCalls(Calls):
 
         Also to a message, a query, a decision (by its id) or all alerts of a type.
         """
-        if limit < 1:
-            raise BadInput("'limit' must be at least 1")
         from interlock.services.story import Stories  # hardly any command tells stories
 
-        return Stories(self.desk.runner).tell(words.thing(thing), min(limit, 100_000))
+        return Stories(self.desk.runner).tell(words.thing(thing), words.limit(limit))
 
     def follow(self, after: int = 0) -> Following:
         """The entries after a revision, and all that come; close it when you have enough.
@@ -289,9 +286,7 @@ class RecordCalls(Calls):
         A ``Resync`` among them says that history up to its revision is gone: read what is left
         with ``log``.
         """
-        if after < 0:
-            raise BadInput("'after' must not be negative")
-        return Following(after)
+        return Following(words.after(after))
 
     def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
         """Read the whole record, and say whether anything was changed, is missing, or was cut.
@@ -308,9 +303,7 @@ class RecordCalls(Calls):
 
         ``to`` is a path, or a function that is given some lines at a time.
         """
-        if after < 0:
-            raise BadInput("'after' must not be negative")
-        return self._proofs().export(to, after)
+        return self._proofs().export(to, words.after(after))
 
     def anchor(self, place: str) -> Op[Anchored]:
         """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
@@ -396,7 +389,7 @@ class FleetCalls(Calls):
 
         desk = self.desk
         explain = Explain(desk.runner, desk.sessions)
-        kind, _, name = thing.partition("/")
+        kind, _, name = words.text(thing, "thing", words.METADATA_LIMIT).partition("/")
         if name and kind == "sem":
             return explain.semaphore(words.name(name, "semaphore name"))
         if name and kind == "lock":

@@ -55,7 +55,7 @@ class LockCalls(Calls):
             metadata=words.metadata(metadata),
             token=words.token(token),
             wait=patience,
-            given=tuple(given),
+            given=_proofs(given),
         )
 
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
@@ -122,7 +122,7 @@ class SemaphoreCalls(Calls):
             metadata=words.metadata(metadata),
             token=words.token(token),
             wait=patience,
-            given=tuple(given),
+            given=_proofs(given),
         )
 
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
@@ -191,7 +191,7 @@ class SeveralCalls(Calls):
             max_hold=ends,
             metadata=words.metadata(metadata),
             wait=patience,
-            given=tuple(given),
+            given=_proofs(given),
         )
 
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
@@ -257,6 +257,13 @@ def _part(text: str) -> several.Part:
     if not weight.isascii() or not weight.isdigit():
         raise BadInput(f"the weight in {text!r:.60} is no whole number; write {thing}=2")
     return several.Part(thing, words.count(int(weight), "weight", CAPACITY))
+
+
+def _proofs(given: Sequence[Proof]) -> tuple[Proof, ...]:
+    found = tuple(words.each(given, "'given'"))
+    if not all(isinstance(each, Proof) for each in found):
+        raise BadInput("'given' takes what held.check() returns, in a list")
+    return found
 
 
 def _capacity(value: int) -> int:

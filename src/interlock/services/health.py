@@ -31,6 +31,7 @@ from interlock.services import states
 from interlock.services.deadlock import standing
 from interlock.services.gather import every, looked_up
 from interlock.services.graph import Start
+from interlock.services.integrity import KINDS, unreadable
 from interlock.services.message.checkup import Checkup as Messages
 from interlock.services.message.limits import limits
 from interlock.services.report import all_reports, unheard
@@ -41,6 +42,9 @@ from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
 from interlock.store import Item
 
+_OVER = (*keys.WORK, keys.READ, keys.SENT, keys.ANSWERS, keys.RATES)
+_LOOKED_THROUGH = tuple(kind for kind in KINDS if kind not in _OVER)
+"""What must be readable; what is mostly over, and may be much, is left to doctor."""
 Held: TypeAlias = tuple[Grant, list[str]]
 """A grant, and the pools that have it."""
 
@@ -69,7 +73,8 @@ class Checkup:
         pools: dict[str, Pool] = {}
         for prefix in keys.POOLS:
             items, cut = yield from self._read(prefix)
-            pools |= {item.key: pool for item in items if (pool := states.pool(item, base))}
+            read = {item.key: states.readable_pool(item, base) for item in items}
+            pools |= {key: pool for key, pool in read.items() if pool is not None}
             more |= cut
         reports = yield from all_reports()
         found = yield from self._found(pools, sessions, reports)
@@ -79,6 +84,7 @@ class Checkup:
         messages = Messages(self._runner, limits(self._settings or Settings()), self._patience)
         found += yield from messages.run()
         more |= tasks.partial or messages.partial
+        found += yield from _damaged()
         found += yield from self._record()
         return Health(healthy=not found, problems=tuple(found), partial=more)
 
@@ -92,7 +98,8 @@ class Checkup:
     ) -> Op[list[Problem]]:
         """What shows when one knows who lives."""
         now = self._runner.clock.wall()
-        sessions = [each for each in map(states.session, items) if each is not None]
+        read = [states.readable(states.session, item) for item in items]
+        sessions = [each for each in read if each is not None]
         grants = _grants(pools)
         waiters = self._patient(pools, now)
         wanted = [keys.live(each.id) for each in sessions]
@@ -172,6 +179,18 @@ class Checkup:
         ]
 
 
+def _damaged() -> Op[list[Problem]]:
+    """What cannot be read."""
+    wrong = yield from unreadable(_LOOKED_THROUGH, BOUND)
+    said = [str(each).partition("; ")[::2] for each in wrong[:NAMED]]
+    if len(wrong) > NAMED:
+        said.append((f"{len(wrong) - NAMED} more cannot be read", "run 'interlock doctor'"))
+    return [
+        Problem(kind="damaged", says=f"store: {fact}", remedy=remedy, thing="store")
+        for fact, remedy in said
+    ]
+
+
 def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
     """Every wait in a queue."""
     for key, pool in pools.items():
@@ -182,7 +201,7 @@ def _queued(pools: Mapping[str, Pool]) -> Iterator[tuple[Start, Waiter]]:
 def _asleep(items: Iterable[Item]) -> Iterator[tuple[Start, Asleep]]:
     """Every wait that is listed and stands in no queue."""
     for item in items:
-        found, id_ = states.listed_wait(item), keys.wait_of(item.key)
+        found, id_ = states.readable_wait(item), keys.wait_of(item.key)
         if isinstance(found, Asleep):
             wants, revision = (found.wants,), item.revision
             yield Start(id=id_, wants=wants, asleep=found, revision=revision), found
@@ -212,8 +231,8 @@ def _still_there(lapsed: Iterable[Session]) -> Op[list[Session]]:
 def _still_held(stale: Sequence[Held]) -> Op[list[Held]]:
     """Those that were not just given back, likewise."""
     items = yield from looked_up(key for _, wanted in stale for key in wanted)
-    pools = {key: states.pool(item, 0) for key, item in items.items()}
-    left = [(grant, [k for k in wanted if _has(pools[k], grant)]) for grant, wanted in stale]
+    pools = {key: states.readable_pool(item, 0) for key, item in items.items() if item}
+    left = [(grant, [k for k in wanted if _has(pools.get(k), grant)]) for grant, wanted in stale]
     return [(grant, wanted) for grant, wanted in left if wanted]
 
 

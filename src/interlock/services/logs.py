@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from interlock.core import keys
+from interlock.core import keys, words
 from interlock.core import logs as core
 from interlock.driving import Op
 from interlock.errors import BadInput
@@ -37,7 +37,7 @@ class Logs:
         """Put lines behind those that are there: one commit for each chunk of them."""
         if isinstance(texts, str):
             raise BadInput("'lines' takes a list of lines; put brackets around it")
-        cleaned = [line for text in texts for line in core.clean(text)]
+        cleaned = [line for text in words.each(texts, "'lines'") for line in core.clean(text)]
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
         limits = self._limits()
         for portion in core.split(cleaned, most):

@@ -52,6 +52,7 @@ class Maintenance:
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
+        from interlock.services.mending import mend
         from interlock.services.message.limits import limits  # few commands ever need these
         from interlock.services.message.tidy import Tidying
         from interlock.services.seal import Sealing
@@ -72,9 +73,10 @@ class Maintenance:
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
+        mended = yield from mend(self._runner, who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
-            reclaimed=reclaimed + mail.reclaimed,
+            reclaimed=reclaimed + mail.reclaimed + mended,
             sealed=tidied.sealed,
             left=left + mail.left + tidied.left,
             moved=tasks.moved or UNSET,

@@ -142,7 +142,7 @@ def asked(
     return core.Say(
         state=known,
         can=None if can is None else words.abilities(can),
-        doing=words.name(doing, "thing that is done") if doing else doing,
+        doing=doing if doing in (None, "") else words.name(doing, "thing that is done"),
         note=None if note is None else words.text(note, "note", NOTE_LIMIT),
         paces=paces,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from interlock.errors import StoreDamaged
 from interlock.store import Item
 
 T = TypeVar("T")
+Given = TypeVar("Given", Item, Item | None)
 
 
 class Living(msgspec.Struct):
@@ -40,9 +42,14 @@ def pool(item: Item | None, base: int) -> Pool | None:
 
 
 def readable_pool(item: Item, base: int) -> Pool | None:
-    """The same, for a pass over many: one that cannot be read is nobody else's trouble."""
+    """The same, for a pass over many."""
+    return readable(lambda known: pool(known, base), item)
+
+
+def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
+    """What an item is, for a pass over many: one that cannot be read is nobody else's trouble."""
     try:
-        return pool(item, base)
+        return read(item)
     except StoreDamaged:
         return None
 
@@ -76,6 +83,14 @@ def listed_wait(item: Item) -> tuple[str, ...] | Asleep:
     return decoded(_LISTED, item)
 
 
+def readable_wait(item: Item) -> tuple[str, ...] | Asleep | None:
+    """The same, for a pass over many."""
+    try:
+        return listed_wait(item)
+    except StoreDamaged:
+        return None
+
+
 def waited_for(item: Item) -> tuple[str, ...]:
     """What a wait that is listed is for."""
     found = listed_wait(item)
@@ -97,9 +112,9 @@ def decoded(decoder: msgspec.json.Decoder[T], item: Item) -> T:
 
 def unreadable(item: Item, error: Exception) -> StoreDamaged:
     """The finding that an item does not say what it should."""
-    return StoreDamaged(
-        f"{item.key} does not read as what it should be ({error}); restore a copy of the store"
-    )
+    mended = item.key.startswith(keys.DERIVED)
+    then = "run 'interlock maintain'" if mended else "restore a copy of the store"
+    return StoreDamaged(f"{item.key} does not read as what it should be ({error}); {then}")
 
 
 def exact(item: Item) -> Item:

@@ -183,7 +183,12 @@ def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
     if not pages:
         return ()
     listed: Snapshot = yield Read(*pages.values())
-    waits = [(each, item) for each, page in pages.items() for item in listed.ranges[page]]
+    waits = [
+        (each, item)
+        for each, page in pages.items()
+        for item in listed.ranges[page]
+        if states.readable_wait(item) is not None
+    ]
     wanted = {item.key: states.waited_for(item) for _, item in waits}
     stands = {item.key: _stands_on(item) for _, item in waits}
     found = yield from looked_up(key for each in stands.values() for key in each)

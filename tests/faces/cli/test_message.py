@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -294,6 +296,10 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
             ("subscribe", "a", "--where", "n=x"),
             "a text has its own quotes, as in --where 'n=\"main",
         ),
+        (("alert", "a", '"\\ud800"'), "DATA is not JSON (\\ud800 is half of a character)"),
+        (("alert", "a", '"\udce9"'), "DATA is not UTF-8"),
+        (("send", "bob", "\udce9"), "the body is not UTF-8; write it in UTF-8"),
+        (("send", "bob", "x", "--id", "msg_"), "write msg_ and a word"),
         (("query", "bob"), "say what: write a text, or give --data JSON"),
         (("query", "bob", "a", "--data", "1"), "leave one of them out"),
         (("reply", "qry_1"), "say what: write a text"),
@@ -346,3 +352,18 @@ def test_what_a_shell_sends_a_program_receives(shell: Here) -> None:
     with interlock.connect(agent="bob") as fleet:
         (message,) = fleet.messages.inbox().messages
         assert (message.kind, message.type, message.data) == ("share", "schema", {"a": 1})
+
+
+def test_json_comes_from_a_file_or_from_a_pipe_that_somebody_fills(
+    shell: Here, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text('{"n": 1}')
+    assert shell.json("alert", "built", f"@{tmp_path / 'data'}")[0] == 0
+    os.mkfifo(tmp_path / "pipe")
+    found = shell.run("alert", "built", f"@{tmp_path / 'pipe'}")
+    assert (found.status, "nobody writes anything into it" in found.err) == (2, True)
+    out, into = os.pipe()
+    os.write(into, b"[2]")
+    os.close(into)
+    assert shell.json("alert", "built", f"@/dev/fd/{out}")[0] == 0
+    os.close(out)

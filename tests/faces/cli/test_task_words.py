@@ -61,7 +61,7 @@ def said(shell: Here, *words: str) -> tuple[int, str]:
         (("next", "--wait", "soon"), "wait"),
         (("done", "here", "--token", "x"), "whole number"),
         (("done", "here", "--result", "{"), "--result is not JSON"),
-        (("fail", "here", "x" * 20_000), "give the rest as the error"),
+        (("fail", "here", "x" * 20_000), "16384 are allowed: shorten it"),
         (("fail", "here", "two", "words"), "one word too many"),
         (("list", "--state", "ready"), "there are blocked, pending"),
         (("list", "--limit", "0"), "give 1 to"),

@@ -98,7 +98,7 @@ def test_who_may_not_send_is_told_with_the_reason(stage: Stage) -> None:
     assert one(ada).says == "agent/spam: ada does not let it send (floods)"
 
 
-def test_what_cannot_be_read_is_passed_over(stage: Stage) -> None:
+def test_what_cannot_be_read_is_told_as_that_alone(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.messages.send("ghost", hold=True))
     (message,) = _keys(stage, keys.MESSAGES)
@@ -112,7 +112,9 @@ def test_what_cannot_be_read_is_passed_over(stage: Stage) -> None:
     )
     stage.store.commit(Txn(id="t", puts=tuple(Put(key, b"[") for key in broken), quiet=True))
     stage.clock.advance(2 * HOUR)
-    assert problems(ada) == ()
+    *said, last = problems(ada)
+    assert {each.kind for each in (*said, last)} == {"damaged"}
+    assert last.says == f"store: {len(broken) - len(said)} more cannot be read"
 
 
 def test_a_pass_says_if_there_is_more_than_it_reads(

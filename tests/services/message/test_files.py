@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +100,31 @@ def test_async_it_is_the_same(tmp_path: Path) -> None:
                     await file.read()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_regular_file_is_refused_at_once(
+    fleets: tuple[interlock.Fleet, interlock.Fleet], tmp_path: Path, kind: str
+) -> None:
+    ada, bob = fleets
+    path = tmp_path / "report"
+    path.write_bytes(b"all is well")
+    ada.messages.share("bob", "report", file=path)
+    path.unlink()
+    _make(kind, path)
+    with pytest.raises(BadInput, match="cannot be read"):
+        ada.messages.share("bob", "report", file=path)
+    message = received(bob)
+    for look in (message.file().read, message.file().verify):
+        with pytest.raises(Changed):
+            look()
+
+
+def _make(kind: str, path: Path) -> None:
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case _:
+            path.mkdir()

@@ -19,7 +19,7 @@ from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Diagnosis
 from interlock.faces.render import lasting
-from interlock.store import Finding, Item, Range
+from interlock.store import Finding
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -29,7 +29,6 @@ LEAST_PYTHON = (3, 11)
 EARLIEST = 1_704_067_200.0  # 2024
 MAY_BE_AHEAD = 5.0
 MOST_SHOWN = 3
-PAGE = 200
 
 Findings = Iterator[Finding]
 
@@ -96,45 +95,16 @@ def _writing(fleet: Fleet) -> Finding:
 
 
 def _integrity(fleet: Fleet) -> Findings:
-    unreadable = list(_unreadable(fleet))
-    for error in unreadable[:MOST_SHOWN]:
+    from interlock.driving import drive
+    from interlock.services.integrity import unreadable
+
+    found = drive(unreadable(), fleet.store)
+    for error in found[:MOST_SHOWN]:
         yield _trouble("integrity", error)
-    if len(unreadable) > MOST_SHOWN:
-        yield _bad("integrity", f"{len(unreadable) - MOST_SHOWN} more cannot be read")
-    if not unreadable:
+    if len(found) > MOST_SHOWN:
+        yield _bad("integrity", f"{len(found) - MOST_SHOWN} more cannot be read")
+    if not found:
         yield _ok("integrity", "all locks, semaphores, tasks, messages and sessions can be read")
-
-
-def _unreadable(fleet: Fleet) -> Iterator[StoreDamaged]:
-    """What is wrong with each lock, session, task or message that does not read as one."""
-    from interlock.core import keys
-    from interlock.services import states
-    from interlock.services.message.serving import alive_by
-    from interlock.services.message.states import examine as examine_message
-    from interlock.services.task.states import examine
-
-    checks: dict[str, Callable[[Item], object]] = {
-        **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
-        keys.SESSIONS: states.session,
-        **dict.fromkeys(keys.WORK, examine),
-        **dict.fromkeys(keys.POST, examine_message),
-        keys.SERVING: alive_by,
-    }
-    for prefix, check in checks.items():
-        for item in _items(fleet, prefix):
-            try:
-                check(item)
-            except StoreDamaged as error:
-                yield error
-
-
-def _items(fleet: Fleet, prefix: str) -> Iterator[Item]:
-    """All under a prefix, a page at a time: the data of tasks and messages may be large."""
-    page: Range | None = Range(prefix, limit=PAGE)
-    while page is not None:
-        items = fleet.store.read(page).ranges[page]
-        yield from items
-        page = Range(prefix, items[-1].key, PAGE) if len(items) == PAGE else None
 
 
 def _record(fleet: Fleet) -> Findings:

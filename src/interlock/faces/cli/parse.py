@@ -10,6 +10,8 @@ Names that stand before something else (``send ada bob 'it works'``) leave the l
 from __future__ import annotations
 
 import os
+import re
+import stat
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,6 +29,8 @@ from interlock.faces.plain import quoted
 _SHORT = {"-h": "help", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
 _CLOSE = 0.75
+_PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]..")
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -271,7 +275,13 @@ def _json(what: str, text: str) -> object:
         reason = error.strerror or error
         raise BadInput(f"{what}: {quoted(text)} cannot be read ({reason}); name a file") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"{what} is not JSON ({error}); {hint}") from None
+        raise BadInput(f"{what} is not JSON ({_wrong(text, error)}); {hint}") from None
+
+
+def _wrong(text: str, error: Exception) -> str:
+    """What is wrong with a text; half of a character ends it where nobody would look."""
+    half = _HALF.search(_PAIR.sub("", text))
+    return f"{half[0]} is half of a character" if half else str(error)
 
 
 def _read(text: str) -> bytes:
@@ -280,11 +290,21 @@ def _read(text: str) -> bytes:
             raise OSError("stdin is closed")
         data = sys.stdin.buffer.read(_LARGEST + 1)
     else:
-        with open(text[1:], "rb") as file:
-            data = file.read(_LARGEST + 1)
+        data = _of_file(text[1:])
     if len(data) > _LARGEST:
         raise TooLarge(f"{quoted(text)} has more than {_LARGEST} bytes; keep it elsewhere")
     return data
+
+
+def _of_file(path: str) -> bytes:
+    """What a file has, or a pipe into which somebody writes (``@<(...)`` of a shell)."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        os.set_blocking(handle, True)
+        data = file.read(_LARGEST + 1)
+        if not data and not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("nobody writes anything into it")
+        return data
 
 
 def _placeholder(field: Field) -> str:

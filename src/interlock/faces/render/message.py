@@ -46,6 +46,9 @@ def received(message: Received, paint: Paint, reader: str = "") -> str:
 def _missed(message: Received, paint: Paint) -> str:
     what = {"*": "mail to all"}.get(message.type, f"alerts of {message.type}")
     word = paint("yellow", "missed")
+    if isinstance(message.data, dict) and "unreadable" in message.data:
+        hint = "a message that cannot be read; run 'interlock doctor'"
+        return f"{paint('bold', message.id)}  {word}: {hint}"
     return f"{paint('bold', message.id)}  {word}: the oldest {what} were gone before you read them"
 
 

@@ -165,7 +165,10 @@ class Graph:
 
     def _listed(self, item: Item) -> Iterator[tuple[str, str]]:
         """A wait of somebody who was met."""
-        id_, waited = keys.wait_of(item.key), states.listed_wait(item)
+        id_ = keys.wait_of(item.key)
+        waited = states.readable_wait(item)
+        if waited is None:  # whoever waits there may go on, for all we know
+            return
         self._someone_waits = True
         self._waits.add(id_)
         if isinstance(waited, Asleep):

@@ -95,7 +95,10 @@ def glanced(wanted: tuple[str, ...]) -> Reading[dict[str, Item | None]]:
 
 def _pools(wanted: tuple[str, ...], base: int) -> Reading[Places]:
     items = yield from glanced(wanted)
-    return {key: of_pool(key, states.pool(item, base)) for key, item in items.items()}
+    return {
+        key: of_pool(key, None if item is None else states.readable_pool(item, base))
+        for key, item in items.items()
+    }
 
 
 def _tasks(wanted: tuple[str, ...], base: int) -> Reading[Places]:

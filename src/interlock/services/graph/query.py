@@ -18,16 +18,16 @@ import msgspec
 from msgspec import Struct
 
 from interlock.core import keys
+from interlock.core.message import ABLE
 from interlock.core.pool import of_agent, of_session
 from interlock.core.report import Report
 from interlock.core.words import EVERYTHING
+from interlock.errors import StoreDamaged
 from interlock.services.graph.place import Met, Place, Places, Spot, glanced
+from interlock.services.message.serving import serves
 from interlock.services.runner import Glance, Reading
 from interlock.services.states import decoded
 from interlock.store import Item, Range
-
-CAPABILITY = "?"
-"""What the addressee of a query for whoever can do something begins with."""
 
 
 class Asked(Struct, frozen=True):
@@ -39,16 +39,7 @@ class Asked(Struct, frozen=True):
     state: str = "open"
 
 
-class Serving(Struct, frozen=True):
-    """A caller that takes messages, as long as something lives."""
-
-    session: str
-    live: str
-    can: tuple[str, ...] = ()
-
-
 _ASKED = msgspec.json.Decoder(Asked)
-_SERVING = msgspec.json.Decoder(Serving)
 _REPORT = msgspec.json.Decoder(Report)
 
 
@@ -57,19 +48,25 @@ def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
     found: Places = {}
     items = yield from glanced(wanted)
     for key, item in items.items():
-        asked = None if item is None else decoded(_ASKED, item)
-        if asked is None or asked.state != "open":
+        try:
+            found[key] = yield from _place(key, item)
+        except StoreDamaged:  # who knows who may answer: the way is open
             found[key] = Place()
-            continue
-        met = yield from _who_may_answer(asked)
-        found[key] = Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
     return found
 
 
+def _place(key: str, item: Item | None) -> Reading[Place]:
+    asked = None if item is None else decoded(_ASKED, item)
+    if asked is None or asked.state != "open":
+        return Place()
+    met = yield from _who_may_answer(asked)
+    return Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
+
+
 def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
-    if not asked.to.startswith(CAPABILITY):
+    if not asked.to.startswith(ABLE):
         return (yield from _of_agent(asked.to))
-    ability = asked.to.removeprefix(CAPABILITY)
+    ability = asked.to.removeprefix(ABLE)
     able = yield from _able(ability, asked.session)
     found = yield from _serving(ability, asked.session)
     for agent in dict.fromkeys(able.values()):
@@ -82,7 +79,7 @@ def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
 def _of_agent(agent: str, able: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
     """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
-    serving = {keys.name(keys.last(item.key)): decoded(_SERVING, item) for item in lists}
+    serving = {keys.name(keys.last(item.key)): serves(item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
         Met(caller, live=(each.live,))
@@ -109,28 +106,27 @@ def _living(agent: str) -> Reading[list[str]]:
     return [each for each in sessions if live[keys.live(each)] is not None]
 
 
-def _able(capability: str, asker: str) -> Reading[dict[str, str]]:
+def _able(ability: str, asker: str) -> Reading[dict[str, str]]:
     """The living sessions that can do it, each with its agent."""
     reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
     able = {
         each.session: each.agent
         for each in reports
-        if each.session != asker and not {capability, EVERYTHING}.isdisjoint(each.can)
+        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
     }
     live = yield from glanced(tuple(map(keys.live, able)))
     return {session: able[session] for session in able if live[keys.live(session)] is not None}
 
 
-def _serving(capability: str, asker: str) -> Reading[dict[str, Met]]:
+def _serving(ability: str, asker: str) -> Reading[dict[str, Met]]:
     """Who takes messages, and said that it can do this when it began."""
     notes = {
-        keys.name(keys.last(item.key)): decoded(_SERVING, item)
-        for item in (yield from _every(keys.SERVING))
+        keys.name(keys.last(item.key)): serves(item) for item in (yield from _every(keys.SERVING))
     }
     able = {
         caller: each
         for caller, each in notes.items()
-        if each.session != asker and not {capability, EVERYTHING}.isdisjoint(each.can)
+        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
     }
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
     return {

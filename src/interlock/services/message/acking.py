@@ -12,6 +12,7 @@ from interlock.services.gather import looked_up
 from interlock.services.message import journal, reading, states
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.states import readable
 
 _FOR_ONE = 5
 """Operations that one message may take: two checks, a mark taken away, one put, and some room."""
@@ -84,7 +85,7 @@ class Acking:
                 waiting=waiting,
                 read=read,
                 cursors={
-                    topic: states.cursor(items[key]) or begins[topic]
+                    topic: readable(states.cursor, items[key]) or begins[topic]
                     for key, topic in cursors.items()
                 },
             )

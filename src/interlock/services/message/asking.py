@@ -33,6 +33,7 @@ from interlock.services.message.serving import here, is_able
 from interlock.services.message.sleep import ASKER, Sleep
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.waiting import Seat
 from interlock.store import Snapshot
@@ -163,7 +164,7 @@ class Asking:
 
     def matters(self) -> Op[tuple[Shown, ...]]:
         """What persons are asked, and what they decided lately; oldest first."""
-        found = [states.matter(item) for item in (yield from every(keys.DECISIONS))]
+        found = [readable(states.matter, item) for item in (yield from every(keys.DECISIONS))]
         return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
 
     def matter(self, id_: str) -> Op[Shown | NoMatter]:

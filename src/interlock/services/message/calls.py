@@ -58,7 +58,7 @@ class MessageCalls(Sending, Asks):
         self, *ids: str, can: Iterable[str] | None = None
     ) -> Op[core.Acknowledged | core.NotYours]:
         """Acknowledge messages: they will not come again."""
-        wanted = [id_ if reading.missed_of(id_) else words.name(id_, "message id") for id_ in ids]
+        wanted = list(map(_id, ids))
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
@@ -95,7 +95,7 @@ class MessageCalls(Sending, Asks):
         terms = Terms(
             can=None if can is None else words.abilities(can),
             timeout=None if timeout is None else words.duration(timeout, "timeout"),
-            ack=ack,
+            ack=words.flag(ack, "ack"),
             redeliver=words.duration(redeliver, "time until redelivery"),
         )
         return Reception(self, terms)
@@ -121,14 +121,15 @@ class MessageCalls(Sending, Asks):
         """
         wanted = looking.Wanted(
             kind=_kind(kind),
-            senders=words.names(several(sender), "sender", core.FILTERS_LIMIT),
+            senders=words.names(several(sender, "sender"), "sender", core.FILTERS_LIMIT),
             type=words.name(type, "type") if type else "",
             thread=words.name(thread, "thread") if thread else "",
             search=words.text(search, "text to search for", core.SUBJECT_LIMIT),
             limit=words.whole(limit, "limit", 1, LAST_LIMIT),
         )
         who = self.desk.me().who
-        if all or sent or thread:
+        words.flag(all, "all")
+        if words.flag(sent, "sent") or all or thread:
             return looking.kept(who.agent, wanted, sent=sent)
         return self._unread(who, wanted, can)
 
@@ -155,6 +156,12 @@ class MessageCalls(Sending, Asks):
         return (yield from looking.wait(self.receiver(can=able), duty, limit))
 
 
+def _id(id_: str) -> str:
+    """The id of a message, or of what somebody missed."""
+    told = reading.missed_of(words.written(id_, "message id"))
+    return id_ if told else words.name(id_, "message id")
+
+
 def _kind(kind: str | None) -> core.Kind | None:
     found = next((each for each in core.KINDS if each == kind), None)
     if kind is not None and found is None:
@@ -168,7 +175,10 @@ def _where(where: Mapping[str, object] | None) -> dict[str, object]:
     """Values that fields must have, as JSON can say them."""
     if where is None:
         return {}
+    if not isinstance(where, Mapping):
+        raise BadInput(f"'where' takes fields and their values, not {where!r:.40}")
     if len(where) > core.FILTERS_LIMIT:
         raise BadInput(f"{len(where)} fields to filter by; {core.FILTERS_LIMIT} are allowed")
-    words.metadata(dict(where))
-    return dict(where)
+    wanted = dict(where)
+    words.payload(wanted, "filter", words.METADATA_LIMIT)
+    return wanted

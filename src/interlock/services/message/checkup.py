@@ -22,8 +22,8 @@ from interlock.services.message import states
 from interlock.services.message.limits import Limits
 from interlock.services.message.serving import alive_by
 from interlock.services.runner import Runner
+from interlock.services.states import readable
 from interlock.services.steps import Read
-from interlock.services.task.states import readable
 from interlock.services.why import NAMED
 from interlock.store import Item, Range
 

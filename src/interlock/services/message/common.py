@@ -75,7 +75,8 @@ class Common(Calls):
     def _id(self, id_: str | None, prefix: str) -> str:
         if id_ is None:
             return self.desk.runner.new_id(prefix)
-        if not words.name(id_, "id").startswith(f"{prefix}_") or "/" in id_:
+        begins, _, rest = words.name(id_, "id").partition("_")
+        if begins != prefix or not rest or "/" in rest:
             raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
         return id_
 
@@ -87,6 +88,6 @@ def named(agent: str) -> str:
     return words.name(agent, "agent name")
 
 
-def several(names: str | Iterable[str]) -> tuple[str, ...]:
+def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
     """One name, or some."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    return (names,) if isinstance(names, str) else tuple(words.each(names, what))

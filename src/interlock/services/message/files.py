@@ -7,6 +7,8 @@ So it may have been changed or moved meanwhile: what is read is what was shared,
 from __future__ import annotations
 
 import os
+import stat
+from typing import BinaryIO
 
 from interlock.core.message import File
 from interlock.driving import Op
@@ -47,12 +49,21 @@ def _described(path: str | os.PathLike[str]) -> File:
     return File(path=where, size=size, digest=digest)
 
 
+def _opened(path: str) -> BinaryIO:
+    """A file whose bytes stand still: a pipe or a device may have no end, or never begin."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return open(handle, "rb")
+    os.close(handle)
+    raise OSError("it is no regular file")
+
+
 def _digest(path: str) -> tuple[int, str]:
     """How many bytes a file has, and their SHA-256."""
     import hashlib
 
     size, hashed = 0, hashlib.sha256()
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         while piece := file.read(_PIECE):
             size += len(piece)
             hashed.update(piece)
@@ -72,7 +83,7 @@ def _read(file: File) -> bytes:
     import hashlib
 
     try:
-        with open(file.path, "rb") as opened:
+        with _opened(file.path) as opened:
             data = opened.read(file.size + 1)  # one that grew need not fit into memory
     except (OSError, ValueError) as error:
         raise _gone(file, error) from None

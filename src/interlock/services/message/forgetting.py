@@ -11,7 +11,7 @@ from interlock.driving import Op
 from interlock.services.gather import looked_up
 from interlock.services.message import states
 from interlock.services.runner import Deciding, Glance
-from interlock.services.task.states import readable
+from interlock.services.states import readable
 from interlock.store import Item
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from interlock.core import query as queries
 from interlock.core import words
@@ -14,11 +13,6 @@ from interlock.driving import Op
 from interlock.services import callers
 from interlock.services.message.asking import Terms as AskTerms
 from interlock.services.message.common import Common, named
-
-if TYPE_CHECKING:
-    pass
-
-LAST_LIMIT = 10_000
 
 
 class Asks(Common):
@@ -44,7 +38,7 @@ class Asks(Common):
         Asked again with the same ``id``, also by another process, it is the same question.
         """
         seat = self.desk.me()
-        whom = named(to) if not to.startswith(ABLE) else ABLE + words.name(to[1:], "ability")
+        whom = _whom(to)
         usual = self.desk.settings.query(whom)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
         asked = queries.Query(
@@ -55,11 +49,11 @@ class Asks(Common):
             question=self._body(question, "question"),
             at=self.desk.runner.clock.wall(),
             timeout=wait,
-            urgent=urgent,
-            person=person,
+            urgent=words.flag(urgent, "urgent"),
+            person=words.flag(person, "person"),
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
-        terms = AskTerms(hold=hold, cached=age, keep=id is not None)
+        terms = AskTerms(hold=words.flag(hold, "hold"), cached=age, keep=id is not None)
         waits = callers.terms(seat.caller, self.desk.queues.speaks())
         return self.asking.query(seat, asked, terms, waits)
 
@@ -88,3 +82,10 @@ class Asks(Common):
     def decision(self, decision: str) -> Op[Shown | NoMatter]:
         """One of them."""
         return self.asking.matter(words.name(decision, "decision id"))
+
+
+def _whom(to: str) -> str:
+    """An agent, or whoever is able."""
+    if words.written(to, "agent name").startswith(ABLE):
+        return ABLE + words.name(to[len(ABLE) :], "ability")
+    return named(to)

@@ -7,7 +7,6 @@ or comes back after a crash, reads the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +20,7 @@ from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
+from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -76,21 +76,25 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     cursors: dict[str, Cursor] = {}
     for item in items:
         name = keys.topic_of(item.key)
-        with suppress(StoreDamaged):  # doctor names it; the others are still heard
-            if item.key.startswith(keys.CURSORS):
-                cursors[name] = states.cursor(item) or Cursor(after=0)
-            else:
-                wanted[name], begins[name] = states.subscription(item) or EVERYTHING, item.created
+        if not item.key.startswith(keys.CURSORS):
+            wanted[name], begins[name] = subscription(item) or EVERYTHING, item.created
+        elif (cursor := readable(states.cursor, item)) is not None:
+            cursors[name] = cursor
     forgot = yield from looked_up(map(keys.trimmed, wanted))
     return {
         name: Topic(
             name=name,
             wanted=asked_for,
             cursor=_cursor(cursors.get(name), inbox.begin(asked_for, begins[name])),
-            trimmed=states.trimmed(forgot[keys.trimmed(name)]),
+            trimmed=readable(states.trimmed, forgot[keys.trimmed(name)]),
         )
         for name, asked_for in wanted.items()
     }
+
+
+def subscription(item: Item | None) -> Subscription | None:
+    """What somebody asked to hear of; if that cannot be read, all of it: rather more than less."""
+    return None if item is None else readable(states.subscription, item) or Subscription()
 
 
 def questions(can: Iterable[str]) -> Op[list[str]]:
@@ -160,14 +164,15 @@ def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
         if topic.name.startswith(ABLE):
             yield replace(found, key=keys.message(id_), urgent=mark(item).urgent)
             continue
-        with suppress(StoreDamaged):
-            message = states.message(item)
-            if topic.hears(message, item.created):
-                yield replace(found, urgent=message.urgent)
+        message = readable(states.message, item)
+        if message is None:  # nobody knows whether it is wanted, so it is told
+            yield found
+        elif topic.hears(message, item.created):
+            yield replace(found, urgent=message.urgent)
 
 
 def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
-    """These messages with what they say; without those that are gone or cannot be read."""
+    """These messages with what they say; without those that are gone."""
     items = yield from looked_up([each.key for each in wanted])
     return told(wanted, items, (yield from lives(wanted)))
 
@@ -187,12 +192,28 @@ def told(
         item = items[each.key]
         if item is None:
             continue
-        with suppress(StoreDamaged):
-            left = lives.get(keys.live(each.id))
-            expires = None if left is None else left.expires_in
-            message = states.message(item)
+        left = lives.get(keys.live(each.id))
+        expires = None if left is None else left.expires_in
+        message = readable(states.message, item)
+        if message is None:
+            found.append((each, unreadable(each)))
+        else:
             found.append((each, states.received(message, each.seq, expires_in=expires)))
     return found
+
+
+def unreadable(found: Found) -> Received:
+    """What somebody is told instead of a message that is damaged."""
+    return Received(
+        id=found.id,
+        kind="missed",
+        sender="",
+        at=0.0,
+        seq=found.seq,
+        type=found.topic,
+        urgent=found.urgent,
+        data={"unreadable": found.key},
+    )
 
 
 def missed(topic: Topic) -> Received:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -35,12 +36,14 @@ from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import ABLE, Acknowledged, NotYours, Received
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
 from interlock.services.message import journal, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found, Topic
 from interlock.services.runner import Runner, Who
+from interlock.services.states import readable
 from interlock.services.steps import Open, Take
 from interlock.store import Change, Item, Resync, Watch
 
@@ -279,7 +282,8 @@ class Receiver:
         with self._guard:
             for key, item in items.items():
                 topic = self._topics[keys.topic_of(key)]
-                self._topics[topic.name] = replace(topic, trimmed=states.trimmed(item))
+                trimmed = readable(states.trimmed, item)
+                self._topics[topic.name] = replace(topic, trimmed=trimmed)
 
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
@@ -324,7 +328,8 @@ class Receiver:
         for key in [key for key, item in lives.items() if item is None]:
             from interlock.services.message.sleep import expire
 
-            yield from expire(self._runner, self._who, keys.last(key))
+            with suppress(StoreDamaged):  # it is told as what it is
+                yield from expire(self._runner, self._who, keys.last(key))
         return lives
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
@@ -343,7 +348,7 @@ class Receiver:
         gone = lives.get(keys.live(found.id), found) is None
         if found.topic:
             topic = self._topics[found.topic]
-            self._move(topic, states.cursor(items[keys.cursor(agent, found.topic)]))
+            self._move(topic, readable(states.cursor, items[keys.cursor(agent, found.topic)]))
             gone = gone or self._topics[found.topic].cursor.has(found.seq)
         else:
             gone = gone or items.get(keys.unread(agent, found.id), found) is None

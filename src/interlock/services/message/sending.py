@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from interlock.core import message as core
 from interlock.core import words
@@ -18,11 +17,6 @@ from interlock.services.message.files import described
 from interlock.services.message.posting import Heard
 from interlock.services.message.serving import here
 from interlock.services.runner import Who
-
-if TYPE_CHECKING:
-    pass
-
-LAST_LIMIT = 10_000
 
 
 class Sending(Common):
@@ -117,7 +111,7 @@ class Sending(Common):
         A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
         other ``thread`` is named; without both it begins a thread of its own.
         """
-        names = several(to)
+        names = several(to, "agent name")
         everybody = names in (("all",), (ALL,))
         if not everybody and not names:
             raise BadInput("whom is it to? name an agent, several, or 'all'")
@@ -177,12 +171,12 @@ class Sending(Common):
             subject=subject,
             thread=thread or (id_ if kind == "mail" else ""),
             reply_to=reply_to,
-            urgent=urgent,
+            urgent=words.flag(urgent, "urgent"),
             data=self._body(data, "body"),
             file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = Terms(hold=hold, chosen=id is not None, acks=ended)
+        terms = Terms(hold=words.flag(hold, "hold"), chosen=id is not None, acks=ended)
         return (
             self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
         )

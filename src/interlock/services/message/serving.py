@@ -16,6 +16,7 @@ from interlock.core.message import ABLE
 from interlock.core.post import MAILBOX
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
+from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
 from interlock.services.report import able, report
 from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
@@ -42,8 +43,16 @@ _SERVING = msgspec.json.Decoder(Serving)
 def here(to: str, asker: str) -> Op[bool]:
     """Whether anybody may answer: an agent, or (``?ability``) somebody beside the asker's session.
 
-    Somebody who never had a session may be at any shell, and is taken to be there.
+    Somebody who never had a session may be at any shell, and is taken to be there; so is somebody
+    of whom it cannot be read.
     """
+    try:
+        return (yield from _here(to, asker))
+    except StoreDamaged:
+        return True
+
+
+def _here(to: str, asker: str) -> Op[bool]:
     if to.startswith(ABLE):
         wanted = {to[len(ABLE) :], EVERYTHING}
         said = yield from able()
@@ -63,7 +72,7 @@ def here(to: str, asker: str) -> Op[bool]:
 
 def _served(wanted: set[str], asker: str) -> Op[bool]:
     """Whether anybody takes messages of one of these abilities, beside the asker's session."""
-    notes = [decoded(_SERVING, item) for item in (yield from every(keys.SERVING))]
+    notes = [serves(item) for item in (yield from every(keys.SERVING))]
     found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
     live = yield from looked_up([each.live for each in found])
     return any(item is not None for item in live.values())
@@ -80,17 +89,22 @@ def is_able(who: Who, ability: str, can: Iterable[str]) -> Reading[bool]:
     own, notes = keys.report(who.session), Range(keys.serving(who.agent))
     snapshot = yield Glance((own, notes))
     said_last = report(snapshot[own])
-    serving = [decoded(_SERVING, item) for item in snapshot.ranges[notes]]
+    serving = [serves(item) for item in snapshot.ranges[notes]]
     said = [each.can for each in serving if each.session == who.session]
     said += [] if said_last is None else [said_last.can]
     return any(not wanted.isdisjoint(each) for each in said)
+
+
+def serves(item: Item) -> Serving:
+    """Who takes messages, as it said."""
+    return decoded(_SERVING, item)
 
 
 def alive_by(item: Item) -> str:
     """What lives while somebody is there: a session of an agent, or a caller that serves."""
     if item.key.startswith(keys.AGENTS):
         return keys.live(keys.last(item.key))
-    return decoded(_SERVING, item).live
+    return serves(item).live
 
 
 def known(runner: Runner, seat: Seat) -> Op[None]:

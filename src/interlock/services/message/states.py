@@ -25,6 +25,7 @@ _QUERY = msgspec.json.Decoder(Query)
 _CACHED = msgspec.json.Decoder(Cached)
 _MATTER = msgspec.json.Decoder(Matter)
 _MOMENT = msgspec.json.Decoder(float)
+_NOTE = msgspec.json.Decoder(dict[str, Any])
 
 _ALL: dict[str, msgspec.json.Decoder[Any]] = {
     keys.MESSAGES: _MESSAGE,
@@ -41,6 +42,8 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
     keys.ANSWERS: _CACHED,
     keys.DECISIONS: _MATTER,
     keys.RATES: _MOMENT,
+    keys.MAILBOXES: _NOTE,
+    keys.OPEN: _NOTE,
 }
 
 

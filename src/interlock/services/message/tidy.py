@@ -30,8 +30,8 @@ from interlock.services.message.limits import Limits
 from interlock.services.message.rounds import WHOLE, Tidied, Todo, following, group_of, together
 from interlock.services.message.serving import alive_by
 from interlock.services.runner import Deciding, Done, Glance, Runner, Who
+from interlock.services.states import readable
 from interlock.services.steps import Read
-from interlock.services.task.states import readable
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from interlock.core.inbox import Cursor
 from interlock.core.message import NotSubscribed, Subscribed, Subscription, Unsubscribed
 from interlock.driving import Op
 from interlock.services.gather import every
-from interlock.services.message import reading, states
+from interlock.services.message import reading
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
 
@@ -26,7 +26,7 @@ class Subscriptions:
         key = keys.subscription(who.agent, type_)
 
         def deciding() -> Deciding[Subscribed]:
-            before = states.subscription((yield (key,))[key])
+            before = reading.subscription((yield (key,))[key])
             return inbox.subscribe(who.agent, type_, wanted, before, last)
 
         done: Done[Subscribed] = yield from self._runner.change(deciding, who)
@@ -37,7 +37,7 @@ class Subscriptions:
         key = keys.subscription(who.agent, type_)
 
         def deciding() -> Deciding[Unsubscribed | NotSubscribed]:
-            before = states.subscription((yield (key,))[key])
+            before = reading.subscription((yield (key,))[key])
             return inbox.unsubscribe(who.agent, type_, before)
 
         done: Done[Unsubscribed | NotSubscribed] = yield from self._runner.change(deciding, who)
@@ -46,7 +46,7 @@ class Subscriptions:
     def list(self, agent: str) -> Op[dict[str, Subscription]]:
         """What an agent hears of, by type."""
         items = yield from every(keys.subscription(agent))
-        found = {keys.topic_of(item.key): states.subscription(item) for item in items}
+        found = {keys.topic_of(item.key): reading.subscription(item) for item in items}
         return {type_: each for type_, each in found.items() if each is not None}
 
     def _before(self, type_: str, wanted: Subscription, last: int) -> Op[int]:

@@ -10,7 +10,7 @@ from msgspec import Raw
 from interlock.core import task as core
 from interlock.core import words
 from interlock.driving import Op
-from interlock.errors import BadInput, TooLarge
+from interlock.errors import BadInput
 from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
 
@@ -85,7 +85,7 @@ class TaskCalls(Calls):
         from interlock.core import plan as plans
 
         plan = plans.check(plans.given(specs), id)
-        if dry_run:
+        if words.flag(dry_run, "dry_run"):
             return self._tasks.plans.check(plan)
         return self._tasks.plans.publish(self.desk.me().who, plan)
 
@@ -183,7 +183,9 @@ class TaskCalls(Calls):
         if error is not None:
             kept = Raw(words.payload(error, "error", core.DATA_LIMIT))
         worker = self._worker(task, token)
-        return self._tasks.fail(self.desk.me().who, worker, _reason(reason), kept, retry=retry)
+        return self._tasks.fail(
+            self.desk.me().who, worker, _reason(reason), kept, retry=words.flag(retry, "retry")
+        )
 
     def release(self, task: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue; no attempt is counted."""
@@ -227,7 +229,7 @@ class TaskCalls(Calls):
         from interlock.services.task.seen import OPEN, Query
         from interlock.services.task.shown import MOST
 
-        wanted = _states(state) or (frozenset(core.STATES) if all else OPEN)
+        wanted = _states(state) or (frozenset(core.STATES) if words.flag(all, "all") else OPEN)
         query = Query(
             states=wanted & {"running"} if agent else wanted,
             labels=frozenset(words.names(label, "label", core.LABELS_LIMIT)),
@@ -278,18 +280,13 @@ def _states(given: Iterable[str]) -> frozenset[core.State]:
 
 def _prefix(text: str) -> str:
     """The beginning of an id, which may end in the middle of a segment."""
-    words.name(text.removesuffix("/"), "prefix")
+    words.name(words.written(text, "prefix").removesuffix("/"), "prefix")
     return text
 
 
 def _reason(text: str) -> str:
-    if not isinstance(text, str):
-        raise BadInput(f"a reason is text, not {text!r:.40}; give details as the error")
-    if len(text.encode("utf-8", "surrogatepass")) > core.REASON_LIMIT:
-        raise TooLarge(
-            f"the reason has more than {core.REASON_LIMIT} bytes; give the rest as the error"
-        )
-    return text
+    """Why; what is more than a few words is the error."""
+    return words.text(text, "reason", core.REASON_LIMIT)
 
 
 def _deadline(moment: Moment | None, now: float, begins: float | None) -> float | None:

@@ -20,6 +20,7 @@ from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.report import able
 from interlock.services.runner import Runner
+from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.leaf import Able, nobody
@@ -95,7 +96,7 @@ class Checkup:
         items = yield from looked_up(wanted)
         found = []
         for task, names in lives.items():
-            claim = states.readable(states.claim, items[keys.owner(task)])
+            claim = readable(states.claim, items[keys.owner(task)])
             status = _status(items[keys.status(task)])
             if claim is not None and status is not None and claim.live == names:
                 alive = all(live[name] is not None for name in names)
@@ -179,7 +180,7 @@ class Checkup:
         ended = {
             keys.listed(item.key): found
             for item in items
-            if (found := states.readable(states.ended, item)) is not None
+            if (found := readable(states.ended, item)) is not None
         }
         order = sorted(ended, key=lambda task: ended[task].since)
         dead = [task for task in order if ended[task].state == "dead"]
@@ -307,11 +308,11 @@ def _more(number: int, one: str, many: str) -> str:
 
 
 def _names(item: Item) -> tuple[str, ...]:
-    return states.readable(states.names, item) or ()
+    return readable(states.names, item) or ()
 
 
 def _status(item: Item | None) -> Status | None:
-    return states.readable(states.status, item)
+    return readable(states.status, item)
 
 
 def _named(need: str) -> str:

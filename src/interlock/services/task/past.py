@@ -17,6 +17,7 @@ from interlock.driving import Op
 from interlock.errors import Lapsed, StoreDamaged
 from interlock.services.gather import every
 from interlock.services.runner import Runner
+from interlock.services.states import readable
 from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
 from interlock.services.task.upkeep import Upkeep
@@ -98,7 +99,7 @@ def _places(able: frozenset[str]) -> Op[list[Item]]:
 def _sets(able: frozenset[str]) -> Op[list[str]]:
     """The sets of requirements that we can do; which one that is must be readable."""
     items = (yield from every(keys.SETS)) if able else []
-    known = {item.key: states.readable(states.names, item) for item in items}
+    known = {item.key: readable(states.names, item) for item in items}
     fitting = [
         key.removeprefix(keys.SETS)
         for key, names in known.items()

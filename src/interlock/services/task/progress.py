@@ -17,6 +17,7 @@ from interlock.driving import Op
 from interlock.errors import InterlockError
 from interlock.services.gather import looked_up
 from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.facts import Facts, change
@@ -206,7 +207,7 @@ class Progress:
 
 def lives_of(claims: Sequence[Item]) -> list[str]:
     """What keeps these claims alive; of those that cannot be read, nothing is known."""
-    return [name for item in claims for name in states.readable(states.names, item) or ()]
+    return [name for item in claims for name in readable(states.names, item) or ()]
 
 
 def lost(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:

@@ -23,6 +23,7 @@ from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import looked_up
 from interlock.services.runner import Runner
+from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.shown import Shown, TaskList
@@ -184,7 +185,7 @@ class _Scan:
     def _fits(self, item: Item) -> bool:
         if item.key != keys.status(keys.task_of(item.key)):
             return False
-        status = states.readable(states.status, item)
+        status = readable(states.status, item)
         named = self._query.names(keys.task_of(item.key))
         return named and status is not None and status.state in self._query.states
 
@@ -228,14 +229,14 @@ def _visible(on: str, ended: set[str]) -> bool:
 
 
 def _complete(item: Item | None) -> bool:
-    status = states.readable(states.status, item)
+    status = readable(states.status, item)
     return status is not None and status.state == "complete"
 
 
 def _lost(gone: Sequence[_Seen]) -> Op[frozenset[str]]:
     """Of the tasks whose claim is not alive any more, those that still have it."""
     owners = yield from looked_up(keys.owner(each.task) for each in gone)
-    still = {key: states.readable(states.claim, item) for key, item in owners.items()}
+    still = {key: readable(states.claim, item) for key, item in owners.items()}
     return frozenset(each.task for each in gone if still[keys.owner(each.task)] == each.claim)
 
 

@@ -6,19 +6,16 @@ repeats what the status of its task and its own key say; one that cannot be read
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from interlock.core import keys
 from interlock.core.task import Claim, Due, Ended, Ready, Result, Spec, Status
-from interlock.errors import StoreDamaged
-from interlock.services.states import decoded
+from interlock.services.states import decoded, readable
 from interlock.store import Item
 
 T = TypeVar("T")
-Given = TypeVar("Given", Item, Item | None)
 
 _SPEC = msgspec.json.Decoder(Spec)
 _STATUS = msgspec.json.Decoder(Status)
@@ -83,14 +80,6 @@ def result(item: Item | None) -> Result | None:
 def names(item: Item) -> tuple[str, ...]:
     """What an index says beside a key: requirements, or what keeps a claim alive."""
     return decoded(_NAMES, item)
-
-
-def readable(read: Callable[[Given], T | None], item: Given) -> T | None:
-    """The same, for a pass over many: one that cannot be read is nobody else's trouble."""
-    try:
-        return read(item)
-    except StoreDamaged:
-        return None
 
 
 def examine(item: Item) -> None:
