@@ -32,6 +32,7 @@
     cursors/{agent}/{topic}        how far it has acknowledged that
     trimmed/{topic}       how far the messages of a topic were forgotten
     queries/{id}          a question, how it stands, and its answer
+    replies/{id}          its answer, if both are too large for one item
     open/{agent}/{id}     the questions of an agent that nobody answered yet
     answers/{digest}      the query that answered this question last
     decisions/{id}        what only a person can say
@@ -88,13 +89,14 @@ SUBSCRIPTIONS = "subscriptions/"
 CURSORS = "cursors/"
 TRIMMED = "trimmed/"
 QUERIES = "queries/"
+REPLIES = "replies/"
 OPEN = "open/"
 ANSWERS = "answers/"
 DECISIONS = "decisions/"
 RATES = "rates/"
 POST = (
     MAILBOXES, JOINED, AGENTS, SERVING, PAUSED, MESSAGES, UNREAD, READ, SENT, IDS,
-    TOPICS, SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, OPEN, ANSWERS, DECISIONS, RATES,
+    TOPICS, SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, REPLIES, OPEN, ANSWERS, DECISIONS, RATES,
 )  # fmt: skip
 SESSIONS = "sessions/"
 REPORTS = "reports/"
@@ -431,6 +433,11 @@ def trimmed(topic: str) -> str:
 def query(id_: str) -> str:
     """A question."""
     return QUERIES + id_
+
+
+def reply(id_: str) -> str:
+    """The answer to a question that does not fit beside it."""
+    return REPLIES + id_
 
 
 def open_query(agent: str, id_: str = "") -> str:

@@ -39,7 +39,7 @@ from interlock.core import answers, keys, post
 from interlock.core import matter as matters
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.matter import Matter
-from interlock.core.message import ABLE, Message, Refused, Unread
+from interlock.core.message import ABLE, BODY_LIMIT, Message, Refused, Unread
 from interlock.core.post import Facts
 
 State: TypeAlias = Literal["open", "answered", "cancelled", "expired", "deadlock", "handed"]
@@ -66,6 +66,8 @@ def share(limit: int) -> int:
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A question as it is stored; ``to`` is an agent, or ``?ability``.
 
+    ``apart`` is whether its answer stands under ``replies/{id}``.
+
     ``waits`` is where the wait of its asker is listed (``core/wait.py``), and what keeps it alive
     if that is a key of its own; empty while nobody waits.
     """
@@ -82,6 +84,7 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     person: bool = False
     state: State = "open"
     answer: Raw = Raw(b"null")
+    apart: bool = False
     by: str = ""
     replied: float = 0.0
     decision: str = ""
@@ -413,7 +416,7 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
         verb=f"query.{act}",
         thing=f"query/{query.id}",
         puts=(
-            Write(keys.query(query.id), done),
+            *_kept(done),
             Write(keys.answer(query.to, bytes(query.question)), Cached(query.id)),
             *told,
             *closed,
@@ -425,6 +428,14 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
             *[Event("decision:resolved", agent, keys.spoken(write.key)) for write in closed],
         ),
     )
+
+
+def _kept(query: Query) -> tuple[Write, ...]:
+    """A question with its answer; one that does not fit beside it has an item of its own."""
+    if len(bytes(query.question)) + len(bytes(query.answer)) <= BODY_LIMIT:
+        return (Write(keys.query(query.id), query),)
+    alone = replace(query, answer=Raw(b"null"), apart=True)
+    return Write(keys.query(query.id), alone), Write(keys.reply(query.id), query.answer)
 
 
 def _closed(given: Reply) -> tuple[Write, ...]:

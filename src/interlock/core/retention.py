@@ -6,7 +6,7 @@
     topics/        a message goes likewise.  A topic cannot wait for those who never come back, so
                    in the same commit ``trimmed/{topic}`` says how far it was forgotten, and whoever
                    has not read so far is told
-    queries/       one that has ended goes likewise, with the note that it answered a question
+    queries/       one that has ended goes likewise, with its answer and the note of that
     ?ability       a question goes when it is over, which nobody need be told
     rates/, serving/, decisions/   whatever is over, and has been for ``age``
 
@@ -143,7 +143,8 @@ def forget_queries(
         for each in found
         if (note := answers.get(key := noted(each))) is not None and note.query == each.id
     }
-    gone = (*[keys.query(each.id) for each in found], *notes)
+    apart = [keys.reply(each.id) for each in found if each.apart]
+    gone = (*[keys.query(each.id) for each in found], *apart, *notes)
     return dropped("query.forget", gone, len(found))
 
 

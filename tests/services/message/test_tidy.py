@@ -10,7 +10,7 @@ from tests.services.records import agree
 import interlock
 from interlock.core import keys, retention
 from interlock.core.message import Exists, Sent
-from interlock.core.query import Answered, NoQuery, TimedOut
+from interlock.core.query import Answered, Late, NoQuery, Replied, TimedOut
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
 from interlock.services.message import rounds, states, tidy
@@ -191,6 +191,29 @@ def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(
     ids = alerts(ada, 8)
     assert [looked_at(ada, passes) for _ in range(3)] == [2, 0, 0]
     assert folder(stage, keys.topic("built")) == sorted(keys.topic("built", id_) for id_ in ids[6:])
+
+
+def test_an_answer_as_large_as_its_question_may_be_is_kept_beside_it_and_goes_with_it(
+    stage: Stage,
+) -> None:
+    ada, bob = pair(stage)
+    large = "x" * 1_000_000
+    asks = ada.start(ada.messages.query("bob", large, id="qry_1", timeout=60))
+    bob.run(bob.messages.reply("qry_1", large.upper()))
+    got = asks.run().result()
+    assert isinstance(got, Answered)
+    assert got.answer == large.upper()
+    again = ada.run(ada.messages.query("bob", large, id="qry_1"))
+    cached = ada.run(ada.messages.query("bob", large, cached=60))
+    assert [each.answer for each in (again, cached) if isinstance(each, Answered)] == [
+        got.answer
+    ] * 2
+    assert isinstance(bob.run(bob.messages.reply("qry_1", large.upper())), Replied)
+    assert isinstance(bob.run(bob.messages.reply("qry_1", large)), Late)
+    stage.clock.advance(DAY + 61)
+    maintained(ada)
+    assert folder(stage, keys.QUERIES) + folder(stage, keys.REPLIES) == []
+    assert audit(stage.store) == []
 
 
 def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(

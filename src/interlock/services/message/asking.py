@@ -24,10 +24,11 @@ from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyO
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
-from interlock.services.gather import every
+from interlock.services.gather import every, outside
 from interlock.services.graph import Start
 from interlock.services.message import journal, states
 from interlock.services.message.posting import Posting
+from interlock.services.message.replies import answered
 from interlock.services.message.room import Room
 from interlock.services.message.serving import here, is_able
 from interlock.services.message.sleep import ASKER, Sleep
@@ -98,7 +99,7 @@ class Asking:
         def deciding() -> Deciding[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(who.agent, id_))
             snapshot = yield wanted
-            query = states.query(snapshot[wanted[0]])
+            query = yield from answered(snapshot[wanted[0]])
             closes, alive, able = None, True, True
             if query is not None and query.to.startswith(ABLE):
                 able = yield from is_able(who, query.to.removeprefix(ABLE), can)
@@ -184,7 +185,7 @@ class Asking:
         if cached is None:
             return None
         key = keys.query(cached.query)
-        before = states.query((yield Read(key))[key])
+        before = yield from outside(answered((yield Read(key))[key]))
         if before is None or before.state != "answered":
             return None
         ago = max(self._runner.clock.wall() - before.replied, 0.0)
@@ -242,7 +243,7 @@ class Asking:
             snapshot = yield errand.refs
             facts = yield from self._posting.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            before, alive = states.query(snapshot[key]), True
+            before, alive = (yield from answered(snapshot[key])), True
             if before is not None and before.state == "open":
                 alive = (yield (live,))[live] is not None
             known = replace(ask, before=before, alive=alive)

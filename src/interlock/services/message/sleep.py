@@ -16,9 +16,11 @@ from interlock.core.wait import Asleep
 from interlock.driving import Op
 from interlock.services import callers
 from interlock.services.deadlock import Deadlocks, Withdrawal
+from interlock.services.gather import outside
 from interlock.services.graph import Start
 from interlock.services.keeper import BEATS_PER_TTL
 from interlock.services.message import states
+from interlock.services.message.replies import answered
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Open, Read, Take
@@ -60,7 +62,7 @@ class Sleep:
         watch = yield Open(key, start.revision or snapshot.revision)
         try:
             while True:
-                now = states.query(snapshot[key])
+                now = yield from outside(answered(snapshot[key]))
                 if now is None or now.state != "open":
                     return core.Cancelled(query=query.id) if now is None else core.standing(now)
                 if ends <= clock.monotonic():
@@ -97,7 +99,7 @@ class Sleep:
 
         def deciding() -> Deciding[AskOutcome]:
             key, live = keys.query(query.id), keys.live(query.id)
-            stands = states.query((yield (key,))[key])
+            stands = yield from answered((yield (key,))[key])
             if stands is None:
                 return Decision(outcome=core.Cancelled(query=query.id))
             if stands.timeout > last and (yield (live,))[live] is not None:
@@ -121,7 +123,7 @@ class Sleep:
 
         def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
             key = start.wants[0]
-            query = states.query((yield (key,))[key])
+            query = yield from answered((yield (key,))[key])
             if query is None:
                 return Decision(outcome=None)
             decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
@@ -139,7 +141,7 @@ def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
     matter = runner.new_id("dec")
 
     def deciding() -> Deciding[AskOutcome]:
-        query = states.query((yield (keys.query(id_),))[keys.query(id_)])
+        query = yield from answered((yield (keys.query(id_),))[keys.query(id_)])
         if query is None:
             return Decision(outcome=core.Cancelled(query=id_))
         if (yield (keys.live(id_),))[keys.live(id_)] is not None:

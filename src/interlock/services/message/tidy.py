@@ -251,7 +251,7 @@ class Tidying:
     def _queries(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         going = yield from self._over(group, forgetting.ended, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
-        portion = max(1, min(self._room // 4, _AT_ONCE))
+        portion = max(1, min(self._room // 5, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
