@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
@@ -64,13 +65,16 @@ class Seen(Struct, frozen=True, kw_only=True):
     """Messages of one topic that somebody acknowledges, by id and revision.
 
     ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
-    are those of these ids that only say that some were forgotten, up to their revision.
+    are those of these ids that only say that some were forgotten, up to their revision.  ``terms``
+    is the revision of the subscription that says what is left out.  Who does not know what else is
+    unread knows no ``pending``.
     """
 
     topic: str
     messages: Mapping[str, int]
-    pending: Sequence[int]
-    upto: int
+    pending: Sequence[int] | None = None
+    upto: int = 0
+    terms: int = 0
     told: AbstractSet[str] = frozenset()
 
     def new(self, cursor: Cursor) -> list[str]:
@@ -149,14 +153,26 @@ def moves_of(agent: str, seen: Iterable[Seen], cursors: Mapping[str, Cursor]) ->
 def moved(before: Cursor, seen: Seen) -> Cursor:
     """A cursor after these were acknowledged."""
     also = {*before.also, *seen.messages.values()}
-    unread = [each for each in seen.pending if each > before.after and each not in also]
-    after = max(before.after, min(unread) - 1 if unread else seen.upto)
+    after = before.after
+    if seen.pending is not None:
+        unread = [each for each in seen.pending if each > after and each not in also]
+        after = max(after, min(unread) - 1 if unread else seen.upto)
     told = max([before.told, *[seen.messages[id_] for id_ in seen.told]])
     return Cursor(
         after=after,
         also=tuple(sorted(each for each in also if each > after)),
         told=told if told > after else 0,
     )
+
+
+def under(seen: Seen, terms: int) -> Seen:
+    """What holds of it under these terms: under others than it was seen, only what is acked."""
+    return seen if seen.terms == terms else replace(seen, pending=None)
+
+
+def standing(stored: Cursor | None, begins: Cursor) -> Cursor:
+    """How far somebody is; a cursor that was left by an earlier subscription says nothing."""
+    return begins if stored is None or stored.after < begins.after else stored
 
 
 def both(one: Cursor, other: Cursor) -> Cursor:

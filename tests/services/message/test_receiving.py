@@ -15,7 +15,7 @@ from interlock.errors import StoreBusy
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found
 from interlock.services.steps import Read, Take
-from interlock.store import Put, Range, Txn
+from interlock.store import Change, Put, Range, Txn
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -214,6 +214,28 @@ def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:
     ada.run(ada.messages.alert("build", "too late"))
     assert said(bob, receiver) == []
     assert bob.run(receiver.ack([held.id])) == Acknowledged(messages=(held.id,))
+
+
+def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
+    stage: Stage,
+) -> None:
+    """Topics and subscriptions may be told of in any order: here the latter come last."""
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build", where={"ok": False}))
+    receiver = bob.messages.receiver()
+    ada.run(ada.messages.alert("build", {"ok": False}))
+    (first,) = came(bob, receiver)
+    ada.run(ada.messages.alert("build", {"ok": False}))
+    (second,) = came(bob, receiver)
+    bob.run(bob.messages.subscribe("build"))
+    ada.run(ada.messages.alert("build", {"ok": True}))
+    watch = receiver._watch
+    assert watch is not None
+    told = [each for each in watch.take(0) if isinstance(each, Change)]
+    bob.run(receiver._hear([each for each in told if each.key.startswith(keys.TOPICS)]))
+    bob.run(receiver.ack([first.id, second.id]))
+    assert waiting(bob) == [{"ok": True}]
+    assert said(bob, bob.messages.receiver()) == [{"ok": True}]
 
 
 def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from interlock.core.inbox import Acks, Cursor, Known, Seen
 from interlock.core.message import Acknowledged, NotYours
 from interlock.driving import Op
 from interlock.services.gather import looked_up
-from interlock.services.message import journal, reading, states
+from interlock.services.message import cursors, journal, reading
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
 
@@ -43,7 +43,16 @@ class Acking:
             unread, upto = yield from reading.unheard(heard[name])
             pending = [each.seq for each in unread]
             told = reading.told_of(messages)
-            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto, told=told))
+            found.append(
+                Seen(
+                    topic=name,
+                    messages=messages,
+                    pending=pending,
+                    upto=upto,
+                    told=told,
+                    terms=heard[name].terms,
+                )
+            )
         return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(
@@ -73,22 +82,16 @@ class Acking:
 
         def deciding() -> Deciding[Acknowledged | NotYours]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
-            cursors = {keys.cursor(agent, each.topic): each.topic for each in acks.topics}
-            items = (yield (*marks, *cursors)).items
+            items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
             waiting = frozenset(id_ for key, id_ in marks.items() if items[key] is not None)
             read: frozenset[str] = frozenset()
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
                 read = frozenset(keys.last(key) for key, item in before.items() if item is not None)
-            known = Known(
-                waiting=waiting,
-                read=read,
-                cursors={
-                    topic: states.cursor(items[key]) or begins[topic]
-                    for key, topic in cursors.items()
-                },
-            )
-            return inbox.acknowledge(agent, asked, acks, known, self._runner.clock.wall())
+            seen, stand = cursors.standing(agent, acks.topics, begins, items)
+            known = Known(waiting=waiting, read=read, cursors=stand)
+            now = self._runner.clock.wall()
+            return inbox.acknowledge(agent, asked, Acks(ids=acks.ids, topics=seen), known, now)
 
         done: Done[Acknowledged | NotYours] = yield from self._runner.change(deciding, who)
         journal.received(agent, done.outcome.messages)

@@ -22,7 +22,7 @@ from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
-from interlock.services.message import journal, states
+from interlock.services.message import cursors, journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.store import Item, Ref, Snapshot
@@ -223,8 +223,5 @@ class Posting:
 
 def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
     """The cursors that move with what is sent."""
-    wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
-    items = (yield tuple(wanted)).items
-    stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
-    cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
-    return inbox.moves_of(agent, heard.seen, cursors)
+    items = (yield cursors.refs(agent, heard.seen)).items
+    return inbox.moves_of(agent, *cursors.standing(agent, heard.seen, heard.begins, items))

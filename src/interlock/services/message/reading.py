@@ -37,6 +37,8 @@ class Topic(Struct, frozen=True, kw_only=True):
     wanted: Subscription
     cursor: Cursor
     trimmed: Trimmed | None = None
+    terms: int = 0
+    """The revision of the subscription."""
 
     def hears(self, message: Message, revision: int) -> bool:
         """Whether a message is one to be read."""
@@ -74,6 +76,7 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     wanted = {ALL: EVERYTHING, **dict.fromkeys(asked, EVERYTHING)}
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
+    terms: dict[str, int] = {}
     for item in items:
         name = keys.topic_of(item.key)
         with suppress(StoreDamaged):  # doctor names it; the others are still heard
@@ -81,12 +84,14 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
                 cursors[name] = states.cursor(item) or Cursor(after=0)
             else:
                 wanted[name], begins[name] = states.subscription(item) or EVERYTHING, item.created
+                terms[name] = item.revision
     forgot = yield from looked_up(map(keys.trimmed, wanted))
     return {
         name: Topic(
             name=name,
             wanted=asked_for,
-            cursor=_cursor(cursors.get(name), inbox.begin(asked_for, begins[name])),
+            terms=terms.get(name, 0),
+            cursor=inbox.standing(cursors.get(name), inbox.begin(asked_for, begins[name])),
             trimmed=states.trimmed(forgot[keys.trimmed(name)]),
         )
         for name, asked_for in wanted.items()
@@ -103,11 +108,6 @@ def questions(can: Iterable[str]) -> Op[list[str]]:
         return [ABLE + each for each in abilities]
     items = yield from every(keys.TOPICS + ABLE)
     return list(dict.fromkeys(keys.topic_of(item.key) for item in items))
-
-
-def _cursor(stored: Cursor | None, begins: Cursor) -> Cursor:
-    """How far somebody is; one that was left by an earlier subscription says nothing."""
-    return begins if stored is None or stored.after < begins.after else stored
 
 
 def waiting(agent: str) -> Op[tuple[list[Found], int]]:
