@@ -8,12 +8,15 @@ stands right before the first that is unread, or at ``upto`` if there is none.
 What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
 has acknowledged that: what is still there of before stays unread.
 
+Whoever knows the message alone, and not what else is unread, only adds to ``also``.
+
 So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
 leaves out; and two readers under one name only ever add to each other's cursor.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
@@ -43,7 +46,8 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def has(self, revision: int) -> bool:
         """Whether the message of this revision was acknowledged."""
-        return revision <= self.after or revision in self.also
+        place = bisect_left(self.also, revision)
+        return revision <= self.after or self.also[place : place + 1] == (revision,)
 
     def missed(self, trimmed: Trimmed | None) -> bool:
         """Whether something may have been forgotten before it was acknowledged."""

@@ -19,7 +19,7 @@ from interlock.core.message import ABLE, ALL, Message, Received, Subscription, m
 from interlock.core.words import EVERYTHING as ANYTHING
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up
+from interlock.services.gather import every, looked_up, paged
 from interlock.services.message import states
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
@@ -138,16 +138,20 @@ def mark(item: Item) -> Found:
 def unheard(topic: Topic) -> Op[tuple[list[Found], int]]:
     """What an agent has not acknowledged of a topic, in order, as of a revision."""
     found: list[Found] = []
-    after, revision = "", 0
-    while True:
-        page = Range(keys.topic(topic.name), after)
-        snapshot: Snapshot = yield Read(page)
-        revision = revision or snapshot.revision
-        items = snapshot.ranges[page]
-        found.extend(heard(topic, items))
-        if len(items) < page.limit:
-            return sorted(found, key=lambda each: each.order), revision
-        after = items[-1].key
+    folder = keys.topic(topic.name)
+    revision, _ = yield from paged(folder, lambda items: found.extend(heard(topic, items)))
+    return sorted(found, key=lambda each: each.order), revision
+
+
+def pending(topic: Topic, most: int | None) -> Op[tuple[list[int] | None, int]]:
+    """The revisions of these; None if the topic has more than ``most`` bytes."""
+    found: list[int] = []
+
+    def look(items: Sequence[Item]) -> None:
+        found.extend([each.seq for each in heard(topic, items)])
+
+    revision, whole = yield from paged(keys.topic(topic.name), look, most)
+    return found if whole else None, revision
 
 
 def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
