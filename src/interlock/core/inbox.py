@@ -198,9 +198,11 @@ def subscribe(
 ) -> Decision[Subscribed]:
     """Deliver alerts of this type from now on; asked again, only the terms change.
 
+    What was acknowledged does not come again, so none of the last ones come then.
+
     A cursor that is left from before was moved by somebody who acknowledged too late.
     """
-    outcome = Subscribed(type=type_, last=last)
+    outcome = Subscribed(type=type_, last=0 if before else last, already=before is not None)
     if before is not None:
         wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
         if wanted == before:

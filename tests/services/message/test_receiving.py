@@ -390,6 +390,19 @@ def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> N
     assert waiting(bob) == []
 
 
+def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: Stage) -> None:
+    ada = stage.client("ada")
+    old = sent(ada, ada.messages.send("all", "old"))
+    trimmed(stage, "*", [old], stage.store.read().revision, 1)
+    stranger = stage.client("bob", ttl=None)
+    assert waiting(stranger) == []
+    bob = stage.client("bob")
+    assert waiting(bob) == said(bob, bob.messages.receiver()) == []
+    new = sent(ada, ada.messages.send("all", "new"))
+    trimmed(stage, "*", [new], stage.store.read().revision, 2)
+    assert [each.kind for each in came(bob, bob.messages.receiver())] == ["missed"]
+
+
 def test_what_was_read_may_be_forgotten_without_a_word(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))

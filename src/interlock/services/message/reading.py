@@ -85,7 +85,11 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
             else:
                 wanted[name], begins[name] = states.subscription(item) or EVERYTHING, item.created
                 terms[name] = item.revision
-    forgot = yield from looked_up(map(keys.trimmed, wanted))
+    forgot = yield from looked_up([keys.mailbox(agent), *map(keys.trimmed, wanted)])
+    if (mailbox := forgot[keys.mailbox(agent)]) is None:
+        forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
+    else:
+        cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
     return {
         name: Topic(
             name=name,
@@ -96,6 +100,12 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
         )
         for name, asked_for in wanted.items()
     }
+
+
+def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
+    """How far somebody is with mail to all; what was sent before it was there it has not missed."""
+    cursor = stored or Cursor(after=0)
+    return replace(cursor, told=max(cursor.told, mailbox.created))
 
 
 def questions(can: Iterable[str]) -> Op[list[str]]:
