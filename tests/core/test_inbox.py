@@ -89,3 +89,10 @@ def test_a_cursor_has_what_was_acknowledged_and_nothing_else(
         views[reader] = (upto, pending - chosen)
         assert {each for each in sent[1:] if cursor.has(each)} == acked
         assert all(each > cursor.after for each in cursor.also)
+
+
+@settings(max_examples=budget(40))
+@given(st.sets(st.integers(0, 40)), st.integers(-1, 41))
+def test_what_was_acknowledged_out_of_turn_is_found(also: set[int], revision: int) -> None:
+    cursor = Cursor(after=-1, also=tuple(sorted(also)))
+    assert cursor.has(revision) == (revision < 0 or revision in also)

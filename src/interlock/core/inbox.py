@@ -8,17 +8,21 @@ stands right before the first that is unread, or at ``upto`` if there is none.
 What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
 has acknowledged that: what is still there of before stays unread.
 
+Whoever knows the message alone, and not what else is unread, only adds to ``also``.
+
 So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
 leaves out; and two readers under one name only ever add to each other's cursor.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
@@ -42,7 +46,8 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     def has(self, revision: int) -> bool:
         """Whether the message of this revision was acknowledged."""
-        return revision <= self.after or revision in self.also
+        place = bisect_left(self.also, revision)
+        return revision <= self.after or self.also[place : place + 1] == (revision,)
 
     def missed(self, trimmed: Trimmed | None) -> bool:
         """Whether something may have been forgotten before it was acknowledged."""
@@ -64,13 +69,16 @@ class Seen(Struct, frozen=True, kw_only=True):
     """Messages of one topic that somebody acknowledges, by id and revision.
 
     ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
-    are those of these ids that only say that some were forgotten, up to their revision.
+    are those of these ids that only say that some were forgotten, up to their revision.  ``terms``
+    is the revision of the subscription that says what is left out.  Who does not know what else is
+    unread knows no ``pending``.
     """
 
     topic: str
     messages: Mapping[str, int]
-    pending: Sequence[int]
-    upto: int
+    pending: Sequence[int] | None = None
+    upto: int = 0
+    terms: int = 0
     told: AbstractSet[str] = frozenset()
 
     def new(self, cursor: Cursor) -> list[str]:
@@ -149,14 +157,26 @@ def moves_of(agent: str, seen: Iterable[Seen], cursors: Mapping[str, Cursor]) ->
 def moved(before: Cursor, seen: Seen) -> Cursor:
     """A cursor after these were acknowledged."""
     also = {*before.also, *seen.messages.values()}
-    unread = [each for each in seen.pending if each > before.after and each not in also]
-    after = max(before.after, min(unread) - 1 if unread else seen.upto)
+    after = before.after
+    if seen.pending is not None:
+        unread = [each for each in seen.pending if each > after and each not in also]
+        after = max(after, min(unread) - 1 if unread else seen.upto)
     told = max([before.told, *[seen.messages[id_] for id_ in seen.told]])
     return Cursor(
         after=after,
         also=tuple(sorted(each for each in also if each > after)),
         told=told if told > after else 0,
     )
+
+
+def under(seen: Seen, terms: int) -> Seen:
+    """What holds of it under these terms: under others than it was seen, only what is acked."""
+    return seen if seen.terms == terms else replace(seen, pending=None)
+
+
+def standing(stored: Cursor | None, begins: Cursor) -> Cursor:
+    """How far somebody is; a cursor that was left by an earlier subscription says nothing."""
+    return begins if stored is None or stored.after < begins.after else stored
 
 
 def both(one: Cursor, other: Cursor) -> Cursor:
@@ -178,9 +198,11 @@ def subscribe(
 ) -> Decision[Subscribed]:
     """Deliver alerts of this type from now on; asked again, only the terms change.
 
+    What was acknowledged does not come again, so none of the last ones come then.
+
     A cursor that is left from before was moved by somebody who acknowledged too late.
     """
-    outcome = Subscribed(type=type_, last=last)
+    outcome = Subscribed(type=type_, last=0 if before else last, already=before is not None)
     if before is not None:
         wanted = Subscription(senders=wanted.senders, where=wanted.where, since=before.since)
         if wanted == before:

@@ -229,10 +229,14 @@ class NotYours(Outcome, frozen=True, kw_only=True, tag="unknown"):
 
 
 class Subscribed(Outcome, frozen=True, kw_only=True, tag="subscribed"):
-    """Alerts of this type are delivered from now on; ``last`` of those before, too."""
+    """Alerts of this type are delivered from now on; ``last`` of those before, too.
+
+    Whoever was subscribed ``already`` goes on where it was: none of the last ones come again.
+    """
 
     type: str
     last: int = 0
+    already: bool = False
 
 
 class Unsubscribed(Outcome, frozen=True, kw_only=True, tag="unsubscribed"):

@@ -6,7 +6,7 @@ that a decision promotes: see Facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from interlock.core import keys
@@ -22,6 +22,9 @@ from interlock.store import LIVE, Item, Range, Snapshot
 T = TypeVar("T")
 
 KEYS_AT_ONCE = 100
+FIRST_PAGE, LEAST_PAGE, MOST_PAGE = 16, 2, 1000
+PAGE_BYTES = 1_000_000
+"""A page of more than this is followed by a smaller one."""
 _OWN_OPERATIONS = 8
 
 
@@ -97,6 +100,30 @@ def every(*prefixes: str, most: int | None = None) -> Op[list[Item]]:
                 break
             after = items[-1].key
     return found
+
+
+def paged(
+    prefix: str, look: Callable[[Sequence[Item]], object], most: int | None = None
+) -> Op[tuple[int, bool]]:
+    """Look at all items under a prefix, page by page; what they say may be much, and is not kept.
+
+    Returns the revision of the first page, and whether that was all: with ``most``, it ends after
+    so many bytes.
+    """
+    after, limit, revision, size = "", FIRST_PAGE, 0, 0
+    while True:
+        page = Range(prefix, after, limit)
+        snapshot: Snapshot = yield Read(page)
+        revision, items = revision or snapshot.revision, snapshot.ranges[page]
+        look(items)
+        if len(items) < limit:
+            return revision, True
+        here = sum(len(item.value) for item in items)
+        size += here
+        if most is not None and size > most:
+            return revision, False
+        after = items[-1].key
+        limit = max(LEAST_PAGE, limit // 4) if here > PAGE_BYTES else min(MOST_PAGE, limit * 4)
 
 
 def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, Item | None]]]:

@@ -15,7 +15,7 @@ from interlock.errors import StoreBusy
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found
 from interlock.services.steps import Read, Take
-from interlock.store import Put, Range, Txn
+from interlock.store import Change, Put, Range, Txn
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -216,6 +216,28 @@ def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:
     assert bob.run(receiver.ack([held.id])) == Acknowledged(messages=(held.id,))
 
 
+def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
+    stage: Stage,
+) -> None:
+    """Topics and subscriptions may be told of in any order: here the latter come last."""
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build", where={"ok": False}))
+    receiver = bob.messages.receiver()
+    ada.run(ada.messages.alert("build", {"ok": False}))
+    (first,) = came(bob, receiver)
+    ada.run(ada.messages.alert("build", {"ok": False}))
+    (second,) = came(bob, receiver)
+    bob.run(bob.messages.subscribe("build"))
+    ada.run(ada.messages.alert("build", {"ok": True}))
+    watch = receiver._watch
+    assert watch is not None
+    told = [each for each in watch.take(0) if isinstance(each, Change)]
+    bob.run(receiver._hear([each for each in told if each.key.startswith(keys.TOPICS)]))
+    bob.run(receiver.ack([first.id, second.id]))
+    assert waiting(bob) == [{"ok": True}]
+    assert said(bob, bob.messages.receiver()) == [{"ok": True}]
+
+
 def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -366,6 +388,19 @@ def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> N
     ids = [each.id for each in (*first, missed, *rest)]
     assert bob.run(receiver.ack(ids)) == Acknowledged(messages=tuple(ids))
     assert waiting(bob) == []
+
+
+def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: Stage) -> None:
+    ada = stage.client("ada")
+    old = sent(ada, ada.messages.send("all", "old"))
+    trimmed(stage, "*", [old], stage.store.read().revision, 1)
+    stranger = stage.client("bob", ttl=None)
+    assert waiting(stranger) == []
+    bob = stage.client("bob")
+    assert waiting(bob) == said(bob, bob.messages.receiver()) == []
+    new = sent(ada, ada.messages.send("all", "new"))
+    trimmed(stage, "*", [new], stage.store.read().revision, 2)
+    assert [each.kind for each in came(bob, bob.messages.receiver())] == ["missed"]
 
 
 def test_what_was_read_may_be_forgotten_without_a_word(stage: Stage) -> None:

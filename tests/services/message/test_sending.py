@@ -340,6 +340,8 @@ def test_a_new_subscriber_may_ask_for_the_last_ones(stage: Stage) -> None:
     for number in range(5):
         ada.run(ada.messages.alert("build", number))
     assert bob.run(bob.messages.subscribe("build", last=2)) == Subscribed(type="build", last=2)
+    again = Subscribed(type="build", already=True)
+    assert bob.run(bob.messages.subscribe("build", last=3)) == again, "they go on where they were"
     eve.run(eve.messages.subscribe("build"))
     ada.run(ada.messages.alert("build", 5))
     assert waiting(bob) == [3, 4, 5]

@@ -182,6 +182,7 @@ def _acked(new: Sequence[str], already: Sequence[str]) -> str:
 def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     """What comes from now on."""
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
+    last = " already, and goes on where you were" if outcome.already else last
     how = "read them with 'interlock inbox', or with --follow"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 

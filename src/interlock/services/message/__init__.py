@@ -5,7 +5,8 @@ asking.py     questions and answers      serving.py    who is there to answer
 reading.py    what waits for an agent    receiver.py   the same as it comes
 line.py       what is to be given out    reception.py  one by one, for a loop
 duty.py       saying that we are there   inhand.py     a message in our hands
-acking.py     acknowledging              topics.py     subscriptions
+acking.py     acknowledging              cursors.py    how far topics are acknowledged
+topics.py     subscriptions
 files.py      files that are shared      looking.py    lists and searches
 pausing.py    who may not send for now
 tidy.py       what is forgotten          forgetting.py what is read before that

@@ -8,14 +8,19 @@ from interlock.core import inbox, keys
 from interlock.core.inbox import Acks, Cursor, Known, Seen
 from interlock.core.message import Acknowledged, NotYours
 from interlock.driving import Op
-from interlock.services.gather import looked_up
-from interlock.services.message import journal, reading, states
+from interlock.services.gather import looked_up, paged
+from interlock.services.message import cursors, journal, reading
 from interlock.services.message.reading import Topic
 from interlock.services.runner import Deciding, Done, Runner, Who
-from interlock.services.states import readable
+from interlock.store import Item
 
 _FOR_ONE = 5
 """Operations that one message may take: two checks, a mark taken away, one put, and some room."""
+_FEW, _LOOKUPS = 10, 1000
+"""So many are looked for by their names; for more, all that is there is looked at."""
+_BYTES = 500_000
+_ALSO = 100
+"""A topic of more bytes is read to the end only for a cursor that is longer than this."""
 
 
 class Acking:
@@ -37,14 +42,14 @@ class Acking:
         self, agent: str, ids: Sequence[str], can: Iterable[str]
     ) -> Op[tuple[tuple[Seen, ...], dict[str, Cursor]]]:
         """Which of these are messages of topics, and where the cursors of those begin."""
+        marks = yield from looked_up([keys.unread(agent, id_) for id_ in ids])
+        others = [id_ for id_ in ids if marks[keys.unread(agent, id_)] is None]
+        if not others:
+            return (), {}
         heard = yield from reading.topics(agent, can)
-        places = yield from self._places(ids, heard)
         found: list[Seen] = []
-        for name, messages in places.items():
-            unread, upto = yield from reading.unheard(heard[name])
-            pending = [each.seq for each in unread]
-            told = reading.told_of(messages)
-            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto, told=told))
+        for name, messages in (yield from _places(others, heard)).items():
+            found.append((yield from _view(heard[name], messages)))
         return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(
@@ -74,42 +79,58 @@ class Acking:
 
         def deciding() -> Deciding[Acknowledged | NotYours]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
-            cursors = {keys.cursor(agent, each.topic): each.topic for each in acks.topics}
-            items = (yield (*marks, *cursors)).items
+            items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
             waiting = frozenset(id_ for key, id_ in marks.items() if items[key] is not None)
             read: frozenset[str] = frozenset()
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
                 read = frozenset(keys.last(key) for key, item in before.items() if item is not None)
-            known = Known(
-                waiting=waiting,
-                read=read,
-                cursors={
-                    topic: readable(states.cursor, items[key]) or begins[topic]
-                    for key, topic in cursors.items()
-                },
-            )
-            return inbox.acknowledge(agent, asked, acks, known, self._runner.clock.wall())
+            seen, stand = cursors.standing(agent, acks.topics, begins, items)
+            known = Known(waiting=waiting, read=read, cursors=stand)
+            now = self._runner.clock.wall()
+            return inbox.acknowledge(agent, asked, Acks(ids=acks.ids, topics=seen), known, now)
 
         done: Done[Acknowledged | NotYours] = yield from self._runner.change(deciding, who)
         journal.received(agent, done.outcome.messages)
         return done.outcome
 
-    def _places(
-        self, ids: Sequence[str], heard: Mapping[str, Topic]
-    ) -> Op[dict[str, dict[str, int]]]:
-        """Which of these are messages of a topic that is heard, and their revisions."""
-        items = yield from looked_up(keys.topic(name, id_) for name in heard for id_ in ids)
-        found: dict[str, dict[str, int]] = {}
-        for id_ in ids:
-            if (told := reading.missed_of(id_)) is not None and told[0] in heard:
-                trimmed = heard[told[0]].trimmed
-                if trimmed is not None and told[1] <= trimmed.upto:
-                    found.setdefault(told[0], {})[id_] = told[1]
-        for key, item in items.items():
-            if item is not None:
-                found.setdefault(keys.topic_of(key), {})[keys.last(key)] = item.created
-        return found
+
+def _view(topic: Topic, messages: Mapping[str, int]) -> Op[Seen]:
+    """What is unread beside these, unless that is much to read, and the cursor is still short."""
+    long = len(topic.cursor.also) + len(messages) > _ALSO
+    pending, upto = yield from reading.pending(topic, None if long else _BYTES)
+    return Seen(
+        topic=topic.name,
+        messages=messages,
+        pending=pending,
+        upto=upto,
+        told=reading.told_of(messages),
+        terms=topic.terms,
+    )
+
+
+def _places(ids: Sequence[str], heard: Mapping[str, Topic]) -> Op[dict[str, dict[str, int]]]:
+    """Which of these are messages of a topic that is heard, and their revisions."""
+    found: dict[str, dict[str, int]] = {}
+    for id_ in ids:
+        if (told := reading.missed_of(id_)) is not None and told[0] in heard:
+            trimmed = heard[told[0]].trimmed
+            if trimmed is not None and told[1] <= trimmed.upto:
+                found.setdefault(told[0], {})[id_] = told[1]
+    wanted = set(ids) - reading.told_of(ids)
+
+    def look(items: Iterable[Item | None]) -> None:
+        for item in items:
+            if item is not None and (id_ := keys.last(item.key)) in wanted:
+                found.setdefault(keys.topic_of(item.key), {})[id_] = item.created
+
+    if len(wanted) <= _FEW and len(wanted) * len(heard) <= _LOOKUPS:
+        some = yield from looked_up(keys.topic(name, id_) for name in heard for id_ in wanted)
+        look(some.values())
+    else:
+        for name in heard:
+            yield from paged(keys.topic(name), look)
+    return found
 
 
 def together(

@@ -36,7 +36,8 @@ class MessageCalls(Sending, Asks):
         """Have alerts of this type delivered, from now on and over restarts, until we unsubscribe.
 
         Those of some ``senders``, and ``where`` fields of their data have these values; of those
-        that were sent before, the ``last`` ones, too.
+        that were sent before, the ``last`` ones, too.  Whoever is subscribed already changes the
+        terms, and goes on where it is: none of the last ones come then.
         """
         type_ = words.name(type, "type of an alert")
         wanted = core.Subscription(

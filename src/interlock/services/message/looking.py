@@ -17,14 +17,14 @@ from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up
+from interlock.services.gather import every, looked_up, paged
 from interlock.services.message import reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
 from interlock.store import Item
 
-PORTION = 100
+PORTION, LEAST = 100, 8
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -91,8 +91,10 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
         waiting, _ = yield from reading.waiting(agent)
         places |= {each.id: each for each in waiting}
         cursor = (yield from reading.topics(agent))[ALL].cursor
-        for item in (yield from every(keys.topic(ALL))):
-            places[keys.last(item.key)] = _place(item)
+        yield from paged(
+            keys.topic(ALL),
+            lambda items: places.update({keys.last(item.key): _place(item) for item in items}),
+        )
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
@@ -159,8 +161,9 @@ def _shown(
     """Those of these messages that are wanted, as many as are asked for, read in portions."""
     found = [each for each in first if wanted.fits(each)]
     order = places[::-1] if last else places
-    for start in range(0, len(order), PORTION):
-        told = yield from reading.bodies(order[start : start + PORTION])
+    portion = min(PORTION, max(wanted.limit + 1, LEAST))
+    for start in range(0, len(order), portion):
+        told = yield from reading.bodies(order[start : start + portion])
         found += [message for _, message in told if wanted.fits(message)]
         if len(found) > wanted.limit:
             break

@@ -21,7 +21,7 @@ from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
-from interlock.services.message import journal, states
+from interlock.services.message import cursors, journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.store import Item, Snapshot
@@ -232,14 +232,12 @@ class Posting:
 def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> Reading[Ends]:
     """What is found of the messages that end with what is sent."""
     waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
-    wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
-    items = (yield tuple(wanted)).items
-    stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
-    cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
+    items = (yield cursors.refs(agent, heard.seen)).items
+    seen, stand = cursors.standing(agent, heard.seen, heard.begins, items)
     of_topics = {
-        id_: cursors[seen.topic].has(revision)
-        for seen in heard.seen
-        for id_, revision in seen.messages.items()
+        id_: stand[each.topic].has(revision)
+        for each in heard.seen
+        for id_, revision in each.messages.items()
     }
     others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
     marks = (yield tuple([keys.read(agent, id_) for id_ in others])).items
@@ -247,7 +245,7 @@ def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -
     return Ends(
         waiting=waiting,
         heard=tuple([id_ for id_, before in of_topics.items() if not before]),
-        moves=inbox.moves_of(agent, heard.seen, cursors),
+        moves=inbox.moves_of(agent, seen, stand),
         already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
         unknown=tuple([id_ for id_ in others if not read[id_]]),
     )

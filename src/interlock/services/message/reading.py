@@ -18,7 +18,7 @@ from interlock.core.message import ABLE, ALL, Message, Received, Subscription, m
 from interlock.core.words import EVERYTHING as ANYTHING
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up
+from interlock.services.gather import every, looked_up, paged
 from interlock.services.message import states
 from interlock.services.states import readable
 from interlock.services.steps import Read
@@ -37,6 +37,8 @@ class Topic(Struct, frozen=True, kw_only=True):
     wanted: Subscription
     cursor: Cursor
     trimmed: Trimmed | None = None
+    terms: int = 0
+    """The revision of the subscription."""
 
     def hears(self, message: Message, revision: int) -> bool:
         """Whether a message is one to be read."""
@@ -74,18 +76,25 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     wanted = {ALL: EVERYTHING, **dict.fromkeys(asked, EVERYTHING)}
     begins = dict.fromkeys(wanted, 0)
     cursors: dict[str, Cursor] = {}
+    terms: dict[str, int] = {}
     for item in items:
         name = keys.topic_of(item.key)
         if not item.key.startswith(keys.CURSORS):
             wanted[name], begins[name] = subscription(item) or EVERYTHING, item.created
+            terms[name] = item.revision
         elif (cursor := readable(states.cursor, item)) is not None:
             cursors[name] = cursor
-    forgot = yield from looked_up(map(keys.trimmed, wanted))
+    forgot = yield from looked_up([keys.mailbox(agent), *map(keys.trimmed, wanted)])
+    if (mailbox := forgot[keys.mailbox(agent)]) is None:
+        forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
+    else:
+        cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
     return {
         name: Topic(
             name=name,
             wanted=asked_for,
-            cursor=_cursor(cursors.get(name), inbox.begin(asked_for, begins[name])),
+            terms=terms.get(name, 0),
+            cursor=inbox.standing(cursors.get(name), inbox.begin(asked_for, begins[name])),
             trimmed=readable(states.trimmed, forgot[keys.trimmed(name)]),
         )
         for name, asked_for in wanted.items()
@@ -95,6 +104,12 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
 def subscription(item: Item | None) -> Subscription | None:
     """What somebody asked to hear of; if that cannot be read, all of it: rather more than less."""
     return None if item is None else readable(states.subscription, item) or Subscription()
+
+
+def _newcomer(stored: Cursor | None, mailbox: Item) -> Cursor:
+    """How far somebody is with mail to all; what was sent before it was there it has not missed."""
+    cursor = stored or Cursor(after=0)
+    return replace(cursor, told=max(cursor.told, mailbox.created))
 
 
 def questions(can: Iterable[str]) -> Op[list[str]]:
@@ -107,11 +122,6 @@ def questions(can: Iterable[str]) -> Op[list[str]]:
         return [ABLE + each for each in abilities]
     items = yield from every(keys.TOPICS + ABLE)
     return list(dict.fromkeys(keys.topic_of(item.key) for item in items))
-
-
-def _cursor(stored: Cursor | None, begins: Cursor) -> Cursor:
-    """How far somebody is; one that was left by an earlier subscription says nothing."""
-    return begins if stored is None or stored.after < begins.after else stored
 
 
 def waiting(agent: str) -> Op[tuple[list[Found], int]]:
@@ -142,16 +152,20 @@ def mark(item: Item) -> Found:
 def unheard(topic: Topic) -> Op[tuple[list[Found], int]]:
     """What an agent has not acknowledged of a topic, in order, as of a revision."""
     found: list[Found] = []
-    after, revision = "", 0
-    while True:
-        page = Range(keys.topic(topic.name), after)
-        snapshot: Snapshot = yield Read(page)
-        revision = revision or snapshot.revision
-        items = snapshot.ranges[page]
-        found.extend(heard(topic, items))
-        if len(items) < page.limit:
-            return sorted(found, key=lambda each: each.order), revision
-        after = items[-1].key
+    folder = keys.topic(topic.name)
+    revision, _ = yield from paged(folder, lambda items: found.extend(heard(topic, items)))
+    return sorted(found, key=lambda each: each.order), revision
+
+
+def pending(topic: Topic, most: int | None) -> Op[tuple[list[int] | None, int]]:
+    """The revisions of these; None if the topic has more than ``most`` bytes."""
+    found: list[int] = []
+
+    def look(items: Sequence[Item]) -> None:
+        found.extend([each.seq for each in heard(topic, items)])
+
+    revision, whole = yield from paged(keys.topic(topic.name), look, most)
+    return found if whole else None, revision
 
 
 def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:

@@ -146,7 +146,8 @@ class Receiver:
             self.forget(known)
             for each in seen:
                 if topic := self._topics.get(each.topic):
-                    self._move(topic, inbox.moved(topic.cursor, each))
+                    still = inbox.under(each, topic.terms)
+                    self._move(topic, inbox.moved(topic.cursor, still))
         return done
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -400,6 +401,7 @@ class Receiver:
                 pending=self._pending(topic),
                 upto=self._upto[topic],
                 told=reading.told_of(messages),
+                terms=self._topics[topic].terms,
             )
             for topic, messages in found.items()
         )
