@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from interlock.core import matter as core
 from interlock.faces.operations.message import Data, Text, said
@@ -31,7 +31,7 @@ class Resolve(Request, frozen=True, kw_only=True):
 
     id: Id
     text: Text = None
-    data: Data = None
+    data: Data = UNSET
 
 
 class DecisionList(Struct, frozen=True, kw_only=True):

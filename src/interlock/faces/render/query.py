@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from interlock.core import matter
     from interlock.core import query as core
     from interlock.faces.operations.decision import DecisionList
-    from interlock.faces.operations.message import TakenBack
     from interlock.faces.render import Paint
 
 _SHORT = 60
@@ -38,10 +37,11 @@ def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
     return f"{paint('green', 'cancelled')} {outcome.query}"
 
 
-def taken_back(outcome: TakenBack, paint: Paint) -> str:
+def taken_back(outcome: core.TakenBack, paint: Paint) -> str:
     """Nobody will answer it."""
-    word = paint("yellow", "cancelled")
-    return f"{word} {outcome.query}: it was taken back meanwhile; to know it still, ask again"
+    word = paint("yellow", "taken back")
+    why = "whoever asked wants no answer any more"
+    return f"{word} {outcome.query}: {why}; to know it still, ask again"
 
 
 def away(outcome: core.Away, paint: Paint) -> str:
