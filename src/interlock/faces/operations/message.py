@@ -191,6 +191,9 @@ def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
         hold=request.hold,
         id=request.id,
     )
+    first, *others = request.who
+    if isinstance(outcome, core.Unknown) and others and first not in outcome.agents:
+        outcome = replace(outcome, unquoted=others[-1] in outcome.agents)
     return hinted(fleet, outcome)
 
 

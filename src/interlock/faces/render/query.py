@@ -29,7 +29,8 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
     who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
     more = "ask again with a longer --timeout, or with --person"
     word = paint("yellow", "timed out")
-    return f"{word} {outcome.query}: {who} within {lasting(outcome.timeout)}; {more}"
+    within = f"within {lasting(outcome.timeout)}" if outcome.timeout else "at once"
+    return f"{word} {outcome.query}: {who} {within}; {more}"
 
 
 def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
