@@ -117,10 +117,13 @@ def _whoever(to: str, agent: str, able: str) -> str:
 
 def decision_list(outcome: DecisionList, paint: Paint) -> str:
     """What is to be decided."""
+    lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
+    more = lost if outcome.unreadable else ""
     if not outcome.decisions:
-        return "there is nothing to decide; 'interlock decision list --all' has what was decided"
+        none = "there is nothing to decide; 'interlock decision list --all' has what was decided"
+        return none + more
     titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
-    return table(titles, [_row(each, paint) for each in outcome.decisions], paint)
+    return table(titles, [_row(each, paint) for each in outcome.decisions], paint) + more
 
 
 def _row(each: matter.Shown, paint: Paint) -> tuple[str, ...]:
