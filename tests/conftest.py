@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -71,3 +72,15 @@ def url(request: pytest.FixtureRequest) -> str:
     if request.param == "sqlite":
         return str(find("tmp_path")) + "/store.db"
     return str(find(f"{request.param}_url"))
+
+
+@pytest.fixture(params=["sqlite", "redis", "etcd"])
+def places(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """An empty store of an engine, another one each time."""
+    numbers = itertools.count()
+    if request.param == "sqlite":
+        folder = request.getfixturevalue("tmp_path")
+        return lambda: f"{folder}/{next(numbers)}.db"
+    server = request.getfixturevalue(f"{request.param}_server")
+    name = uuid.uuid4().hex
+    return lambda: str(server.url(f"{name}-{next(numbers)}"))

@@ -17,8 +17,6 @@ on a store, on one that fails, and on each engine; there time cannot be moved, s
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -566,23 +564,11 @@ def test_every_promise_is_kept_for_long(machine: type[PoolMachine]) -> None:
     run(machine, budget(3000, 60))
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
-def place(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """An empty store of an engine, another one each time."""
-    numbers = itertools.count()
-    if request.param == "sqlite":
-        folder = request.getfixturevalue("tmp_path")
-        return lambda: f"{folder}/{next(numbers)}.db"
-    server = request.getfixturevalue(f"{request.param}_server")
-    name = uuid.uuid4().hex
-    return lambda: str(server.url(f"{name}-{next(numbers)}"))
-
-
-def test_every_promise_is_kept_on_every_engine(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), budget(12, 25))
+def test_every_promise_is_kept_on_every_engine(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), budget(12, 25))
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
-def test_every_promise_is_kept_on_every_engine_for_long(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), budget(300, 50))
+def test_every_promise_is_kept_on_every_engine_for_long(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), budget(300, 50))

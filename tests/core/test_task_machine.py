@@ -16,24 +16,21 @@ there time cannot be moved, so nothing lapses and no rest ends.
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     rule,
-    run_state_machine_as_test,
 )
 from msgspec.structs import replace
 from tests.core import task_truths
 from tests.core.task_model import LONGEST_REST, Held, Job, Model, Times
+from tests.machines import across_a_bad_network, bounds, run
 
 from interlock.core import task as core
 from interlock.errors import Lapsed
@@ -42,7 +39,7 @@ from interlock.services.waiting import Seat
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit
-from interlock.testing.faults import Chances, Fault, FaultyStore
+from interlock.testing.faults import FaultyStore
 from interlock.testing.stage import Client, Stage
 
 NEVER = 1e9
@@ -526,17 +523,6 @@ class CrampedMachine(TaskMachine):
         return memory, memory
 
 
-class Bad(FaultyStore):
-    """A network that is bad, but never for so long that an outcome stays unknown."""
-
-    _in_a_row = 0
-
-    def _draw(self) -> Fault | None:
-        fault = super()._draw()
-        self._in_a_row = self._in_a_row + 1 if fault else 0
-        return fault if self._in_a_row < 5 else None
-
-
 class FaultyMachine(TaskMachine):
     """Across a bad network."""
 
@@ -546,9 +532,7 @@ class FaultyMachine(TaskMachine):
         self.store.sow(seed)
 
     def make(self) -> tuple[Store, Store]:
-        chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
-        faulty = Bad(self.stage.store, chances=chances, sleep=lambda _: None)
-        return self.stage.store, faulty
+        return self.stage.store, across_a_bad_network(self.stage.store)
 
 
 class CrampedFaultyMachine(FaultyMachine):
@@ -580,54 +564,26 @@ class EngineMachine(TaskMachine):
             pass
 
 
-def budget(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
-    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
-    phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        phases=phases,
-        deadline=None,
-        print_blob=True,
-    )
-
-
-def run(machine: Callable[[], TaskMachine], its_budget: settings) -> None:
-    run_state_machine_as_test(machine, settings=its_budget)  # type: ignore[no-untyped-call]
-
-
 MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
-    run(machine, budget(50))
+    run(machine, bounds(50))
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_promise_is_kept_for_long(machine: type[TaskMachine]) -> None:
-    run(machine, budget(2000, 60, shrink=True))
+    run(machine, bounds(2000, 60, shrink=True))
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
-def place(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """An empty store of an engine, another one each time."""
-    numbers = itertools.count()
-    if request.param == "sqlite":
-        folder = request.getfixturevalue("tmp_path")
-        return lambda: f"{folder}/{next(numbers)}.db"
-    server = request.getfixturevalue(f"{request.param}_server")
-    name = uuid.uuid4().hex
-    return lambda: str(server.url(f"{name}-{next(numbers)}"))
-
-
-def test_every_promise_is_kept_on_every_engine(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), budget(6, 25))
+def test_every_promise_is_kept_on_every_engine(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(6, 25))
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
-def test_every_promise_is_kept_on_every_engine_for_long(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), budget(200, 50, shrink=True))
+def test_every_promise_is_kept_on_every_engine_for_long(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(200, 50, shrink=True))

@@ -99,7 +99,7 @@ def test_wrong_words_are_refused(stage: Stage) -> None:
         ada.fleet.observing(["mail"])
     with pytest.raises(BadInput, match="put brackets around"):
         ada.fleet.observing("message")
-    with pytest.raises(BadInput, match="negative"):
+    with pytest.raises(BadInput, match="out of bounds"):
         ada.run(ada.fleet.observing().open(-1))
 
 
@@ -139,6 +139,13 @@ def test_counters_say_if_there_is_more_and_pass_over_what_is_no_entry(stage: Sta
     assert ada.run(ada.fleet.counters()).sent == 1
     assert ada.run(observe.counters(0.0, most=1)).partial
     assert stage.store.read(LOG + "x")[LOG + "x"] is not None
+
+
+def test_an_entry_that_cannot_be_read_is_missed_and_the_others_are_told(stage: Stage) -> None:
+    ada, _ = pair(stage)
+    stage.store.commit(Txn(id="x", entry=b'["message:sent"', puts=(Put("y", b""),)))
+    ada.run(ada.messages.alert("built"))
+    assert [each.event for each in seen(ada, "message")] == ["missed", "message:sent"]
 
 
 def test_an_observer_hears_of_another_process_on_every_engine(url: str) -> None:

@@ -670,3 +670,11 @@ def test_a_limit_that_cannot_be_read_is_named_in_one_line(
         Settings(str(tmp_path)).record()
     assert said in str(raised.value)
     assert "config.toml" in str(raised.value)
+
+
+def test_a_log_that_is_too_young_to_be_sealed_is_no_finding(stage: Stage) -> None:
+    fill(stage.store, 200)
+    old, young = SMALL, replace(SMALL, age=3600.0, pressed=3600.0)
+    assert [each.verdict for each in drive(on(stage, old).findings(), stage.store)] == ["warn"]
+    assert [each.verdict for each in drive(on(stage, young).findings(), stage.store)] == ["ok"]
+    assert drive(on(stage, young).tidy(WHO), stage.store).sealed == 0, "maintain could do nothing"

@@ -29,6 +29,8 @@ UNREADABLE = (ValueError, TypeError, RecursionError)
 """What decoding raises where bytes are not what they should be: no JSON, another shape, no UTF-8
 (which is found late, and is a plain ValueError), text where bytes should stand, nested too deep."""
 
+_in_order = msgspec.json.Encoder(order="deterministic").encode
+
 RANDOM_BYTES = 10
 """What an id needs."""
 
@@ -52,6 +54,11 @@ def digest(data: bytes) -> str:
 
             _sha256 = sha256
     return str(_sha256(data).hexdigest())
+
+
+def canonical(data: bytes) -> bytes:
+    """JSON with its keys in order: the same for all ways to write the same."""
+    return _in_order(msgspec.json.decode(data))
 
 
 def make_id(prefix: str, milliseconds: int, randomness: bytes) -> str:

@@ -59,7 +59,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from interlock.core.codec import digest
+from interlock.core.codec import canonical, digest
 
 LOCKS = "locks/"
 SEMAPHORES = "semaphores/"
@@ -452,8 +452,11 @@ def open_of(key: str) -> tuple[str, str]:
 
 
 def answer(to: str, question: bytes) -> str:
-    """Which query answered this question of the same agent, or of the same ability, last."""
-    return ANSWERS + digest(to.encode("ascii") + b" " + question)
+    """Which query answered this question of the same agent, or of the same ability, last.
+
+    A question is the same however its JSON is written.
+    """
+    return ANSWERS + digest(to.encode("ascii") + b" " + canonical(question))
 
 
 def decision(id_: str) -> str:

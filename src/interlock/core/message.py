@@ -48,6 +48,7 @@ SUBJECT_LIMIT = 1024
 REASON_LIMIT = 16 * 1024
 RECIPIENTS_LIMIT = 32
 FILTERS_LIMIT = 32
+SHOWN_LIMIT = 10_000
 DEPTH = 10_000
 KEEP = 86400.0
 KEPT = 1000
@@ -165,11 +166,15 @@ class Already(Outcome, frozen=True, kw_only=True, tag="already"):
 
 
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
-    """Nobody of this name has been here yet; ``close`` are others that are called much like it."""
+    """Nobody of this name has been here yet; ``close`` are others that are called much like it.
+
+    ``unquoted`` if the name is more likely the beginning of a text without quotes.
+    """
 
     exit_status = 1
     agents: tuple[str, ...]
     close: tuple[str, ...] = ()
+    unquoted: bool = False
 
 
 class Full(Outcome, frozen=True, kw_only=True, tag="full"):

@@ -141,6 +141,13 @@ class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
     query: str
 
 
+class TakenBack(Outcome, frozen=True, kw_only=True, tag="taken_back"):
+    """The question was taken back while somebody waited for its answer: there is none."""
+
+    exit_status = 1
+    query: str
+
+
 class Away(Outcome, frozen=True, kw_only=True, tag="away"):
     """Nobody is there who could answer."""
 
@@ -215,7 +222,7 @@ class NoQuery(Outcome, frozen=True, kw_only=True, tag="unknown"):
 
 
 AskOutcome: TypeAlias = (
-    Asked | Answered | TimedOut | Cancelled | Away | Deadlock | Handed | TooMany | Taken | Refused
+    Asked | Answered | TimedOut | TakenBack | Away | Deadlock | Handed | TooMany | Taken | Refused
 )
 ReplyOutcome: TypeAlias = Replied | Late | NotAsked | NoQuery
 CancelOutcome: TypeAlias = Cancelled | Late | NotAsked | NoQuery
@@ -323,7 +330,7 @@ def standing(query: Query) -> AskOutcome:
         case "answered":
             return Answered(query=query.id, answer=query.answer, by=query.by)
         case "cancelled":
-            return Cancelled(query=query.id)
+            return TakenBack(query=query.id)
         case "handed":
             return Handed(query=query.id, decision=query.decision)
         case "deadlock":

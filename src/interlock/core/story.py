@@ -33,7 +33,7 @@ from interlock.core.tale import Tale
 from interlock.core.talk import NOUNS, Talk, folded
 
 _ENDS = ("released", "reclaimed")
-_SILENT = ("agent.log", "agent.serve", "agent.retire")
+_SILENT = ("agent.log", "agent.serve", "agent.retire", "agent.mailbox")
 """Of these there are many, and nobody asks for them."""
 
 

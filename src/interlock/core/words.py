@@ -29,7 +29,7 @@ LARGEST = 2**53
 """The largest whole number that everybody who reads JSON can read."""
 MOST_SHOWN = 100_000
 EVERYTHING = "*"
-"""What somebody can do who can do everything; no name of a capability."""
+"""What somebody can do who can do everything; no name of an ability."""
 
 T = TypeVar("T")
 

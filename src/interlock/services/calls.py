@@ -382,8 +382,8 @@ class FleetCalls(Calls):
     def why(self, thing: str) -> Op[Why]:
         """What blocks a thing, who can clear it, since when.
 
-        ``task/ID``, ``lock/NAME``, ``sem/NAME`` or ``query/ID``; a plain name is that of a task,
-        if there is one, else of a lock.
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
+        name is that of a task, if there is one, else of a lock.
         """
         from interlock.services.why import Explain
 
@@ -398,6 +398,10 @@ class FleetCalls(Calls):
             from interlock.services.message.why import Questions
 
             return Questions(desk.runner).query(words.name(name or kind, "query id"))
+        if (name and kind == "message") or kind.startswith("msg_"):
+            from interlock.services.message.why import message
+
+            return message(words.name(name or kind, "message id"))
         from interlock.services.task.why import Reasons
 
         reasons = Reasons(desk.runner, desk.sessions)

@@ -19,8 +19,10 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.gather import every, looked_up
 from interlock.services.history import Backward, read
-from interlock.services.steps import Open, Read, Take
-from interlock.store import LOG, Item, Resync, Watch
+from interlock.services.record import opened
+from interlock.services.states import readable
+from interlock.services.steps import Take
+from interlock.store import Change, Item, Resync, Watch
 
 MOST = 200_000
 """Entries that are looked at for counters."""
@@ -49,11 +51,7 @@ class Observing:
 
     def open(self, after: int | None) -> Op[None]:
         """Begin after a revision, or from now on."""
-        if after is None:
-            after = (yield Read(keys.BASE)).revision
-        if after < 0:
-            raise BadInput("'after' must not be negative")
-        self._watch = yield Open(LOG, after)
+        self._watch = yield from opened(after)
 
     def take(self, timeout: float | None) -> Op[tuple[Observed, ...]]:
         """What came since the last call; waits for the first event, at most so long."""
@@ -66,8 +64,7 @@ class Observing:
                 if isinstance(change, Resync):
                     found = [Observed(event=MISSED, revision=change.revision)]
                 elif any(mark in change.value for mark in self._marks):
-                    item = Item(change.key, change.value, change.revision, change.revision)
-                    found += filter(self._wants, observed(read(item), change.revision))
+                    found += self._told(change)
             if found or (ends is not None and self._clock.monotonic() >= ends):
                 return tuple(found)
 
@@ -75,6 +72,14 @@ class Observing:
         """Stop listening."""
         if self._watch is not None:
             self._watch.close()
+
+    def _told(self, change: Change) -> Iterable[Observed]:
+        """What an entry says; of one that cannot be read, that something was missed."""
+        item = Item(change.key, change.value, change.revision, change.revision)
+        entry = readable(read, item)
+        if entry is None:
+            return (Observed(event=MISSED, revision=change.revision),)
+        return filter(self._wants, observed(entry, change.revision))
 
     def _wants(self, each: Observed) -> bool:
         return each.event.partition(":")[0] in self._nouns

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from interlock.core import keys, words
 from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.driving import Op
 from interlock.services.history import EVERYTHING, line, search
-from interlock.services.steps import Open, Take
+from interlock.services.steps import Open, Read, Take
 from interlock.store import LOG, Item, Resync, Watch
 
 
@@ -23,6 +24,14 @@ class Record:
     ) -> Op[tuple[Line, ...]]:
         """Entries in order: the last ones, or the first ones after a revision."""
         return (yield from search(wanted, after=after, limit=limit, last=last))
+
+
+def opened(after: int | None) -> Op[Watch]:
+    """The log as it grows, after a revision or from now on; whoever opens it closes it."""
+    if after is None:
+        after = (yield Read(keys.BASE)).revision
+    watch: Watch = yield Open(LOG, words.after(after))
+    return watch
 
 
 class Following:

@@ -252,10 +252,10 @@ class Sealing:
         fact = f"entries: {entries} in the log (about {_mib(facts['log_bytes'])})"
         fact += f", {sealed} sealed ({_mib(state.sealed.bytes)})" if sealed else ""
         try:
-            self._begins(state)
+            begins = self._begins(state)
         except StoreDamaged as error:
             return [Finding(verdict="bad", name="record", fact=f"{fact}; {error}")]
-        if entries > 2 * self._most(state):
+        if entries > 2 * self._most(state) and (yield from self._any_ripe(state, begins, entries)):
             remedy = "run 'interlock maintain'"
             return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
         return [Finding(verdict="ok", name="record", fact=fact)]
@@ -317,6 +317,10 @@ class Sealing:
             if not found:
                 break
         return rows
+
+    def _any_ripe(self, state: State, begins: Mark, entries: int) -> Op[bool]:
+        """Whether anything could be sealed; what is too young for that is nobody's fault."""
+        return bool(self._ripe(state, (yield from self._oldest(state, begins, entries)), entries))
 
     def _ripe(self, state: State, rows: Sequence[Row], entries: int) -> Sequence[Row]:
         """Those of the oldest entries that may be sealed."""

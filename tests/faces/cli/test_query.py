@@ -93,8 +93,17 @@ def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
     out, _ = asker.communicate(timeout=60)
     assert (asker.returncode, out) == (
         1,
-        "cancelled qry_1: it was taken back meanwhile; to know it still, ask again\n",
+        "taken back qry_1: whoever asked wants no answer any more; to know it still, ask again\n",
     )
+
+
+def test_null_is_something_to_say(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = ada.start("query", "bob", "--data", "null", "--id", "qry_1", "--json")
+    assert "data" not in question(ada)
+    assert ada.run("reply", "qry_1", "--data", "null", "--agent", "bob").status == 0
+    asker.communicate(timeout=60)
+    assert asker.returncode == 0
 
 
 def test_a_named_question_outlives_an_interruption(ada: Shell) -> None:

@@ -253,7 +253,7 @@ class Questions(Letters):
                 told = query.Answered(query=question.id, answer=question.answer, by=question.by)
                 assert got == told
             case "cancelled":
-                assert got == query.Cancelled(query=question.id)
+                assert got == query.TakenBack(query=question.id)
             case "expired":
                 assert isinstance(got, query.TimedOut)
             case "handed":

@@ -16,28 +16,25 @@ there only the clock of the agents can be moved, so nothing lapses by itself.
 
 from __future__ import annotations
 
-import itertools
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     initialize,
     rule,
-    run_state_machine_as_test,
 )
 from msgspec.structs import replace
+from tests.machines import across_a_bad_network, bounds, run
 from tests.services.message.post_deaths import Deaths
 from tests.services.message.post_world import ABLE, AGENTS, PATIENCE
 
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit
-from interlock.testing.faults import Chances, Fault, FaultyStore
+from interlock.testing.faults import FaultyStore
 
 ACTS = (
     *(["say", "receive", "acknowledge", "acknowledge_in_a_receiver", "advance"] * 3),
@@ -121,17 +118,6 @@ class CrampedMachine(MessageMachine):
         return memory, memory
 
 
-class Bad(FaultyStore):
-    """A network that is bad, but never for so long that an outcome stays unknown."""
-
-    _in_a_row = 0
-
-    def _draw(self) -> Fault | None:
-        fault = super()._draw()
-        self._in_a_row = self._in_a_row + 1 if fault else 0
-        return fault if self._in_a_row < 5 else None
-
-
 class FaultyMachine(MessageMachine):
     """Across a bad network."""
 
@@ -141,9 +127,7 @@ class FaultyMachine(MessageMachine):
         self.store.sow(seed)
 
     def make(self) -> tuple[Store, Store]:
-        chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
-        faulty = Bad(self.stage.store, chances=chances, sleep=lambda _: None)
-        return self.stage.store, faulty
+        return self.stage.store, across_a_bad_network(self.stage.store)
 
 
 class CrampedFaultyMachine(FaultyMachine):
@@ -175,22 +159,6 @@ class EngineMachine(MessageMachine):
             pass
 
 
-def bounds(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
-    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
-    phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
-    return settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        phases=phases,
-        deadline=None,
-        print_blob=True,
-    )
-
-
-def run(machine: Callable[[], MessageMachine], its_bounds: settings) -> None:
-    run_state_machine_as_test(machine, settings=its_bounds)  # type: ignore[no-untyped-call]
-
-
 MACHINES = [MessageMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
 
 
@@ -206,25 +174,13 @@ def test_nothing_is_lost_doubled_or_reordered_for_long(machine: type[MessageMach
     run(machine, bounds(2000, 60, shrink=True))
 
 
-@pytest.fixture(params=["sqlite", "redis", "etcd"])
-def place(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """An empty store of an engine, another one each time."""
-    numbers = itertools.count()
-    if request.param == "sqlite":
-        folder = request.getfixturevalue("tmp_path")
-        return lambda: f"{folder}/{next(numbers)}.db"
-    server = request.getfixturevalue(f"{request.param}_server")
-    name = uuid.uuid4().hex
-    return lambda: str(server.url(f"{name}-{next(numbers)}"))
-
-
-def test_nothing_is_lost_doubled_or_reordered_on_any_engine(place: Callable[[], str]) -> None:
-    run(lambda: EngineMachine(place), bounds(3, 25))
+def test_nothing_is_lost_doubled_or_reordered_on_any_engine(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(3, 25))
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_doubled_or_reordered_on_any_engine_for_long(
-    place: Callable[[], str],
+    places: Callable[[], str],
 ) -> None:
-    run(lambda: EngineMachine(place), bounds(200, 50, shrink=True))
+    run(lambda: EngineMachine(places), bounds(200, 50, shrink=True))

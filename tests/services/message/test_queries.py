@@ -19,6 +19,7 @@ from interlock.core.query import (
     NotAsked,
     Replied,
     Taken,
+    TakenBack,
     TimedOut,
     TooMany,
 )
@@ -86,7 +87,7 @@ def test_a_question_is_taken_back_by_its_asker_alone(stage: Stage) -> None:
     asks = asking(ada)
     assert bob.run(bob.messages.cancel("qry_1")) == NotAsked(query="qry_1", agent="ada")
     assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
-    assert asks.run().result() == Cancelled(query="qry_1")
+    assert asks.run().result() == TakenBack(query="qry_1")
     assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
     assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="cancelled")
     assert waiting(bob) == []
@@ -372,3 +373,13 @@ def test_an_answerer_that_is_killed_between_any_two_steps_answers_or_not(
     for question in came(again, again.messages.receiver()):
         again.run(again.messages.reply(question.id, "yes"))
     assert asks.run().result() == Answered(query="qry_1", answer="yes", by="bob")
+
+
+def test_a_question_is_the_same_however_its_json_is_written(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asks = ada.start(ada.messages.query("bob", {"a": 1, "b": [2]}, id="qry_1"))
+    bob.run(bob.messages.reply("qry_1", "yes"))
+    asks.run()
+    known = ada.run(ada.messages.query("bob", {"b": [2], "a": 1}, cached=60))
+    assert isinstance(known, Answered)
+    assert known.query == "qry_1", "that of the question that was answered"

@@ -405,3 +405,18 @@ def test_nobody_answers_and_the_asker_is_told(stage: Stage) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")
     outcome = ada.run(ada.messages.query("bob", "?", timeout=5, id="qry_1"))
     assert outcome == TimedOut(query="qry_1", to="bob", timeout=5.0)
+
+
+def test_why_says_who_has_not_read_a_message(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.send(["bob", "cy"], "x", hold=True, id="msg_1"))
+    for thing in ("msg_1", "message/msg_1"):
+        why = ada.run(ada.fleet.why(thing))
+        assert (why.blocked, why.thing) == (True, "message/msg_1")
+        assert why.because == "not acknowledged yet by bob, cy"
+    bob.run(bob.messages.ack("msg_1"))
+    assert ada.run(ada.fleet.why("msg_1")).by == "cy"
+    cy = stage.client("cy")
+    cy.run(cy.messages.ack("msg_1"))
+    assert ada.run(ada.fleet.why("msg_1")).because == "acknowledged by bob, cy"
+    assert not ada.run(ada.fleet.why("msg_2")).blocked

@@ -171,5 +171,5 @@ def test_wrong_words_are_refused_with_the_right_ones(stage: Stage) -> None:
         ada.tasks.feed("published", "", None)
     with pytest.raises(BadInput, match="no event is named"):
         ada.tasks.feed([], "", None)
-    with pytest.raises(BadInput, match="must not be negative"):
+    with pytest.raises(BadInput, match="is out of bounds"):
         ada.run(ada.tasks.feed(["ready"], "", None).open(-1))

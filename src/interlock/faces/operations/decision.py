@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
+from interlock.core import keys
 from interlock.core import matter as core
 from interlock.faces.operations.message import Data, Text, said
 from interlock.faces.operations.shape import Operation, Request, option
@@ -31,19 +32,24 @@ class Resolve(Request, frozen=True, kw_only=True):
 
     id: Id
     text: Text = None
-    data: Data = None
+    data: Data = UNSET
 
 
-class DecisionList(Struct, frozen=True, kw_only=True):
-    """What persons are asked, the oldest first."""
+class DecisionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What persons are asked, the oldest first; and how many more cannot be read."""
 
     decisions: tuple[core.Shown, ...]
+    unreadable: int = 0
 
 
 def _list(fleet: "Fleet", request: List) -> DecisionList:
+    from interlock.driving import drive
+    from interlock.services.integrity import broken
+
     found = fleet.messages.decisions()
     return DecisionList(
-        decisions=tuple(each for each in found if request.all or each.state == "open")
+        decisions=tuple(each for each in found if request.all or each.state == "open"),
+        unreadable=len(drive(broken(keys.DECISIONS), fleet.store)),
     )
 
 

@@ -32,7 +32,9 @@ class Subscribe(Request, frozen=True, kw_only=True):
     where: Annotated[
         dict[str, Any], option("values", "only if this field of the data has this value")
     ] = field(default_factory=dict)
-    last: Annotated[int, option("int", "also so many of those that were sent before")] = 0
+    last: Annotated[
+        int, option("int", "also so many of those that were sent before", most=core.SHOWN_LIMIT)
+    ] = 0
     follow: Annotated[bool, option("flag", "show them as they come; each is acknowledged")] = False
 
 
@@ -55,7 +57,7 @@ class Inbox(Request, frozen=True, kw_only=True):
     type: Annotated[str, option("name", "only of this type")] = ""
     thread: Annotated[str, option("name", "a whole thread, read or not")] = ""
     search: Annotated[str, option("text", "only with this text in it")] = ""
-    limit: Annotated[int, option("int", "at most so many", least=1)] = 100
+    limit: Annotated[int, option("int", "at most so many", least=1, most=core.SHOWN_LIMIT)] = 100
     can: Can = ()
 
 

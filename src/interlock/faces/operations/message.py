@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
-from interlock.core.decision import Outcome
 from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -45,7 +45,7 @@ class Ask(Request, frozen=True, kw_only=True):
         str, option("name", "an agent, or '?rust' for whoever can do rust", positional=True)
     ]
     text: Text = None
-    data: Data = None
+    data: Data = UNSET
     timeout: Annotated[
         Duration | None, option("duration", "how long to wait for the answer; 30s unless set")
     ] = None
@@ -67,7 +67,7 @@ class Reply(Request, frozen=True, kw_only=True):
 
     id: Query
     text: Text = None
-    data: Data = None
+    data: Data = UNSET
     can: Annotated[
         tuple[str, ...],
         option("names", "what you can do, if whoever can is asked; else what the session says"),
@@ -121,18 +121,11 @@ class Send(Request, frozen=True, kw_only=True):
     id: Id = None
 
 
-class TakenBack(Outcome, frozen=True, kw_only=True, tag="cancelled"):
-    """The question was taken back while its asker waited: there is no answer."""
-
-    exit_status = 1
-    query: str
-
-
 def said(text: str | None, data: object) -> object:
     """What somebody says: a text, or JSON."""
-    if text is None and data is None:
+    if text is None and data is UNSET:
         raise BadInput("say what: write a text, or give --data JSON")
-    if text is not None and data is not None:
+    if text is not None and data is not UNSET:
         raise BadInput("a text or --data JSON, not both: leave one of them out")
     return data if text is None else text
 
@@ -151,7 +144,7 @@ def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
     return fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
 
 
-def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome | TakenBack:
+def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
     outcome = fleet.messages.query(
         request.who,
         said(request.text, request.data),
@@ -162,8 +155,6 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome | TakenBack:
         urgent=request.urgent,
         id=request.id,
     )
-    if isinstance(outcome, queries.Cancelled):
-        return TakenBack(query=outcome.query)
     return hinted(fleet, outcome)
 
 
@@ -204,13 +195,16 @@ def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
         hold=request.hold,
         id=request.id,
     )
+    first, *others = request.who
+    if isinstance(outcome, core.Unknown) and others and first not in outcome.agents:
+        outcome = replace(outcome, unquoted=others[-1] in outcome.agents)
     return hinted(fleet, outcome)
 
 
 _LIMITS = (core.Limited, core.Halted)
 _TO_SOMEBODY = (core.Sent, core.Exists, core.Unknown, core.Full, *_LIMITS)
 _ANSWERS = (
-    queries.Answered, queries.TimedOut, TakenBack, queries.Away, queries.Handed,
+    queries.Answered, queries.TimedOut, queries.TakenBack, queries.Away, queries.Handed,
     queries.Deadlock, queries.Taken, core.Unknown, queries.TooMany, core.Full, *_LIMITS,
 )  # fmt: skip
 

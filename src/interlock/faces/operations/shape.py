@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from msgspec import NODEFAULT, Meta, Struct
+from msgspec import NODEFAULT, UNSET, Meta, Struct
 from msgspec.structs import fields as struct_fields
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def fields(request: type[Struct]) -> tuple[Field, ...]:
     for info in struct_fields(request):
         meta = next(part for part in get_args(info.type) if isinstance(part, Meta))
         extra = meta.extra or {}
-        default = None if info.default is NODEFAULT else info.default
+        default = None if info.default in (NODEFAULT, UNSET) else info.default
         found.append(
             Field(
                 info.encode_name,

@@ -85,7 +85,7 @@ RENDERERS: dict[str, str] = {
     "looking.Inbox": "message:inbox",
     "looking.Arrived": "message:arrived",
     "looking.Nothing": "message:nothing",
-    "message.TakenBack": "query:taken_back",
+    "query.TakenBack": "query:taken_back",
     "query.Asked": "query:asked",
     "query.Answered": "query:answered",
     "query.TimedOut": "query:timed_out",

@@ -128,7 +128,8 @@ def unknown(outcome: core.Unknown, paint: Paint) -> str:
     names = ", ".join(outcome.agents)
     has = "nobody of this name has" if len(outcome.agents) == 1 else "nobody of these names has"
     hold = "--hold keeps mail, data and questions for somebody who comes later"
-    return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {meant}{hold}"
+    quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
+    return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
 
 def gone(outcome: core.Gone, paint: Paint) -> str:

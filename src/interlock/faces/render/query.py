@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from interlock.core import matter
     from interlock.core import query as core
     from interlock.faces.operations.decision import DecisionList
-    from interlock.faces.operations.message import TakenBack
     from interlock.faces.render import Paint
 
 _SHORT = 60
@@ -30,7 +29,8 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
     who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
     more = "ask again with a longer --timeout, or with --person"
     word = paint("yellow", "timed out")
-    return f"{word} {outcome.query}: {who} within {lasting(outcome.timeout)}; {more}"
+    within = f"within {lasting(outcome.timeout)}" if outcome.timeout else "at once"
+    return f"{word} {outcome.query}: {who} {within}; {more}"
 
 
 def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
@@ -38,10 +38,11 @@ def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
     return f"{paint('green', 'cancelled')} {outcome.query}"
 
 
-def taken_back(outcome: TakenBack, paint: Paint) -> str:
+def taken_back(outcome: core.TakenBack, paint: Paint) -> str:
     """Nobody will answer it."""
-    word = paint("yellow", "cancelled")
-    return f"{word} {outcome.query}: it was taken back meanwhile; to know it still, ask again"
+    word = paint("yellow", "taken back")
+    why = "whoever asked wants no answer any more"
+    return f"{word} {outcome.query}: {why}; to know it still, ask again"
 
 
 def away(outcome: core.Away, paint: Paint) -> str:
@@ -129,10 +130,13 @@ def _whoever(to: str, agent: str, able: str) -> str:
 
 def decision_list(outcome: DecisionList, paint: Paint) -> str:
     """What is to be decided."""
+    lost = f"\n{outcome.unreadable} cannot be read; run 'interlock doctor'"
+    more = lost if outcome.unreadable else ""
     if not outcome.decisions:
-        return "there is nothing to decide; 'interlock decision list --all' has what was decided"
+        none = "there is nothing to decide; 'interlock decision list --all' has what was decided"
+        return none + more
     titles = ("DECISION", "STATE", "ASKED BY", "ASKED", "QUESTION")
-    return table(titles, [_row(each, paint) for each in outcome.decisions], paint)
+    return table(titles, [_row(each, paint) for each in outcome.decisions], paint) + more
 
 
 def _row(each: matter.Shown, paint: Paint) -> tuple[str, ...]:

@@ -19,8 +19,6 @@ from interlock.services.runner import Who
 if TYPE_CHECKING:
     from interlock.services.message.reception import Reception
 
-LAST_LIMIT = 10_000
-
 
 class MessageCalls(Sending, Asks):
     """Messages, in the name of one client."""
@@ -43,7 +41,7 @@ class MessageCalls(Sending, Asks):
         wanted = core.Subscription(
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
-        number = words.whole(last, "number of alerts", 0, LAST_LIMIT)
+        number = words.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
         return self.subscriptions.subscribe(self.desk.me().who, type_, wanted, number)
 
     def unsubscribe(
@@ -126,7 +124,7 @@ class MessageCalls(Sending, Asks):
             type=words.name(type, "type") if type else "",
             thread=words.name(thread, "thread") if thread else "",
             search=words.text(search, "text to search for", core.SUBJECT_LIMIT),
-            limit=words.whole(limit, "limit", 1, LAST_LIMIT),
+            limit=words.whole(limit, "limit", 1, core.SHOWN_LIMIT),
         )
         who = self.desk.me().who
         words.flag(all, "all")

@@ -24,8 +24,6 @@ from interlock.services.runner import Who
 if TYPE_CHECKING:
     from interlock.services.message.tidy import Tidying
 
-LAST_LIMIT = 10_000
-
 
 class Common(Calls):
     """One client that sends, asks and reads."""

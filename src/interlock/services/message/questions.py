@@ -34,7 +34,8 @@ class Asks(Common):
 
         An agent that had a session and has none now is ``away``, at once; with ``hold`` the
         question waits for it.  An answer that was given to the same question before will do if it
-        is not older than ``cached``.  With ``person`` a person is asked when nobody answers.
+        is not older than ``cached``; it carries the id of the question that was answered then.
+        With ``person`` a person is asked when nobody answers.
         Asked again with the same ``id``, also by another process, it is the same question.
         """
         seat = self.desk.me()

@@ -64,7 +64,7 @@ class Sleep:
             while True:
                 now = yield from outside(answered(snapshot[key]))
                 if now is None or now.state != "open":
-                    return core.Cancelled(query=query.id) if now is None else core.standing(now)
+                    return core.TakenBack(query=query.id) if now is None else core.standing(now)
                 if ends <= clock.monotonic():
                     return (yield from self._over(who, query, last))
                 refused = yield from self._refuse(who, start)
@@ -87,7 +87,7 @@ class Sleep:
             key = keys.query(query.id)
             stands = states.query((yield (key,))[key])
             if stands is None:
-                return Decision(outcome=core.Cancelled(query=query.id))
+                return Decision(outcome=core.TakenBack(query=query.id))
             return core.leave(stands, query.waits, query.timeout)
 
         done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
@@ -101,7 +101,7 @@ class Sleep:
             key, live = keys.query(query.id), keys.live(query.id)
             stands = yield from answered((yield (key,))[key])
             if stands is None:
-                return Decision(outcome=core.Cancelled(query=query.id))
+                return Decision(outcome=core.TakenBack(query=query.id))
             if stands.timeout > last and (yield (live,))[live] is not None:
                 return core.leave(stands, query.waits, query.timeout)
             return core.expire(stands, self._runner.clock.wall(), matter)
@@ -143,7 +143,7 @@ def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
     def deciding() -> Deciding[AskOutcome]:
         query = yield from answered((yield (keys.query(id_),))[keys.query(id_)])
         if query is None:
-            return Decision(outcome=core.Cancelled(query=id_))
+            return Decision(outcome=core.TakenBack(query=id_))
         if (yield (keys.live(id_),))[keys.live(id_)] is not None:
             return Decision(outcome=core.standing(query))
         return core.expire(query, runner.clock.wall(), matter)

@@ -82,6 +82,43 @@ class Questions:
         )
 
 
+def message(id_: str) -> Op[Why]:
+    """Who has not read a message yet."""
+    place = keys.message(id_)
+    snapshot: Snapshot = yield Read(place)
+    item = snapshot[place]
+    if item is None:
+        return _no_message(id_)
+    found = states.message(item)
+    marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
+    unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
+    names = ", ".join(unread or found.to)
+    hint = f"read it: interlock inbox --agent {unread[0]}" if unread else _story(id_)
+    return Why(
+        thing=f"message/{id_}",
+        blocked=bool(unread),
+        state="unread" if unread else "read",
+        because=f"not acknowledged yet by {names}" if unread else f"acknowledged by {names}",
+        clear=hint,
+        by=unread[0] if unread else "",
+        since=found.at,
+    )
+
+
+def _no_message(id_: str) -> Why:
+    """Of what is to all nobody notes who has read it."""
+    return Why(
+        thing=f"message/{id_}",
+        blocked=False,
+        because="it is for all who subscribed, or there is no such message, or none any more",
+        clear=_story(id_),
+    )
+
+
+def _story(id_: str) -> str:
+    return f"see 'interlock record explain {id_}'"
+
+
 def _doing(agent: str) -> Op[str | None]:
     """What an agent does, in the words of its sessions that live; None if there is none."""
     sessions = [keys.last(item.key) for item in (yield from every(keys.present(agent)))]

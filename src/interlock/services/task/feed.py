@@ -28,9 +28,10 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.gather import looked_up
 from interlock.services.history import read
-from interlock.services.steps import Open, Read, Take
+from interlock.services.record import opened
+from interlock.services.steps import Read, Take
 from interlock.services.task import states
-from interlock.store import LOG, Change, Item, Range, Resync, Watch
+from interlock.store import Change, Item, Range, Resync, Watch
 
 TO_DO = frozenset({"published", "ready"})
 """What says that there may be something to do."""
@@ -72,11 +73,7 @@ class Feed:
 
     def open(self, after: int | None) -> Op[None]:
         """Begin after a revision, or from now on."""
-        if after is None:
-            after = (yield Read(keys.BASE)).revision
-        if after < 0:
-            raise BadInput("'after' must not be negative")
-        self._watch = yield Open(LOG, after)
+        self._watch = yield from opened(after)
 
     def take(self, timeout: float | None) -> Op[tuple[TaskEvent, ...]]:
         """What came since the last call; waits for the first event, at most so long."""

@@ -1,0 +1,45 @@
+"""What the machines have in common that watch a part of the project against a model of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from interlock.store import Store
+from interlock.testing.faults import Chances, Fault, FaultyStore
+
+
+class Bad(FaultyStore):
+    """A network that is bad, but never for so long that an outcome stays unknown."""
+
+    _in_a_row = 0
+
+    def _draw(self) -> Fault | None:
+        fault = super()._draw()
+        self._in_a_row = self._in_a_row + 1 if fault else 0
+        return fault if self._in_a_row < 5 else None
+
+
+def across_a_bad_network(store: Store) -> FaultyStore:
+    """A store as somebody has it to whom much goes wrong."""
+    chances = Chances(conflict=0.1, lost_reply=0.1, late_arrival=0.1)
+    return Bad(store, chances=chances, sleep=lambda _: None)
+
+
+def bounds(examples: int, steps: int = 40, *, shrink: bool = False) -> settings:
+    """Everyday a failure is shown as it was found: to make it smaller may take minutes."""
+    phases = tuple(Phase) if shrink else (Phase.explicit, Phase.generate)
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        phases=phases,
+        deadline=None,
+        print_blob=True,
+    )
+
+
+def run(machine: Callable[[], RuleBasedStateMachine], its_bounds: settings) -> None:
+    """Let a machine play, again and again."""
+    run_state_machine_as_test(machine, settings=its_bounds)  # type: ignore[no-untyped-call]
