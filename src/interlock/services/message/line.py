@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
+from msgspec import Struct
+
 from interlock.services.message.reading import Found
+
+
+class Given(Struct, frozen=True):
+    """A message that was given out: how often, and when it is to come again."""
+
+    found: Found
+    times: int
+    due: float
 
 
 class Line:

@@ -185,6 +185,17 @@ def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
             yield replace(found, urgent=message.urgent)
 
 
+def along(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
+    """What is needed beside these marks and messages of topics to give them out at once."""
+    found: list[str] = []
+    for key in marks:
+        topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
+        found += [keys.cursor(agent, topic)] if topic else []
+        if not topic or topic.startswith(ABLE):
+            found.append(keys.message(keys.last(key)))
+    return tuple(found)
+
+
 def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:
     """These messages with what they say; without those that are gone."""
     items = yield from looked_up([each.key for each in wanted])

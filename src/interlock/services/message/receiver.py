@@ -28,7 +28,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import inbox, keys
@@ -40,7 +39,7 @@ from interlock.errors import StoreDamaged
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
 from interlock.services.message import journal, reading, states
 from interlock.services.message.acking import together
-from interlock.services.message.line import Line
+from interlock.services.message.line import Given, Line
 from interlock.services.message.reading import Found, Topic
 from interlock.services.runner import Runner, Who
 from interlock.services.states import readable
@@ -56,14 +55,6 @@ PORTION = KEYS_AT_ONCE * 4 // 5
 FEW = KEYS_AT_ONCE // 3
 """Changes for which one request brings all that is needed to give them out."""
 NEVER = float("inf")
-
-
-class Given(Struct, frozen=True):
-    """A message that was given out: how often, and when it is to come again."""
-
-    found: Found
-    times: int
-    due: float
 
 
 class Receiver:
@@ -219,22 +210,13 @@ class Receiver:
             torn = {name for each in came if (name := self._tears(each))}
             fresh = [each for each in came if not each.deleted and self._concerns(each)]
         yield from self._look_for_trims(torn)
-        along = self._along(fresh) if len(fresh) <= FEW else ()
+        few = fresh if len(fresh) <= FEW else ()
+        along = reading.along(self._who.agent, [each.key for each in few])
         items = yield from looked_up([*[each.key for each in fresh], *along])
         with self._guard:
             for each in fresh:
                 self._join(each, items[each.key])
         self._at_hand = items if along else {}
-
-    def _along(self, changes: Iterable[Change]) -> tuple[str, ...]:
-        """What will be needed to give these out, if that is done at once."""
-        agent, found = self._who.agent, list[str]()
-        for each in changes:
-            topic = keys.topic_of(each.key) if each.key.startswith(keys.TOPICS) else ""
-            found += [keys.cursor(agent, topic)] if topic else []
-            if not topic or topic.startswith(ABLE):
-                found.append(keys.message(keys.last(each.key)))
-        return tuple(found)
 
     def _concerns(self, change: Change) -> bool:
         return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
