@@ -26,6 +26,7 @@ from interlock.core.log import Line
 from interlock.core.logs import LogLine, Uploaded
 from interlock.core.message import (
     Acknowledged,
+    Already,
     Halted,
     Kind,
     Limited,
@@ -131,7 +132,7 @@ async def work_async(fleet: aio.Fleet) -> None:
 def messages(fleet: interlock.Fleet) -> None:
     assert_type(
         fleet.messages.alert("build", {"ok": False}),
-        Sent | MessageExists | Unknown | InboxFull | Limited | Halted,
+        Sent | MessageExists | Already | Unknown | InboxFull | Limited | Halted,
     )
     assert_type(fleet.messages.ack("msg_1"), Acknowledged | NotYours)
     assert_type(fleet.messages.reply("qry_1", "yes"), Replied | Late | NotAsked | NoQuery)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.searches import budget
 
-from interlock.core.inbox import Acks, Cursor, Known, Seen, acknowledge, begin, moved
+from interlock.core.inbox import Acks, Cursor, Known, Seen, Trimmed, acknowledge, begin, moved
 from interlock.core.message import Acknowledged, NotYours, Subscription
 
 
@@ -24,6 +24,22 @@ def test_acknowledged_out_of_turn_the_first_stays_unread() -> None:
     cursor = moved(Cursor(after=3), seen({"b": 8}, [5, 8], 9))
     assert cursor == Cursor(after=4, also=(8,))
     assert (cursor.has(5), cursor.has(8)) == (False, True)
+
+
+def test_who_acknowledged_a_later_one_is_still_told_that_earlier_ones_are_gone() -> None:
+    cursor = Cursor(after=3, also=(8,))
+    assert cursor.missed(Trimmed(upto=8, count=2))
+    assert not cursor.missed(Trimmed(upto=3, count=1))
+    assert not cursor.missed(None)
+
+
+def test_that_something_was_missed_is_told_once_though_an_older_one_is_still_there() -> None:
+    told = Seen(topic="build", messages={"m": 8}, pending=[5], upto=9, told={"m"})
+    cursor = moved(Cursor(after=3), told)
+    assert not cursor.missed(Trimmed(upto=8, count=2))
+    assert cursor.missed(Trimmed(upto=9, count=3))
+    assert not cursor.has(5)
+    assert moved(cursor, seen({"a": 5}, [5], 9)) == Cursor(after=9)
 
 
 def test_a_reader_that_knows_less_takes_nothing_back() -> None:

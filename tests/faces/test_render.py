@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.core import lock, semaphore, several
+from interlock.core import lock, query, semaphore, several
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
@@ -109,6 +109,19 @@ def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
     assert render(semaphore.Deadlock(semaphore="s", cycle=cycle)) == f"deadlock s: {circle}"
     several_ = several.Deadlock(things=("lock/a", "sem/s=2"), cycle=cycle)
     assert render(several_) == f"deadlock lock/a, sem/s=2: {circle}"
+
+
+def test_a_question_that_would_never_be_answered_says_whom_to_answer_first() -> None:
+    refused = query.Deadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
+    assert render(refused) == (
+        "deadlock qry_1: waiting would never end (cleo -> ada -> bob -> cleo);"
+        " answer bob first (interlock inbox --agent cleo), or give back what it waits for;"
+        " then ask again"
+    )
+    alone = query.Deadlock(query="qry_1", cycle=("ada",))
+    assert render(alone) == (
+        "deadlock qry_1: waiting would never end (ada -> ada); nobody but you could answer"
+    )
 
 
 def test_a_problem_is_one_line_and_none_is_one_word() -> None:

@@ -345,6 +345,33 @@ def test_an_agent_with_a_wait_that_will_end_is_not_blocked(stage: Near) -> None:
     assert cycle(waits(bob, "ada?")) is None
 
 
+def test_an_agent_with_another_session_that_goes_on_is_not_blocked(stage: Near) -> None:
+    ada, bob, _ = three(stage)
+    other = stage.join("ada", ttl=5.0)
+    holds(bob, "b")
+    waits(ada, "b")
+    first = waits(bob, "ada?")
+    assert cycle(first) is None, "the other may look at its messages"
+    stage.clock.advance(6.0)
+    assert cycle(first.run()) == ("bob", "ada"), "now there is no other"
+    assert other.run(other.agents.leave()) is not None
+
+
+def test_an_agent_all_of_whose_sessions_wait_for_it_is_blocked(stage: Near) -> None:
+    ada, bob, _ = three(stage)
+    holds(bob, "b", "c")
+    waits(ada, "b")
+    waits(stage.join("ada"), "c")
+    assert cycle(waits(bob, "ada?")) == ("bob", "ada")
+
+
+def test_who_asks_its_own_agent_waits_if_another_session_may_answer(stage: Near) -> None:
+    ada, _, _ = three(stage)
+    assert cycle(waits(ada, "ada?")) == ("ada",)
+    stage.join("ada")
+    assert cycle(waits(ada, "ada?")) is None
+
+
 def test_a_dead_wait_of_an_agent_opens_no_way(stage: Near) -> None:
     """Its wait for c could end, if anybody waited."""
     ada, bob, cleo = three(stage)

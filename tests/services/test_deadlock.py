@@ -20,9 +20,9 @@ from tests.searches import budget
 from tests.services.questions import Query, answer, ask
 
 from interlock.core import answers, keys, semaphore
-from interlock.core.pool import Pool, caller_of, of_agent, seen
+from interlock.core.pool import Pool, caller_of, of_agent, of_session, seen
 from interlock.core.task import Claim
-from interlock.core.wait import Asleep
+from interlock.core.wait import Asleep, Party
 from interlock.driving import Op
 from interlock.services.callers import Someone
 from interlock.store import Log, Range
@@ -34,7 +34,7 @@ LOCKS = ("lock/a", "lock/b", "lock/c")
 SLOTS = {"sem/s": 2, "sem/t": 3}
 TASKS = ("task/x", "task/y")
 AGENTS = ("off0", "off1", "off2", "nobody")
-"""Who is asked: one program each, so that it is stuck exactly if the agent is."""
+"""Who is asked: a program is a session, so it is stuck exactly if that is; some agents have two."""
 
 
 class Program:
@@ -146,13 +146,13 @@ def truth(stage: Stage) -> State:
         for waiter in pool.waiters:
             _, before = waits.get(waiter.id, (0, Asked("")))
             wants = (*before.wants, (key, waiter.weight))
-            asked = Asked(caller_of(waiter), wants, (), (of_agent(waiter.agent),))
+            asked = Asked(caller_of(waiter), wants, (), whole(waiter))
             waits[waiter.id] = (waiter.order or 0, asked)
     for key, item in items.items():
         if key.startswith(keys.WAITS) and item.value.startswith(b"{"):
             asleep = msgspec.json.decode(item.value, type=Asleep)
             groups = tuple(who_acts(stage, asleep.wants))
-            asked = Asked(asleep.caller, (), groups, (of_agent(asleep.agent),))
+            asked = Asked(asleep.caller, (), groups, whole(asleep))
             waits[keys.wait_of(key)] = (item.revision, asked)
     in_order = sorted(waits.items(), key=lambda each: each[1][0])
     return State(
@@ -162,13 +162,20 @@ def truth(stage: Stage) -> State:
     )
 
 
+def whole(party: Party) -> tuple[str, ...]:
+    """All that does not go on while somebody waits."""
+    return of_agent(party.agent), of_session(party.session)
+
+
 def who_acts(stage: Stage, wanted: str) -> Iterator[tuple[str, ...]]:
     """Who works on a task; whom a query is for."""
     if wanted.startswith(keys.QUERIES):
         query = stage.store.read(wanted)[wanted]
         found = None if query is None else msgspec.json.decode(query.value, type=Query)
         if found is not None and found.state == "open":
-            yield (of_agent(found.to),)
+            page = Range(keys.present(found.to))
+            sessions = [keys.last(item.key) for item in stage.store.read(page).ranges[page]]
+            yield (*map(of_session, sessions), of_agent(found.to))
     else:
         key = keys.owner(keys.task_of(wanted))
         if (owner := stage.store.read(key)[key]) is not None:
@@ -200,7 +207,8 @@ def confirm(mover: Program, before: State, after: State) -> None:
 def play(seed: int) -> int:
     """Run some programs to their end; how many were refused."""
     random, stage = Random(seed), Stage(seed)
-    clients = [stage.client("near"), *[stage.remote(name) for name in AGENTS[:3]]]
+    agents = (*AGENTS[:2], random.choice(AGENTS[:3]))
+    clients = [stage.client("near"), *[stage.remote(name) for name in agents]]
     for task in TASKS:
         clients[0].run(clients[0].tasks.publish(task[5:]))
     for thing, capacity in SLOTS.items():

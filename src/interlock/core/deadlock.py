@@ -12,7 +12,7 @@ after that can never end by itself.
 A wait holds up more than one.  A caller may be inside of another one: ``a/b`` is a part of what
 ``a`` does, so ``a`` cannot go on while all that it waits for is stuck, be it itself or inside of
 it.  It may work on something that goes by a name of its own; and whatever an agent waits for keeps
-the agent as a whole, which others may ask something, from going on.
+the agent and its session, which others may ask something, from going on.
 
 Some of what remains only stands behind a circle and is not part of it: it would go on as soon as
 the circle is broken.  A *knot* is a set of waits that never end even if everybody else goes on,

@@ -5,6 +5,9 @@ and ``also``, the revisions beyond it that were acknowledged out of turn.  What 
 still unread (``pending``), as of the revision that it has seen (``upto``), moves the cursor on: it
 stands right before the first that is unread, or at ``upto`` if there is none.
 
+What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
+has acknowledged that: what is still there of before stays unread.
+
 So acknowledging in order keeps a cursor at one number, whatever the filter of its subscription
 leaves out; and two readers under one name only ever add to each other's cursor.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 
 from msgspec import Struct
 
@@ -34,10 +38,19 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     after: int
     also: tuple[int, ...] = ()
+    told: int = 0
 
     def has(self, revision: int) -> bool:
         """Whether the message of this revision was acknowledged."""
         return revision <= self.after or revision in self.also
+
+    def missed(self, trimmed: Trimmed | None) -> bool:
+        """Whether something may have been forgotten before it was acknowledged."""
+        return trimmed is not None and self.lacks(trimmed.upto)
+
+    def lacks(self, upto: int) -> bool:
+        """Whether it is still to be acknowledged that messages up to here were forgotten."""
+        return upto > max(self.after, self.told)
 
 
 class Trimmed(Struct, frozen=True, kw_only=True):
@@ -50,13 +63,23 @@ class Trimmed(Struct, frozen=True, kw_only=True):
 class Seen(Struct, frozen=True, kw_only=True):
     """Messages of one topic that somebody acknowledges, by id and revision.
 
-    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.
+    ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
+    are those of these ids that only say that some were forgotten, up to their revision.
     """
 
     topic: str
     messages: Mapping[str, int]
     pending: Sequence[int]
     upto: int
+    told: AbstractSet[str] = frozenset()
+
+    def new(self, cursor: Cursor) -> list[str]:
+        """Those of them that were not acknowledged before."""
+        return [
+            id_
+            for id_, revision in self.messages.items()
+            if (cursor.lacks(revision) if id_ in self.told else not cursor.has(revision))
+        ]
 
 
 class Acks(Struct, frozen=True, kw_only=True):
@@ -83,13 +106,8 @@ def acknowledge(
     before is not this agent's.
     """
     direct = [id_ for id_ in acks.ids if id_ in known.waiting]
-    of_topics = [
-        id_
-        for seen in acks.topics
-        for id_, revision in seen.messages.items()
-        if not known.cursors[seen.topic].has(revision)
-    ]
-    done = {*direct, *of_topics}
+    of_topics = [seen.new(known.cursors[seen.topic]) for seen in acks.topics]
+    done = {*direct, *chain.from_iterable(of_topics)}
     before = {id_ for seen in acks.topics for id_ in seen.messages} | known.read
     outcome = _outcome(asked, done, before)
     puts, deletes = acknowledged(agent, direct, now)
@@ -133,7 +151,21 @@ def moved(before: Cursor, seen: Seen) -> Cursor:
     also = {*before.also, *seen.messages.values()}
     unread = [each for each in seen.pending if each > before.after and each not in also]
     after = max(before.after, min(unread) - 1 if unread else seen.upto)
-    return Cursor(after=after, also=tuple(sorted(each for each in also if each > after)))
+    told = max([before.told, *[seen.messages[id_] for id_ in seen.told]])
+    return Cursor(
+        after=after,
+        also=tuple(sorted(each for each in also if each > after)),
+        told=told if told > after else 0,
+    )
+
+
+def both(one: Cursor, other: Cursor) -> Cursor:
+    """All that was acknowledged by either of two."""
+    if one == other:
+        return one
+    after, told = max(one.after, other.after), max(one.told, other.told)
+    also = sorted({each for each in (*one.also, *other.also) if each > after})
+    return Cursor(after=after, also=tuple(also), told=told if told > after else 0)
 
 
 def begin(subscription: Subscription, created: int) -> Cursor:

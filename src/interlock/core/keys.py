@@ -26,6 +26,7 @@
     unread/{agent}/{id}   it waits for this one
     read/{agent}/{id}     this one acknowledged it; kept for a while
     sent/{agent}/{id}     mail that this one sent, likewise
+    ids/{id}              an id that a sender chose: nobody else sends under it for a while
     topics/{topic}/{id}   a message to all who subscribed; written once
     subscriptions/{agent}/{topic}  what an agent asked to hear of
     cursors/{agent}/{topic}        how far it has acknowledged that
@@ -81,6 +82,7 @@ MESSAGES = "messages/"
 UNREAD = "unread/"
 READ = "read/"
 SENT = "sent/"
+IDS = "ids/"
 TOPICS = "topics/"
 SUBSCRIPTIONS = "subscriptions/"
 CURSORS = "cursors/"
@@ -91,8 +93,8 @@ ANSWERS = "answers/"
 DECISIONS = "decisions/"
 RATES = "rates/"
 POST = (
-    MAILBOXES, JOINED, AGENTS, SERVING, PAUSED, MESSAGES, UNREAD, READ, SENT, TOPICS,
-    SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, OPEN, ANSWERS, DECISIONS, RATES,
+    MAILBOXES, JOINED, AGENTS, SERVING, PAUSED, MESSAGES, UNREAD, READ, SENT, IDS,
+    TOPICS, SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, OPEN, ANSWERS, DECISIONS, RATES,
 )  # fmt: skip
 SESSIONS = "sessions/"
 REPORTS = "reports/"
@@ -395,8 +397,13 @@ def sent(agent: str, id_: str = "") -> str:
     return f"{SENT}{part(agent)}/{id_}"
 
 
+def taken(id_: str) -> str:
+    """The mark that a sender chose this id for a message."""
+    return IDS + id_
+
+
 def topic(topic: str, id_: str = "") -> str:
-    """A message to all who subscribed to a topic, likewise."""
+    """A message to all who subscribed to a topic; without one, all of them."""
     return f"{TOPICS}{part(topic)}/{id_}"
 
 
@@ -429,6 +436,12 @@ def query(id_: str) -> str:
 def open_query(agent: str, id_: str = "") -> str:
     """A question of an agent that nobody answered yet; without one, all of them."""
     return f"{OPEN}{part(agent)}/{id_}"
+
+
+def open_of(key: str) -> tuple[str, str]:
+    """The asker and the id of an open question."""
+    agent, _, id_ = key[len(OPEN) :].partition("/")
+    return name(agent), id_
 
 
 def answer(to: str, question: bytes) -> str:

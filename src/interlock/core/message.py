@@ -13,9 +13,11 @@ do something.  The last two are no legal names, so nobody's alerts can be mistak
 
 Everything is durable before the sender hears "sent": the commit is the message.  Its place in the
 order is the revision that created it, so what one sender sends is received in that order, and no
-counter is fought for.  An id is taken once: who repeats a call that was killed, with the same id,
-finds that the message exists.  Whoever receives sees each message at least once, and the same id
-each time; acknowledged, it never comes again.
+counter is fought for.  An id that the sender chose is taken once (``ids/{id}``), whatever the kind
+of message: who repeats a call that was killed, with the same id, finds that the message exists, for
+as long as messages are kept.  Ids that are made here never meet, and leave no mark.  Whoever
+receives sees each message at least once, and the same id each time; acknowledged, it never comes
+again.
 
 What a sender may do is bounded, and every refusal says by what and for how long (``core/rate.py``
 for how often; the depth of an inbox is counted now and then, so it may be passed by a few).
@@ -155,6 +157,14 @@ class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
     message: str
 
 
+class Already(Outcome, frozen=True, kw_only=True, tag="already"):
+    """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
+
+    exit_status = 1
+    messages: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
     """Nobody of this name has been here yet; ``close`` are others that are called much like it.
 
@@ -195,7 +205,15 @@ class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
-SendOutcome: TypeAlias = Sent | Exists | Unknown | Full | Limited | Halted
+class Gone(Outcome, frozen=True, kw_only=True, tag="away"):
+    """Nobody is there to be stopped: it had a session, and has none now."""
+
+    exit_status = 1
+    to: str
+
+
+SendOutcome: TypeAlias = Sent | Exists | Already | Unknown | Full | Limited | Halted
+StopOutcome: TypeAlias = SendOutcome | Gone
 Refused: TypeAlias = Unknown | Full | Limited | Halted
 
 

@@ -51,6 +51,7 @@ OTHER = "="
 another one that follows; anything else is a task or thread, under a name that only it has.
 What is inside of a caller is named ``a/b``; after a name that follows, ``/*`` is its session."""
 _NAMED = "agent:"
+_SESSION = "session:"
 
 
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -172,6 +173,11 @@ def caller(agent: str, session: str, name: str) -> str:
 def of_agent(agent: str) -> str:
     """An agent as a whole, whichever of its callers acts: the name that it is asked by."""
     return _NAMED + agent.replace("/", "%2F").replace("@", "%40")
+
+
+def of_session(session: str) -> str:
+    """A session of an agent as a whole, likewise; nothing is held by this name."""
+    return _SESSION + session
 
 
 def loose(caller: str) -> bool:

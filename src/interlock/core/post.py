@@ -8,7 +8,8 @@ Somebody unknown is no reader: most likely its name was misspelled.  Whoever kno
 the message held for it.
 
 What is sent may acknowledge what it comes from in the same commit: handed on or answered, and never
-both or neither.
+both or neither.  If one of these messages does not wait for the sender any more, somebody was
+quicker, maybe we ourselves before a crash: then nothing is sent, so the effect happens once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.message import (
     ALL,
+    Already,
     Exists,
     Full,
     Halted,
@@ -69,10 +71,31 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it."""
+    """How a message goes: ``hold`` it for whoever is unknown; ``acks`` end with it.
+
+    ``chosen`` is whether the sender chose its id, which is marked as taken then.
+    """
 
     hold: bool = False
+    chosen: bool = False
     acks: tuple[str, ...] = ()
+
+
+class Ends(Struct, frozen=True, kw_only=True):
+    """What was found of the messages to acknowledge.
+
+    ``waiting`` are to the sender alone, ``heard`` are of topics, whose cursors ``moves`` move.
+    ``already`` were acknowledged before; of the ``unknown`` nobody knows.
+    """
+
+    waiting: tuple[str, ...] = ()
+    heard: tuple[str, ...] = ()
+    moves: tuple[Write, ...] = ()
+    already: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+NO_ENDS = Ends()
 
 
 def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Refused] | None:
@@ -83,14 +106,14 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
         )
     if facts.unknown and not hold:
         return Decision(outcome=Unknown(agents=facts.unknown))
-    if facts.full is not None:
-        agent, depth = facts.full
-        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
     if facts.rate.limit and facts.slot is None:
         limit, window = facts.rate.limit, facts.rate.window
         wait = rate.retry_in(facts.slots, facts.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
         return _noted(refused, sender, "limited", facts)
+    if facts.full is not None:
+        agent, depth = facts.full
+        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
     return None
 
 
@@ -113,19 +136,25 @@ def _noted(outcome: Refused, sender: str, word: str, facts: Facts) -> Decision[R
 
 
 def post(
-    message: Message, facts: Facts, now: float, terms: Terms, acked: Iterable[str] = ()
+    message: Message, facts: Facts, now: float, terms: Terms, ends: Ends = NO_ENDS
 ) -> Decision[SendOutcome]:
-    """Send it: to those it names, or to all who subscribed to its topic.
-
-    ``acked`` are those of the messages to acknowledge that still wait for the sender.
-    """
+    """Send it: to those it names, or to all who subscribed to its topic."""
     if facts.exists:
         return Decision(outcome=Exists(message=message.id))
+    if ends.already or ends.unknown:
+        return Decision(outcome=Already(messages=ends.already, unknown=ends.unknown))
     if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
         return refused
-    ended = tuple(acked)
-    puts, deletes = acknowledged(message.sender, ended, now)
-    written = (*_message(message), *turn(message.sender, facts, now), *held(facts), *puts)
+    puts, deletes = acknowledged(message.sender, ends.waiting, now)
+    id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if terms.chosen else ()
+    written = (
+        *_message(message),
+        *id_,
+        *turn(message.sender, facts, now),
+        *held(facts),
+        *puts,
+        *ends.moves,
+    )
     return Decision(
         outcome=Sent(
             message=message.id,
@@ -140,10 +169,14 @@ def post(
         deletes=deletes,
         events=(
             Event("message:sent", message.sender, f"message/{message.id}"),
-            *[Event("message:received", message.sender, keys.said(each)) for each in ended],
+            *_received(message.sender, (*ends.waiting, *ends.heard)),
             *_stops(message),
         ),
     )
+
+
+def _received(agent: str, ids: Iterable[str]) -> Iterable[Event]:
+    return (Event("message:received", agent, keys.said(each)) for each in ids)
 
 
 def _stops(message: Message) -> Iterable[Event]:

@@ -29,6 +29,7 @@ Nobody waits then: the answer arrives as a message.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Raw, Struct
@@ -55,6 +56,11 @@ MOVES: dict[str, tuple[tuple[State, ...], State]] = {
 
 TIMEOUT = 30.0
 OPEN_LIMIT = 1000
+
+
+def share(limit: int) -> int:
+    """How many of the questions that may be open one agent may have: half, so others can ask."""
+    return limit - limit // 2
 
 
 class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -162,11 +168,16 @@ class Handed(Outcome, frozen=True, kw_only=True, tag="handed"):
 
 
 class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
-    """So many questions are open that no more are taken."""
+    """So many questions are open that no more are taken, of ``agent`` or, without one, of all.
+
+    ``by`` is who has how many open: those with the most.
+    """
 
     exit_status = 3
     open: int
     limit: int
+    agent: str = ""
+    by: Mapping[str, int] = {}
 
 
 class Taken(Outcome, frozen=True, kw_only=True, tag="exists"):
@@ -218,15 +229,15 @@ class Ask(Struct, frozen=True, kw_only=True):
     """What is known when somebody asks.
 
     ``before`` is what stands under the id, ``alive`` whether that may still be answered; ``here``
-    whether anybody may answer; ``hold`` to ask even so.  ``many`` is how many are open, if that is
-    too many.  ``notes`` list the wait.
+    whether anybody may answer; ``hold`` to ask even so.  ``many`` says that too many are open.
+    ``notes`` list the wait.
     """
 
     before: Query | None = None
     alive: bool = True
     here: bool = True
     hold: bool = False
-    many: tuple[int, int] | None = None
+    many: TooMany | None = None
     notes: tuple[Write, ...] = ()
     least: float = 0.0
 
@@ -239,14 +250,15 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     if ask.before is not None:
         return _again(query, ask.before, ask, now, matter)
     if ask.many is not None:
-        return Decision(outcome=TooMany(open=ask.many[0], limit=ask.many[1]))
+        return Decision(outcome=ask.many)
     if (refused := post.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
         return refused
     own = (*post.turn(query.agent, facts, now), *post.held(facts))
     if not ask.here and not ask.hold:
         if not query.person:
             return Decision(outcome=Away(to=query.to))
-        return _handed(query, matter, now, own)
+        handed = _handed(query, matter, now, own)
+        return replace(handed, events=(Event("query:asked", query.agent), *handed.events))
     return Decision(
         outcome=Asked(query=query.id, to=query.to),
         verb="query.ask",
@@ -356,15 +368,16 @@ def moved(query: Query, act: str, **changes: object) -> Query:
 class Reply(Struct, frozen=True, kw_only=True):
     """An answer: who gives it, and what is known when it is given.
 
-    ``alive`` is whether the asker may still wait, ``unread`` whether the question waits in our
-    inbox.  ``message`` is the id under which it is sent to an asker that does not wait any more;
-    ``closes`` is what a person was asked about it, ``matter`` the id under which one is asked if it
-    comes too late.
+    ``able`` is whether it can do what a question to an ability asks for, ``alive`` whether the
+    asker may still wait, ``unread`` whether the question waits in our inbox.  ``message`` is the id
+    under which it is sent to an asker that does not wait any more; ``closes`` is what a person was
+    asked about it, ``matter`` the id under which one is asked if it comes too late.
     """
 
     agent: str
     answer: Raw
     now: float
+    able: bool = True
     alive: bool = True
     unread: bool = False
     message: str = ""
@@ -377,7 +390,8 @@ def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]
     if query is None:
         return Decision(outcome=NoQuery(query=id_))
     agent, answer = given.agent, given.answer
-    if agent != query.to and (not query.to.startswith(ABLE) or agent == query.agent):
+    able = query.to.startswith(ABLE) and given.able and agent != query.agent
+    if agent != query.to and not able:
         return Decision(outcome=NotAsked(query=id_, agent=query.to))
     if query.state == "answered" and (query.by, bytes(query.answer)) == (agent, bytes(answer)):
         return Decision(outcome=Replied(query=id_, to=query.agent))

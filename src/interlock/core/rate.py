@@ -5,8 +5,9 @@ a window later.  Sending takes a free slot in the same commit; so within any win
 ``limit`` messages are sent, by however many processes of one sender, and none of them fights with
 another unless both pick the same slot.
 
-The moments are those of the sender's own clock, which alone is limited by them.  One that lies in
-the future was written before that clock was set back, and says nothing.
+The moments are those of the sender's own clocks, which alone are limited by them.  One that lies
+less than a window ahead counts as used: another machine of the sender has a clock that is ahead of
+ours.  Further ahead it was written before a clock was set back, and says nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Rate(Struct, frozen=True):
 
 def free(used: float | None, rate: Rate, now: float) -> bool:
     """Whether a slot that was last used then can be used again."""
-    return used is None or not now - rate.window < used <= now
+    return used is None or abs(now - used) >= rate.window
 
 
 def retry_in(slots: Mapping[int, float | None], rate: Rate, now: float) -> float:

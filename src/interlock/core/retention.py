@@ -2,6 +2,7 @@
 
     read/, sent/   a mark goes when it is older than ``age``, or when its agent has ``count`` newer
                    ones; with the last mark of a message, read or unread, the message goes
+    ids/           one that a sender chose goes when it is older than ``age``, and only then
     topics/        a message goes likewise.  A topic cannot wait for those who never come back, so
                    in the same commit ``trimmed/{topic}`` says how far it was forgotten, and whoever
                    has not read so far is told

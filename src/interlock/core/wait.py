@@ -4,7 +4,7 @@ A wait for room in a pool stands in the queue of the pool.  One for a task or fo
 in no queue, and is an item of its own (``Asleep``).  Either is listed, ``waits/{name}/{id}``, under
 every name that cannot go on while it lasts:
 
-    its agent    always, for whoever asks that agent something
+    its agent    always, for whoever asks that agent, or one of its sessions, something
     its caller   if that may have something that others wait for
     ``also``     the claims that its caller works on, if they go by names of their own
 

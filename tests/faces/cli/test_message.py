@@ -213,6 +213,17 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
     assert bodies(shell, agent="zoe") == ["x"]
 
 
+def test_nobody_who_is_gone_is_stopped(shell: Here) -> None:
+    session = str(shell.json("agent", "join", "--agent", "cleo")[1]["session"])
+    shell.run("agent", "leave", "--session", session)
+    done = shell.run("stop", "cleo", "enough")
+    assert done.status == 1
+    assert done.out == (
+        "away cleo: cleo has no session now, so there is nothing to stop;"
+        " 'interlock agent list' has who is there\n"
+    )
+
+
 def test_an_agent_that_sends_too_much_is_told_the_limit(
     shell: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,11 +120,16 @@ def test_a_question_to_whoever_is_able_is_answered_once(ada: Shell) -> None:
     asker = asked(ada, "?rust", "which edition?")
     id_ = question(ada, "--can", "rust")["id"]
     assert ada.json("inbox", "--agent", "bob")[1]["messages"] == []
-    assert ada.run("reply", id_, "2024", "--agent", "bob").out == (
+    assert ada.run("reply", id_, "2024", "--agent", "cy") == (
+        1,
+        f"not owner {id_}: it is for others who can do rust; if you can, say so: --can rust\n",
+        "",
+    )
+    assert ada.run("reply", id_, "2024", "--can", "rust", "--agent", "bob").out == (
         f"replied {id_}; ada has the answer\n"
     )
     assert answer(asker)[1]["by"] == "bob"
-    late = ada.run("reply", id_, "2021", "--agent", "cy")
+    late = ada.run("reply", id_, "2021", "--can", "rust", "--agent", "cy")
     assert (late.status, late.out) == (1, f"late {id_}: bob has answered it already\n")
 
 

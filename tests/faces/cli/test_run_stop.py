@@ -89,8 +89,9 @@ def test_a_stop_ends_the_wait_for_a_lock_and_nothing_is_left_of_it(ada: Shell) -
 
 
 def test_a_stop_for_those_before_us_is_passed_over_and_cleared_away(ada: Shell) -> None:
-    assert ada.run("run", "--", "true").status == 0
+    before = str(ada.json("agent", "join", "--agent", "ada")[1]["session"])
     stop(ada, "old")
+    assert ada.run("agent", "leave", "--session", before).status == 0
     process = ada.start("run", *NAP)
     begun(process)
     until(lambda: unread(ada) == 0)

@@ -75,7 +75,7 @@ class Deaths(Questions):
             return
         heir, question = data.draw(st.sampled_from(fit), "question")
         doomed = self._doomed(heir.agent, data.draw(FAULTS, "fault"), 0)
-        self._dies(doomed, doomed.calls.reply(question.id, 1))
+        self._dies(doomed, doomed.calls.reply(question.id, 1, can=ABLE[doomed.agent]))
         if self._query(question.id).state == "answered":
             self._answered(question, heir.agent, 1)
         self._replies(heir, question, 1)

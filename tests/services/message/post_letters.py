@@ -11,6 +11,7 @@ from tests.services.message.post_model import ALL, Letter
 from tests.services.message.post_world import (
     ABLE,
     DATA,
+    GONE,
     NAMES,
     PATIENCE,
     RARELY,
@@ -70,7 +71,9 @@ class Letters(World):
         refused = self.model.refusal(letter.sender, to, now, hold=said.hold)
         exists = letter.id in self.model.letters
         got = process.run(said.by(process.calls))
-        if exists:
+        if letter.kind == "stop" and letter.to == (GONE,):
+            assert got == message.Gone(to=GONE)
+        elif exists:
             assert got == message.Exists(message=letter.id)
         elif refused:
             self._refused(got, refused)

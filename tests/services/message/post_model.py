@@ -98,9 +98,10 @@ class Model:
             return "paused"
         if not hold and not self.known.issuperset(to):
             return "unknown"
-        if any(len(self.waiting.get(each, ())) >= self.terms.depth for each in to):
-            return "full"
-        return "limited" if self.spent(sender, now) >= self.terms.rate else ""
+        if self.spent(sender, now) >= self.terms.rate:
+            return "limited"
+        full = any(len(self.waiting.get(each, ())) >= self.terms.depth for each in to)
+        return "full" if full else ""
 
     def spent(self, sender: str, now: float) -> int:
         """How many turns were used within the last window."""
@@ -196,8 +197,11 @@ class Model:
         for some in self.waiting.values():
             some.discard(question.id)
 
-    def open(self) -> int:
-        return sum(each.state == "open" for each in self.questions.values())
+    def open(self, agent: str = "") -> int:
+        """How many questions are open, of one agent or of all."""
+        return sum(
+            each.state == "open" and agent in ("", each.asker) for each in self.questions.values()
+        )
 
     def knotted(self, question: Question) -> bool:
         """Whether those who wait for each other's answers come back to where they began."""

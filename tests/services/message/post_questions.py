@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.services.message.post_letters import Letters
 from tests.services.message.post_model import Letter, Question
-from tests.services.message.post_world import GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
+from tests.services.message.post_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
 
 from interlock.core import keys, matter, query
 from interlock.driving import Op, drive
@@ -59,7 +59,7 @@ class Questions(Letters):
     def _ask(self, process: Process, letter: Letter, question: Question, *, hold: bool) -> None:
         now, to = self.clock.wall(), () if letter.topic else letter.to
         refused = self.model.refusal(letter.sender, to, now, hold=hold)
-        many = self.model.open() >= TERMS.open
+        many = self._too_many(letter.sender)
         hand = process.client.start(self._op(process, question, hold=hold))
         if many:
             assert isinstance(hand.result(), query.TooMany)
@@ -71,6 +71,18 @@ class Questions(Letters):
             question.ends = self.now + question.ends
             self.model.ask(question, letter, now)
             self.asking.append((question.id, hand, process))
+
+    def _too_many(self, agent: str) -> bool:
+        """Whoever finds no room ends the questions whose time is up."""
+        if self._no_room(agent):
+            for each in self.model.questions.values():
+                if each.state == "open" and self.moves and self.now >= each.ends:
+                    self._late(each)
+        return self._no_room(agent)
+
+    def _no_room(self, agent: str) -> bool:
+        own = self.model.open(agent) >= query.share(TERMS.open)
+        return own or self.model.open() >= TERMS.open
 
     def _away(self, got: Any, question: Question, now: float) -> None:
         if not question.person:
@@ -112,13 +124,13 @@ class Questions(Letters):
 
     def _may(self, agent: str, question: Question) -> bool:
         if question.to == "?maths":
-            return agent != question.asker
+            return agent != question.asker and "maths" in ABLE[agent]
         return agent == question.to
 
     def _replies(self, process: Process, question: Question, answer: int) -> None:
         before = question.state
         late = before == "open" and self.moves and self.now >= question.ends
-        got = process.run(process.calls.reply(question.id, answer))
+        got = process.run(process.calls.reply(question.id, answer, can=ABLE[process.agent]))
         if not self._may(process.agent, question):
             assert isinstance(got, query.NotAsked), got
         elif before == "answered" and (question.by, question.answer) == (process.agent, answer):

@@ -16,6 +16,7 @@ from interlock.core.query import (
     Replied,
     TimedOut,
 )
+from interlock.services.steps import Take
 from interlock.store import Range
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -86,14 +87,15 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
     two: tuple[Stage, Client, Client], id_: str | None, *, joined: bool
 ) -> None:
     stage, ada, bob = two
-    ada = shell(ada) if joined else stage.client("ada", ttl=None)
-    killed = asks(ada, "bob", timeout=900, id=id_)
+    asker = shell(ada) if joined else stage.client("cleo", ttl=None)
+    killed = asks(asker, "bob", timeout=900, id=id_)
     for _ in range(5):
         stage.clock.advance(4.0)
         killed.run()
-    assert isinstance(asks(bob, "ada").result(), Deadlock), "it still waits"
+    name = asker.desk.seat.who.agent
+    assert isinstance(asks(bob, name).result(), Deadlock), "it still waits"
     stage.clock.advance(10.0)
-    assert not asks(bob, "ada").done
+    assert not asks(bob, name).done
     assert waiting(bob) == ["API?"], "and is still to be answered"
 
 
@@ -111,6 +113,20 @@ def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None
 def live(stage: Stage) -> list[str]:
     page = Range(keys.LIVE)
     return [item.key for item in stage.store.read(page).ranges[page]]
+
+
+def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
+    bob.run(bob.agents.status("idle", can=["rust"]))
+    hand = asks(ada, "?rust", timeout=100, id="qry_1")
+    for _ in range(63):
+        stage.clock.advance(1.0)
+        hand.run()
+    looks = sum(isinstance(step, Take) for step in hand.steps)
+    assert looks == 1 + 1 + 1 + 7, "after 1, 2, 4 s, and then every 8 s"
+    bob.run(bob.messages.reply("qry_1", "2024"))
+    assert isinstance(hand.run().result(), Answered), "though an answer is heard at once"
 
 
 def test_a_shorter_time_ends_the_wait_and_not_the_question(

@@ -225,7 +225,7 @@ def answers(who: Actor) -> None:
     """Answer what one is asked, but for what is too late."""
     able = ("maths",) if who.client.desk.me().who.agent == "cyd" else ()
     for each in who.run(who.calls.inbox(kind="query", can=able)).messages:
-        who.run(who.calls.reply(each.id, "because"))
+        who.run(who.calls.reply(each.id, "because", can=able))
 
 
 def drained(stage: Stage, agent: str) -> list[tuple[str, str, str]]:

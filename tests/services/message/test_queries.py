@@ -194,8 +194,27 @@ def test_who_takes_questions_of_an_ability_is_there_for_them(
     asks = asking(ada, "?review")
     assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
     assert asking(ada, "?review", "qry_2").run().result() == Away(to="?review"), "it is gone"
-    bob.run(bob.messages.reply("qry_1", "ok"))
+    assert isinstance(bob.run(bob.messages.reply("qry_1", "ok")), NotAsked), "it says so no more"
+    bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
     assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
+
+
+@pytest.mark.parametrize("says", ["report", "recv", "reply"])
+def test_only_who_is_able_answers_what_the_able_are_asked(stage: Stage, says: str) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    asking(ada, "?review", hold=True)
+    other = eve.run(eve.messages.reply("qry_1", "no", can=["build"]))
+    assert other == NotAsked(query="qry_1", agent="?review")
+    if says == "report":
+        bob.run(bob.agents.status("idle", can=["review"]))
+        done = bob.run(bob.messages.reply("qry_1", "ok"))
+    elif says == "recv":
+        reception = bob.messages.recv(can=["review"])
+        (question,) = bob.run(reception.take())
+        done = bob.run(bob.messages.reply(question.id, "ok"))
+    else:
+        done = bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
+    assert done == Replied(query="qry_1", to="ada")
 
 
 def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
@@ -277,17 +296,59 @@ def test_a_question_that_a_person_was_asked_can_be_taken_back(stage: Stage) -> N
     assert ada.run(ada.messages.decisions()) == ()
 
 
-def test_too_many_open_questions_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "2")
-    ada, bob = stage.client("ada"), stage.client("bob")
+@pytest.fixture
+def room_for_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "4")
+
+
+@pytest.mark.usefixtures("room_for_four")
+def test_one_agent_may_have_half_of_the_open_questions(stage: Stage) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada, id_="qry_1")
     asking(ada, id_="qry_2")
     refused = asking(ada, id_="qry_3").run().result()
-    assert isinstance(refused, TooMany)
-    assert refused.limit == 2
+    assert refused == TooMany(open=2, limit=2, agent="ada", by={"ada": 2})
+    assert not asking(eve, id_="qry_4").done, "others may still ask"
     bob.run(bob.messages.reply("qry_1", 1))
-    asks = asking(ada, id_="qry_3")
-    assert not asks.done
+    assert not asking(ada, id_="qry_3").done
+
+
+@pytest.mark.usefixtures("room_for_four")
+def test_too_many_open_questions_are_refused_and_the_refusal_says_whose_they_are(
+    stage: Stage,
+) -> None:
+    ada, _, eve, dan = (stage.client(name) for name in ("ada", "bob", "eve", "dan"))
+    for number, client in enumerate((ada, eve, eve, dan)):
+        asking(client, id_=f"qry_{number}")
+    refused = asking(ada, id_="qry_9").run().result()
+    assert refused == TooMany(open=4, limit=4, by={"eve": 2, "ada": 1, "dan": 1})
+
+
+@pytest.mark.usefixtures("room_for_four")
+def test_questions_of_the_past_take_no_room(stage: Stage) -> None:
+    ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
+    for number, client in enumerate((ada, ada, eve, eve)):
+        asking(client, id_=f"qry_{number}", timeout=5)
+    assert isinstance(asking(ada, id_="qry_8").run().result(), TooMany)
+    stage.clock.advance(6)
+    assert not asking(ada, id_="qry_9").done
+    assert [each.id for each in bob.run(bob.messages.inbox()).messages] == ["qry_9"]
+
+
+@pytest.mark.usefixtures("room_for_four")
+@pytest.mark.parametrize("local", [True, False])
+def test_a_burst_of_questions_does_not_pass_the_limit(stage: Stage, *, local: bool) -> None:
+    """All of them look before any of them is written."""
+    open_ = stage.client if local else stage.remote
+    ada, bob = open_("ada"), open_("bob")
+    hands = [
+        Hand(ada.messages.query("bob", number, timeout=60), ada.store, stage.clock)
+        for number in range(9)
+    ]
+    while sum(hand.go() for hand in hands):  # all of them go one step, in turns
+        pass
+    assert len(waiting(bob)) == 2
+    assert sum(isinstance(hand.result(), TooMany) for hand in hands if hand.done) == 7
 
 
 def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:

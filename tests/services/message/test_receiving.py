@@ -142,6 +142,23 @@ def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage)
     assert again.run().result() == []
 
 
+@pytest.mark.parametrize("after", range(8))
+def test_what_is_acknowledged_while_all_is_read_anew_does_not_come_again(after: int) -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver()
+    ada.run(ada.messages.send("bob", "mail"))
+    ada.run(ada.messages.alert("build", "alert"))
+    ids = [each.id for each in came(bob, receiver)]
+    bob.run(bob.messages.subscribe("test"))
+    anew = Hand(receiver.take(0), bob.store, bob.clock)
+    for _ in range(after):
+        anew.go()
+    bob.run(receiver.ack(ids))
+    assert anew.run().result() == []
+
+
 def test_acknowledging_twice_and_from_both_sides_is_told(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -300,6 +317,39 @@ def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Stage) -
     assert missed.data["trimmed"] == 2
     bob.run(receiver.ack([missed.id, last.id]))
     assert said(bob, bob.messages.receiver()) == []
+
+
+def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
+    last = stage.store.read(keys.topic("build", alerts[2]))[keys.topic("build", alerts[2])]
+    assert last is not None
+    bob.run(bob.messages.ack(alerts[2]))
+    trimmed(stage, "build", alerts, last.created, 3)
+    receiver = bob.messages.receiver()
+    (missed,) = came(bob, receiver)
+    assert missed.kind == "missed"
+    assert [each.kind for each in bob.run(bob.messages.inbox()).messages] == ["missed"]
+    assert bob.run(receiver.ack([missed.id])) == Acknowledged(messages=(missed.id,))
+    assert bob.run(bob.messages.ack(missed.id)) == Acknowledged(already=(missed.id,))
+    assert came(bob, receiver) == came(bob, bob.messages.receiver()) == []
+
+
+def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_again(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver(redeliver=60)
+    alert = sent(ada, ada.messages.alert("build", 1))
+    (got,) = came(bob, receiver)
+    trimmed(stage, "build", [alert], got.seq, 1)
+    stage.clock.advance(61)
+    (missed,) = bob.run(receiver.take(5))
+    assert missed.kind == "missed"
+    bob.run(receiver.ack([missed.id]))
+    assert bob.run(receiver.take(5)) == []
 
 
 def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> None:

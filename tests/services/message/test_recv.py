@@ -18,9 +18,11 @@ import interlock
 from interlock import aio
 from interlock.client_messages import Receiver
 from interlock.core import keys
-from interlock.core.message import Acknowledged, Received
+from interlock.core.message import Acknowledged, Received, Sent
 from interlock.core.query import Answered, Late, Replied
 from interlock.errors import BadInput, StoreAway
+from interlock.services.message.line import Line
+from interlock.services.message.reading import Found
 from interlock.services.message.reception import FLUSH, Reception
 from interlock.store import Range
 from interlock.testing.hand import Hand
@@ -104,6 +106,71 @@ def test_who_acknowledges_itself_is_left_alone(ada: interlock.Fleet, bob: interl
         assert unread(bob) == [1]
         assert second.ack() == Acknowledged(messages=(second.id,))
         assert second.ack() == Acknowledged(already=(second.id,))
+
+
+def test_acknowledging_while_another_comes_in_moves_no_cursor_past_that(
+    ada: interlock.Fleet, bob: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob.messages.subscribe("build")
+    ada.messages.alert("build", 1)
+    with bob.messages.recv(ack=False, timeout=0) as messages:
+        (one,) = messages.take()
+        ada.messages.alert("build", 2)
+        real = Line.join
+
+        def join(line: Line, found: Found) -> None:
+            monkeypatch.setattr(Line, "join", real)
+            one.ack()
+            line.join(found)
+
+        monkeypatch.setattr(Line, "join", join)
+        assert [each.data for each in messages.take()] == [2]
+    assert unread(bob) == [2]
+
+
+def test_what_somebody_acknowledged_before_its_turn_does_not_come(
+    ada: interlock.Fleet, bob: interlock.Fleet
+) -> None:
+    ids = [sent_by(ada, number) for number in range(3)]
+    with bob.messages.recv(timeout=0) as messages:
+        loop = iter(messages)
+        assert next(loop).data == 0
+        messages.ack(ids[1])
+        assert [each.data for each in loop] == [2]
+
+
+def sent_by(fleet: interlock.Fleet, body: object) -> str:
+    outcome = fleet.messages.send("bob", body)
+    assert isinstance(outcome, Sent)
+    return outcome.message
+
+
+def test_what_comes_while_another_thread_acknowledges_waits_for_that(
+    ada: interlock.Fleet, bob: interlock.Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that is held up in the midst of it, while the loop takes what came."""
+    bob.messages.subscribe("build")
+    for number in range(82):
+        ada.messages.alert("build", number)
+    got: list[interlock.Message] = []
+    with bob.messages.recv(ack=False, timeout=0) as messages:
+        first = messages.take()
+        takes = threading.Thread(target=lambda: got.extend(messages.take()))
+        real = Line.__iter__
+
+        def held_up(line: Line) -> Iterator[Found]:
+            monkeypatch.setattr(Line, "__iter__", real)
+            found = real(line)
+            yield next(found)
+            takes.start()
+            takes.join(0.1)
+            yield from found
+
+        monkeypatch.setattr(Line, "__iter__", held_up)
+        assert first[0].ack() == Acknowledged(messages=(first[0].id,))
+        takes.join()
+    assert [each.data for each in (*first, *got)] == list(range(82))
+    assert unread(bob) == list(range(1, 82))
 
 
 def test_another_thread_may_acknowledge_while_the_loop_sleeps(

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from tests.services.message.mail import came, said, sent, waiting
 
-from interlock.core import post
+from interlock.core import keys, post
 from interlock.core.decision import Decision
 from interlock.core.message import (
     Acknowledged,
+    Already,
     Exists,
     Full,
     Halted,
@@ -105,6 +106,30 @@ def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Stage, *, local: 
     assert waiting(bob) == ["once"]
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Stage, *, local: bool) -> None:
+    ada = (stage.client if local else stage.remote)("ada")
+    eve, bob = stage.client("eve"), stage.client("bob")
+    for topic in ("build", "deploy"):
+        bob.run(bob.messages.subscribe(topic))
+    assert sent(eve, eve.messages.alert("build", "first", id="msg_1")) == "msg_1"
+    again = (
+        ada.messages.alert("deploy", "other", id="msg_1"),
+        ada.messages.share("bob", "note", "other", id="msg_1"),
+        ada.messages.stop("bob", "other", id="msg_1"),
+        ada.messages.send("bob", "other", id="msg_1"),
+        ada.messages.send("all", "other", id="msg_1"),
+    )
+    assert [ada.run(each) for each in again] == [Exists(message="msg_1")] * 5
+    assert waiting(bob) == ["first"]
+
+
+def test_an_id_that_was_made_here_leaves_no_mark(stage: Stage) -> None:
+    ada = stage.client("ada")
+    made = sent(ada, ada.messages.alert("build"))
+    assert stage.store.read(keys.taken(made))[keys.taken(made)] is None
+
+
 def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:
     ada = stage.client("ada")
     before = stage.store.read().revision
@@ -136,6 +161,23 @@ def test_a_full_inbox_refuses_and_names_its_limit(
     assert isinstance(ada.run(ada.messages.send("bob", 4)), Sent)
 
 
+@pytest.mark.parametrize("local", [True, False])
+def test_a_burst_does_not_pass_the_depth_of_an_inbox(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, local: bool
+) -> None:
+    limited(monkeypatch, inbox=3)
+    open_ = stage.client if local else stage.remote
+    ada, bob = open_("ada"), open_("bob")
+    hands = [Hand(ada.messages.send("bob", number), ada.store, stage.clock) for number in range(9)]
+    while sum(hand.go() for hand in hands):  # all of them go one step, in turns
+        pass
+    assert len(waiting(bob)) == 3
+    assert sum(isinstance(hand.result(), Full) for hand in hands) == 6
+    ada.run(ada.messages.send("bob", "over"))
+    bob.run(bob.messages.ack(bob.run(bob.messages.inbox()).messages[0].id))
+    assert isinstance(ada.run(ada.messages.send("bob", "again")), Sent), "and room is room again"
+
+
 def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: Stage) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     got = sent(ada, ada.messages.send("bob", "for eve"))
@@ -143,6 +185,46 @@ def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: 
     bob.run(bob.messages.send("eve", "for you", acks=[got]))
     assert stage.store.read().revision == before + 1
     assert (waiting(bob), waiting(eve)) == ([], ["for you"])
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_was_acknowledged_already_is_not_handed_on_again(stage: Stage, *, local: bool) -> None:
+    ada, eve = stage.client("ada"), stage.client("eve")
+    bob = (stage.client if local else stage.remote)("bob")
+    bob.run(bob.messages.subscribe("build"))
+    mail = sent(ada, ada.messages.send("bob", "pay"))
+    alert = sent(ada, ada.messages.alert("build"))
+    other = sent(ada, ada.messages.send("bob", "other"))
+    eves = sent(ada, ada.messages.send("eve", "hers"))
+    sent(bob, bob.messages.send("eve", "paid", acks=[mail, alert]))
+    for acks in ([mail, other], [alert, other]):
+        again = bob.run(bob.messages.send("eve", "paid", acks=acks))
+        assert again == Already(messages=(acks[0],))
+    foreign = bob.run(bob.messages.alert("build", acks=[other, eves, mail, "msg_none"]))
+    assert foreign == Already(messages=(mail,), unknown=(eves, "msg_none"))
+    assert waiting(bob) == ["other"], "nothing was acknowledged, nor sent"
+    assert waiting(eve) == ["hers", "paid"]
+
+
+def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Stage) -> None:
+    for steps in range(8):
+        ada, eve = stage.client("ada"), stage.client(f"eve{steps}")
+        one, other = stage.remote("bob"), stage.remote("bob")
+        mail = sent(ada, ada.messages.send("bob", "pay"))
+        hand = Hand(one.messages.send(f"eve{steps}", "paid", acks=[mail]), one.store, stage.clock)
+        for _ in range(steps):
+            hand.go()
+        quick = other.run(other.messages.send(f"eve{steps}", "paid", acks=[mail]))
+        assert {type(quick), type(hand.run().result())} == {Sent, Already}
+        assert waiting(eve) == ["paid"]
+
+
+def test_a_call_that_is_repeated_with_its_id_exists_though_its_acks_are_done(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    mail = sent(ada, ada.messages.send("bob", "pay"))
+    calls = [bob.messages.send("ada", "paid", id="msg_1", acks=[mail]) for _ in range(2)]
+    assert isinstance(bob.run(calls[0]), Sent)
+    assert bob.run(calls[1]) == Exists(message="msg_1")
 
 
 def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> None:

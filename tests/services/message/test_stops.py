@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.core.message import Sent
+from interlock.core.message import Gone, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.stops import Stop, Stops
@@ -60,6 +60,14 @@ def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: 
     listening = stops(ada)
     assert sorted(came(ada, listening)) == ["bob asked", "bob asked: first"]
     assert came(ada, listening) == []
+
+
+def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.agents.leave())
+    before = stage.store.read().revision
+    assert bob.run(bob.messages.stop("ada", "enough")) == Gone(to="ada")
+    assert stage.store.read().revision == before
 
 
 def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:

@@ -9,13 +9,14 @@ from tests.services.records import agree
 
 import interlock
 from interlock.core import keys, retention
-from interlock.core.message import Sent
+from interlock.core.message import Exists, Sent
 from interlock.core.query import Answered, NoQuery, TimedOut
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
-from interlock.services.message import states, tidy
+from interlock.services.message import rounds, states, tidy
 from interlock.services.message.looking import Inbox
 from interlock.services.runner import Who
+from interlock.services.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
@@ -99,6 +100,97 @@ def test_of_what_somebody_read_the_newest_are_kept(
     kept = bob.run(bob.messages.inbox(all=True)).messages
     assert [each.id for each in kept] == ids[3:]
     assert audit(stage.store) == []
+
+
+def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
+    monkeypatch.setattr(tidy, "_MOST_PAGE", 2)
+    ada, bob = pair(stage)
+    ids = [f"msg_{number}" for number in range(5)]
+    for id_ in ids:
+        ada.run(ada.messages.share("bob", "note", id=id_))
+    bob.run(bob.messages.ack(*ids))
+    assert maintained(ada) == 4
+    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == Exists(message=ids[0])
+    stage.clock.advance(DAY + 1)
+    maintained(ada)
+    assert folder(stage, keys.IDS) == []
+    assert isinstance(ada.run(ada.messages.share("bob", "note", id=ids[0])), Sent)
+    assert audit(stage.store) == []
+
+
+def test_small_parts_of_a_round_come_to_every_chosen_id(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy, "_MOST_PAGE", 2)
+    monkeypatch.setattr(tidy, "SOME_LOOKED_AT", 2)
+    monkeypatch.setattr(rounds, "SOME", 2)
+    ada, _ = pair(stage)
+    for number in range(7):
+        ada.run(ada.messages.alert("built", id=f"msg_{number}"))
+    stage.clock.advance(DAY + 1)
+    ada.run(ada.messages.alert("built", id="msg_a"))
+    passes = tidy.Tidying(ada.runner, ada.messages.limits)
+    for _ in range(20):
+        ada.run(passes.some(Who("ada")))
+    assert folder(stage, keys.IDS) == [keys.taken("msg_a")]
+
+
+def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_count(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "6")
+    monkeypatch.setattr(tidy, "_LOOKED_AT", 4)
+    monkeypatch.setattr(tidy, "_FIRST_PAGE", 2)
+    ada, _ = pair(stage)
+    ids = alerts(ada, 9)
+    maintained(ada)
+    assert folder(stage, keys.topic("built")) == sorted(keys.topic("built", id_) for id_ in ids[3:])
+
+
+def looked_at(client: Client, passes: tidy.Tidying) -> int:
+    """How many alerts a small part of a round reads."""
+    passes._place = (tidy.FOLDERS.index(keys.TOPICS), "")
+    hand = Hand(passes.some(Who("ada")), client.store, client.clock).run()
+    pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
+    return sum(isinstance(each, Range) and each.prefix == keys.topic("built") for each in pages)
+
+
+def test_small_parts_of_a_round_walk_a_topic_only_when_much_can_have_come(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
+    monkeypatch.setattr(tidy, "_FIRST_PAGE", 2)
+    monkeypatch.setattr(tidy, "SOME_GROUPS", 1)
+    ada, _ = pair(stage)
+    passes = tidy.Tidying(ada.runner, ada.messages.limits)
+    alerts(ada, 12)
+    looked_at(ada, passes)
+    assert len(folder(stage, keys.topic("built"))) == 8
+    assert looked_at(ada, passes) == 1
+    alerts(ada, 1)
+    assert looked_at(ada, passes) == 1
+    alerts(ada, 3)
+    assert looked_at(ada, passes) > 1
+    assert len(folder(stage, keys.topic("built"))) == 8
+    stage.clock.advance(DAY + 1)
+    assert looked_at(ada, passes) > 1
+    assert folder(stage, keys.topic("built")) == []
+
+
+def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
+    monkeypatch.setattr(rounds, "SOME", 2)
+    monkeypatch.setattr(tidy, "SOME_GROUPS", 1)
+    ada, _ = pair(stage)
+    passes = tidy.Tidying(ada.runner, ada.messages.limits)
+    ids = alerts(ada, 8)
+    assert [looked_at(ada, passes) for _ in range(3)] == [2, 0, 0]
+    assert folder(stage, keys.topic("built")) == sorted(keys.topic("built", id_) for id_ in ids[6:])
 
 
 def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(

@@ -171,6 +171,7 @@ def test_why_a_question_waits_for_a_person(stage: Stage) -> None:
     ada, bob = pair(stage)
     bob.run(bob.agents.leave())
     ada.run(ada.messages.query("bob", "may I?", id="qry_1", person=True))
+    assert short(told(ada, "query/qry_1")) == [("ada", "asked"), ("ada", "handed")]
     found = why(ada, "qry_1")
     assert (found.state, found.blocked) == ("handed", True)
     assert "interlock decision resolve dec_" in found.clear

@@ -68,6 +68,10 @@ class Reply(Request, frozen=True, kw_only=True):
     id: Query
     text: Text = None
     data: Data = UNSET
+    can: Annotated[
+        tuple[str, ...],
+        option("names", "what you can do, if whoever can is asked; else what the session says"),
+    ] = ()
 
 
 class Cancel(Request, frozen=True, kw_only=True):
@@ -155,7 +159,7 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
 
 
 def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
-    return fleet.messages.reply(request.id, said(request.text, request.data))
+    return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
 
 
 def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
@@ -175,7 +179,7 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
     return hinted(fleet, outcome)
 
 
-def _stop(fleet: "Fleet", request: Stop) -> core.SendOutcome:
+def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
     return hinted(fleet, fleet.messages.stop(request.who, request.reason, id=request.id))
 
 
@@ -260,7 +264,7 @@ OPERATIONS = (
         name="stop",
         help="ask an agent to end: it finishes its step and goes",
         request=Stop,
-        outcomes=_TO_SOMEBODY,
+        outcomes=(*_TO_SOMEBODY, core.Gone),
         needs="agent",
         act=_stop,
         examples=("interlock stop bob 'the plan has changed' --agent ada",),

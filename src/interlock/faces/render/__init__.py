@@ -70,6 +70,7 @@ RENDERERS: dict[str, str] = {
     "message.Sent": "message:sent",
     "message.Exists": "message:exists",
     "message.Unknown": "message:unknown",
+    "message.Gone": "message:gone",
     "message.Full": "message:full",
     "message.Limited": "message:limited",
     "message.Halted": "message:halted",
@@ -199,10 +200,12 @@ def lives(expires_in: float | None) -> str:
     return f", expires in {lasting(expires_in)}" if expires_in else ""
 
 
-def circle(cycle: Sequence[str]) -> str:
+_UNTIE = "give back what you hold, answer what you are asked, then try again"
+
+
+def circle(cycle: Sequence[str], then: str = _UNTIE) -> str:
     """Why a wait was refused, and what to do."""
     way = " -> ".join((*cycle, cycle[0]))
-    then = "give back what you hold, answer what you are asked, then try again"
     return f"waiting would never end ({way}); {then}"
 
 

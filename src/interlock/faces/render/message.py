@@ -132,6 +132,12 @@ def unknown(outcome: core.Unknown, paint: Paint) -> str:
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
 
+def gone(outcome: core.Gone, paint: Paint) -> str:
+    """There is nobody to stop."""
+    why = f"{outcome.to} has no session now, so there is nothing to stop"
+    return f"{paint('yellow', 'away')} {outcome.to}: {why}; 'interlock agent list' has who is there"
+
+
 def full(outcome: core.Full, paint: Paint) -> str:
     """How much waits there."""
     waits = f"{outcome.depth} messages wait there already"

@@ -53,8 +53,11 @@ def away(outcome: core.Away, paint: Paint) -> str:
 
 
 def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
-    """Who waits for each other."""
-    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle)}"
+    """Who waits for each other, and what to do about the one that waits for us."""
+    you, last = outcome.cycle[0], outcome.cycle[-1]
+    inbox = f"answer {last} first (interlock inbox --agent {you}), or give back what it waits for"
+    then = f"{inbox}; then ask again" if last != you else "nobody but you could answer"
+    return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"
 
 
 def handed(outcome: core.Handed, paint: Paint) -> str:
@@ -70,9 +73,15 @@ def asked(outcome: core.Asked, paint: Paint) -> str:
 
 
 def too_many(outcome: core.TooMany, paint: Paint) -> str:
-    """How many are open."""
+    """How many are open, and whose they are."""
+    word = paint("yellow", "too many")
+    if outcome.agent:
+        count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
+        return f"{word}: {count}; wait for answers, or 'interlock cancel' some"
+    whose = ", ".join(f"{agent} has {number}" for agent, number in outcome.by.items())
     count = f"{outcome.open} questions are open, and no more are allowed"
-    return f"{paint('yellow', 'too many')}: {count}; try again when some are answered"
+    more = f" ({whose})" if whose else ""
+    return f"{word}: {count}{more}; try again when some are answered"
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:
@@ -100,9 +109,13 @@ def late(outcome: core.Late, paint: Paint) -> str:
 
 def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
     """Whose it is."""
-    whose = _whoever(outcome.agent, "it is for {} to do", "it is for others who can do {}")
     word = paint("red", "not owner")
-    return f"{word} {outcome.query}: {whose}, not for you; --agent says who you are"
+    if outcome.agent.startswith(ABLE):
+        able = outcome.agent[len(ABLE) :]
+        whose = f"it is for others who can do {able}; if you can, say so: --can {able}"
+        return f"{word} {outcome.query}: {whose}"
+    whose = f"it is for {outcome.agent} to do, not for you; --agent says who you are"
+    return f"{word} {outcome.query}: {whose}"
 
 
 def no_query(outcome: core.NoQuery, paint: Paint) -> str:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.deadlock import Knot, Need, Room, Wait, closed, held_up, stuck
-from interlock.core.pool import Waiter, caller, loose, of_agent
+from interlock.core.pool import Waiter, caller, loose, of_agent, of_session
 from interlock.core.wait import Asleep, Party, listed
 from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE
@@ -134,7 +134,10 @@ class Graph:
             return  # it is over
         if key not in self._followed:
             met = [
-                keys.waits(each.caller) for spot in place.spots for each in spot.met if each.caller
+                keys.waits(each.among or each.caller)
+                for spot in place.spots
+                for each in spot.met
+                if each.caller
             ]
             lists.update(dict.fromkeys([each for each in met if each not in self._lists]))
             self._lists.update(met)
@@ -191,7 +194,7 @@ class Graph:
         return [self._wait(id_, *found[id_], needs[id_]) for id_ in found]
 
     def _wait(self, id_: str, party: Waiter | Asleep, order: int, needs: Iterable[Need]) -> Wait:
-        also = (of_agent(party.agent), *party.also)
+        also = (of_agent(party.agent), of_session(party.session), *party.also)
         return Wait(id_, self._name(_caller(party), id_), party.agent, order, tuple(needs), also)
 
     def _queued(self, place: Place, dead: AbstractSet[str]) -> Iterator[tuple[Waiter, Need]]:

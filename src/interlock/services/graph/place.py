@@ -26,12 +26,16 @@ from interlock.store import Item
 
 
 class Met(Struct, frozen=True, gc=False):
-    """Somebody who has to act: how much it has, by which grant, and what keeps that alive."""
+    """Somebody who has to act: how much it has, by which grant, and what keeps that alive.
+
+    ``among`` is the name under which its waits are listed, together with those of others.
+    """
 
     caller: str
     weight: int = 1
     grant: str = ""
     live: tuple[str, ...] = ()
+    among: str = ""
 
 
 class Spot(Struct, frozen=True, gc=False):

@@ -1,8 +1,9 @@
 """A query as a place: any one of those who may answer is enough.
 
-For an agent these are the callers that take its messages.  If there are none, it is the agent as a
-whole: it may look at its messages whenever it goes on, and it does not while all that it waits for
-is stuck.  A query for whoever can do something is for all living sessions that can, but for the
+For an agent these are the callers that take its messages.  If there are none, it is each of its
+living sessions: it may look at its messages whenever it goes on, and it does not while it waits and
+all that it waits for is stuck.  Commands without a session are told by the agent as a whole, in the
+same way.  A query for whoever can do something is for all living sessions that can, but for the
 asker's own, and for all who take messages for that.
 
 Whoever is dead answers nothing, so here it matters at once who lives.  Where nobody is there,
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.message import ABLE
-from interlock.core.pool import of_agent
+from interlock.core.pool import of_agent, of_session
 from interlock.core.report import Report
 from interlock.core.words import EVERYTHING
 from interlock.errors import StoreDamaged
@@ -75,17 +76,34 @@ def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
     return tuple(found.values())
 
 
-def _of_agent(agent: str, sessions: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
-    """Who takes its messages (in these sessions), or the agent as a whole."""
+def _of_agent(agent: str, able: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
+    """Who takes its messages (in these sessions), or its sessions as a whole."""
     lists = yield from _every(keys.serving(agent))
     serving = {keys.name(keys.last(item.key)): serves(item) for item in lists}
     live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
     met = tuple(
         Met(caller, live=(each.live,))
         for caller, each in serving.items()
-        if live[each.live] is not None and (sessions is None or each.session in sessions)
+        if live[each.live] is not None and (able is None or each.session in able)
     )
-    return met or (Met(of_agent(agent)),)
+    if met:
+        return met
+    whole = of_agent(agent)
+    if able is not None:
+        return tuple([_session(each, whole) for each in able])
+    sessions = yield from _living(agent)
+    return (*[_session(each, whole) for each in sessions], Met(whole))
+
+
+def _session(session: str, agent: str) -> Met:
+    return Met(of_session(session), live=(keys.live(session),), among=agent)
+
+
+def _living(agent: str) -> Reading[list[str]]:
+    """The living sessions of an agent."""
+    sessions = [keys.last(item.key) for item in (yield from _every(keys.present(agent)))]
+    live = yield from glanced(tuple(map(keys.live, sessions)))
+    return [each for each in sessions if live[keys.live(each)] is not None]
 
 
 def _able(ability: str, asker: str) -> Reading[dict[str, str]]:

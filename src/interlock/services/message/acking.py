@@ -43,7 +43,8 @@ class Acking:
         for name, messages in places.items():
             unread, upto = yield from reading.unheard(heard[name])
             pending = [each.seq for each in unread]
-            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto))
+            told = reading.told_of(messages)
+            found.append(Seen(topic=name, messages=messages, pending=pending, upto=upto, told=told))
         return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(

@@ -24,12 +24,12 @@ from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyO
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
-from interlock.services.gather import every, outside
+from interlock.services.gather import every
 from interlock.services.graph import Start
 from interlock.services.message import journal, states
-from interlock.services.message.limits import Depths
 from interlock.services.message.posting import Posting
-from interlock.services.message.serving import here
+from interlock.services.message.room import Room
+from interlock.services.message.serving import here, is_able
 from interlock.services.message.sleep import ASKER, Sleep
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
@@ -61,7 +61,7 @@ class Asking:
         self._runner = runner
         self._sleep = Sleep(runner, queues)
         self._posting = posting
-        self._open = Depths(posting.limits.open)
+        self._room = Room(runner, posting.limits.open)
 
     def query(self, seat: Seat, query: Query, terms: Terms, waits: callers.Terms) -> Op[AskOutcome]:
         """Ask, and wait for the answer."""
@@ -91,15 +91,17 @@ class Asking:
                 yield from self.cancel(who, query.id)
             raise
 
-    def reply(self, who: Who, id_: str, answer: Raw) -> Op[ReplyOutcome]:
-        """Answer a question that was put to us."""
+    def reply(self, who: Who, id_: str, answer: Raw, can: tuple[str, ...] = ()) -> Op[ReplyOutcome]:
+        """Answer a question that was put to us, or to whoever ``can`` do what we can."""
         message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> Deciding[ReplyOutcome]:
             wanted = (keys.query(id_), keys.unread(who.agent, id_))
             snapshot = yield wanted
             query = states.query(snapshot[wanted[0]])
-            closes, alive = None, True
+            closes, alive, able = None, True, True
+            if query is not None and query.to.startswith(ABLE):
+                able = yield from is_able(who, query.to.removeprefix(ABLE), can)
             if query is not None and query.state == "open":
                 alive = (yield (keys.live(id_),))[keys.live(id_)] is not None
             elif query is not None and query.state == "handed":
@@ -109,6 +111,7 @@ class Asking:
                 agent=who.agent,
                 answer=answer,
                 now=self._runner.clock.wall(),
+                able=able,
                 alive=alive,
                 unread=snapshot[wanted[1]] is not None,
                 message=message,
@@ -214,32 +217,36 @@ class Asking:
     def _ask(
         self, who: Who, query: Query, terms: Terms, notes: tuple[Write, ...]
     ) -> Op[Done[AskOutcome]]:
-        key = keys.query(query.id)
-        to = () if query.to.startswith(ABLE) else (query.to,)
         present = yield from here(query.to, who.session)
-        full = yield from self._posting.full(to)
-        many = yield from outside(self._open.full(keys.OPEN))
-        errand = self._posting.errand(query.agent, key, to, full=full)
+        many = yield from self._room.enter(who)
+        ask = core.Ask(
+            here=present,
+            hold=terms.hold,
+            many=many,
+            least=self._runner.capabilities.min_ttl,
+            notes=notes,
+        )
+        try:
+            return (yield from self._put(who, query, ask))
+        finally:
+            if many is None:
+                self._room.settled()
+
+    def _put(self, who: Who, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
+        key, live = keys.query(query.id), keys.live(query.id)
+        to = () if query.to.startswith(ABLE) else (query.to,)
+        errand = self._posting.errand(query.agent, (key,), to)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
+            facts = yield from self._posting.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            facts = yield from self._posting.facts(errand, snapshot, now)
-            before = states.query(snapshot[key])
-            alive = True
+            before, alive = states.query(snapshot[key]), True
             if before is not None and before.state == "open":
-                alive = (yield (keys.live(query.id),))[keys.live(query.id)] is not None
-            ask = core.Ask(
-                before=before,
-                alive=alive,
-                here=present,
-                hold=terms.hold,
-                many=(self._open.most, self._open.most) if many else None,
-                least=self._runner.capabilities.min_ttl,
-                notes=notes,
-            )
-            return core.ask(query, ask, facts, now, matter)
+                alive = (yield (live,))[live] is not None
+            known = replace(ask, before=before, alive=alive)
+            return core.ask(query, known, facts, now, matter)
 
         return (yield from self._posting.carry_out(errand, deciding, who))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from interlock.clock import Clock
 from interlock.core import keys, message, query, rate
 from interlock.core.rate import Rate
 from interlock.services.message import states
@@ -15,8 +16,16 @@ from interlock.services.runner import Glance, Reading
 from interlock.settings import Settings
 from interlock.store import Range
 
-_SENDERS = 8
-"""How many may send to one inbox at once before its depth is passed by more than a few."""
+_PART = 16
+"""A count allows for so small a part of the room that is left,"""
+_FIRST = 8
+"""for so many at first, and for twice as many each time,"""
+_COUNTED = 5.0
+"""and for so many seconds."""
+_BELIEVED = 1.0
+"""Seconds for which an inbox is taken to be full without another count,"""
+_SHORT = 100
+"""unless so few are allowed that counting them costs next to nothing."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -73,33 +82,80 @@ class Meter:
             self._turns = deque(turn for turn in self._turns if turn[0] != slot)
             self._turns.appendleft((slot, 0.0))
 
-    def learn(self, slots: Mapping[int, float | None]) -> None:
-        """Know when each turn was used last, by whomever."""
+    def learn(self, slots: Mapping[int, float | None], now: float) -> None:
+        """Know when each turn was used last, by whomever; the free ones come first."""
         with self._guard:
-            known = dict(self._turns)
-            used = {slot: max(slots.get(slot) or 0.0, known[slot]) for slot in known}
-            self._turns = deque(sorted(used.items(), key=lambda turn: turn[1]))
+            found = [(slot, self._used(used, slots.get(slot), now)) for slot, used in self._turns]
+            self._turns = deque(sorted(found, key=lambda turn: turn[1]))
+
+    def _used(self, here: float, there: float | None, now: float) -> float:
+        both = [at for at in (here, there or 0.0) if not rate.free(at, self.rate, now)]
+        return max(both, default=0.0)
+
+
+class Allowance(Struct):
+    """How many may still be let in without another count, and until when."""
+
+    left: int = 0
+    ends: float = 0.0
+    size: int = _FIRST
 
 
 class Depths:
     """How many items there are under each prefix: counted now and then, more often where many are.
 
-    So a limit may be passed by a few, and nobody fights for a counter.
+    So a limit may be passed by a few, and nobody fights for a counter.  A count allows for a small
+    part of the room that is left, little at first and for a few seconds only: others count as well.
+    What this process is about to put counts from the moment it is let in until it is ``settled``,
+    done or not: a burst does not pass the limit because none of it stands yet.
+    That there are too many is believed for a moment, if it took long to count them.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, clock: Clock) -> None:
         self.most = most
-        self._left: dict[str, int] = {}
+        self._clock = clock
+        self._allowed: dict[str, Allowance] = {}
+        self._full: dict[str, float] = {}
+        self._entered: Counter[str] = Counter()
+        self._settled: Counter[str] = Counter()
+        self._guard = threading.Lock()
 
     def full(self, prefix: str) -> Reading[bool]:
-        """Whether there are too many under this prefix, as far as we know."""
-        left = self._left.get(prefix, 0)
-        if left > 0:
-            self._left[prefix] = left - 1
-            return False
-        count = yield from counted(prefix, self.most)
-        self._left[prefix] = (self.most - count) // _SENDERS
-        return count >= self.most
+        """Whether there are too many under this prefix, as far as we know; else one is let in."""
+
+        def room() -> Reading[int]:
+            return self.most - (yield from counted(prefix, self.most))
+
+        if self._clock.monotonic() < self._full.get(prefix, 0.0):
+            return True
+        self._full.pop(prefix, None)
+        full = yield from self.closed(prefix, room)
+        if full and self.most > _SHORT:
+            self._full[prefix] = self._clock.monotonic() + _BELIEVED
+        return full
+
+    def closed(self, prefix: str, room: Callable[[], Reading[int]]) -> Reading[bool]:
+        """The same, for whoever knows another way to tell how much room there is."""
+        with self._guard:
+            allowed = self._allowed.setdefault(prefix, Allowance())
+            if allowed.left > 0 and self._clock.monotonic() < allowed.ends:
+                allowed.left -= 1
+                self._entered[prefix] += 1
+                return False
+            before = self._settled[prefix]
+        free = yield from room()
+        with self._guard:
+            free -= self._entered[prefix] - before  # these may not have been counted
+            allowed.left = min(max(free, 0) // _PART, allowed.size)
+            allowed.size = 2 * max(allowed.left, _FIRST)
+            allowed.ends = self._clock.monotonic() + _COUNTED
+            self._entered[prefix] += free > 0
+        return free <= 0
+
+    def settled(self, prefix: str) -> None:
+        """Whoever was let in is done: what it put can be counted."""
+        with self._guard:
+            self._settled[prefix] += 1
 
 
 def counted(prefix: str, most: int) -> Reading[int]:

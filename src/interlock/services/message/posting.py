@@ -16,16 +16,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, inbox, keys, post, rate
-from interlock.core.decision import Write
 from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
-from interlock.core.post import MAILBOX, Facts, Terms
+from interlock.core.post import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
 from interlock.services.message import journal, states
 from interlock.services.message.limits import Depths, Limits, Meter, turns
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
-from interlock.store import Item, Ref, Snapshot
+from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
 
@@ -36,23 +35,28 @@ class Turn:
     """The turn that one message is to take, over all attempts to send it.
 
     ``needed`` is whether it takes one at all: what was sent before does not.
+    ``entered`` are those in whose inboxes it has room, ``full`` is one who has none.
     """
 
-    __slots__ = ("needed", "slot")
+    __slots__ = ("entered", "full", "needed", "slot")
 
     def __init__(self, slot: int | None) -> None:
         self.slot = slot
         self.needed = True
+        self.entered: list[str] = []
+        self.full = ""
 
 
 class Errand(Struct, frozen=True, kw_only=True):
-    """What is to be looked at before something is sent; ``full`` is whose inbox takes no more."""
+    """What is to be looked at before something is sent.
+
+    ``places`` are where something stands if it was sent before.
+    """
 
     sender: str
-    key: str
+    places: tuple[str, ...]
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
-    full: str = ""
     turn: Turn
 
     @property
@@ -60,7 +64,7 @@ class Errand(Struct, frozen=True, kw_only=True):
         """The items that its commit relies on."""
         slot = self.turn.slot
         return (
-            self.key,
+            *self.places,
             keys.paused(self.sender),
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
@@ -85,7 +89,7 @@ class Posting:
         self._runner = runner
         self.limits = limits
         self._meters: dict[str, Meter] = {}
-        self._depths = Depths(limits.depth)
+        self._depths = Depths(limits.depth, runner.clock)
         self._registered: set[str] = set()
 
     def post(
@@ -93,21 +97,19 @@ class Posting:
     ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
-        key = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        place = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        places = (place, keys.taken(message.id)) if terms.chosen else (place,)
         to = () if topic else message.to
-        full = yield from self.full(to)
-        errand = self.errand(message.sender, key, to, terms.acks, full)
+        errand = self.errand(message.sender, places, to, terms.acks)
 
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
+            facts = yield from self.facts(errand, snapshot)
             now = self._runner.clock.wall()
-            facts = yield from self.facts(errand, snapshot, now)
-            acked = [i for i in terms.acks if snapshot[keys.unread(message.sender, i)] is not None]
-            decision = post.post(message, facts, now, terms, acked)
-            if not heard.seen or not isinstance(decision.outcome, Sent):
-                return decision
-            moves = yield from _moves(message.sender, heard)
-            return replace(decision, puts=(*decision.puts, *moves))
+            ends = NO_ENDS
+            if terms.acks and not facts.exists:
+                ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
+            return post.post(message, facts, now, terms, ends)
 
         done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
         if isinstance(done.outcome, Sent):
@@ -128,39 +130,47 @@ class Posting:
                 self._registered.add(errand.sender)
             elif (slot := errand.turn.slot) is not None:
                 self._meters[errand.sender].give_back(slot)
+            for agent in errand.turn.entered:
+                self._depths.settled(keys.unread(agent))
 
     def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
-        if errand.full or (self.limits.rate.limit and errand.turn.slot is None):
+        """Who sends too often is refused without a look into any inbox."""
+        if not (limited := self._limited(errand)):
+            yield from self._enter(errand)
+        if limited or errand.turn.full:
             refused = yield from outside(deciding())
             if not refused.changes:
                 return Done(refused.outcome, None)
+            if limited and not self._limited(errand):
+                yield from self._enter(errand)
         return (yield from self._runner.change(deciding, who, self._guess(errand)))
 
-    def full(self, to: Iterable[str]) -> Op[str]:
-        """Somebody of these whose inbox takes no more; nobody as a rule."""
-        found = ""
-        for agent in to:
+    def _limited(self, errand: Errand) -> bool:
+        return bool(self.limits.rate.limit) and errand.turn.slot is None
+
+    def _enter(self, errand: Errand) -> Op[None]:
+        """Take room in the inboxes of all readers, until the errand was carried out."""
+        for agent in errand.to:
             if (yield from outside(self._depths.full(keys.unread(agent)))):
-                found = agent
-        return found
+                errand.turn.full = agent
+                return
+            errand.turn.entered.append(agent)
 
     def errand(
         self,
         sender: str,
-        key: str,
+        places: tuple[str, ...],
         to: Iterable[str],
         acks: tuple[str, ...] = (),
-        full: str = "",
     ) -> Errand:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
         slot = None if meter is None else meter.take(self._runner.clock.wall())
-        return Errand(sender=sender, key=key, to=tuple(to), acks=acks, full=full, turn=Turn(slot))
+        return Errand(sender=sender, places=places, to=tuple(to), acks=acks, turn=Turn(slot))
 
     def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
-        limited = self.limits.rate.limit and errand.turn.slot is None
-        if self._runner.capabilities.local or errand.acks or limited:
+        if self._runner.capabilities.local or errand.acks or self._limited(errand):
             return None
         known: dict[str, Item | None] = dict.fromkeys(errand.refs)
         for agent in errand.to:
@@ -170,12 +180,12 @@ class Posting:
             known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
         return known
 
-    def facts(self, errand: Errand, snapshot: Snapshot, now: float) -> Reading[Facts]:
+    def facts(self, errand: Errand, snapshot: Snapshot) -> Reading[Facts]:
         """All that decides whether it can be sent."""
         unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
         facts = Facts(
             paused=states.paused(snapshot[keys.paused(errand.sender)]),
-            exists=snapshot[errand.key] is not None,
+            exists=any(snapshot[place] is not None for place in errand.places),
             registered=errand.sender in self._registered,
             unknown=unknown,
             rate=self.limits.rate,
@@ -183,34 +193,32 @@ class Posting:
         errand.turn.needed = not facts.exists
         if facts.paused or facts.exists:
             return facts
-        if errand.full:
-            facts = replace(facts, full=(errand.full, self.limits.depth))
-        facts = yield from self._with_turn(errand, snapshot, facts, now)
+        if errand.turn.full:
+            facts = replace(facts, full=(errand.turn.full, self.limits.depth))
+        facts = yield from self._with_turn(errand, snapshot, facts)
         if facts.full or (facts.rate.limit and facts.slot is None):
             mark = post.mark(errand.sender)
             return replace(facts, marked=(yield Glance((mark,)))[mark] is not None)
         return facts
 
-    def _with_turn(
-        self, errand: Errand, snapshot: Snapshot, facts: Facts, now: float
-    ) -> Reading[Facts]:
+    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> Reading[Facts]:
+        """With a turn that is free, if there is one; what time it is counts after each look."""
         meter, slot = self._meter(errand.sender), errand.turn.slot
-        if meter is None:
-            return facts
-        if slot is not None:
-            used = states.moment(snapshot[keys.rate(errand.sender, slot)])
-            if rate.free(used, meter.rate, now):
-                return replace(facts, slot=slot)
-            meter.give_back(slot)  # another process was quicker
-        slots = yield from turns(errand.sender)
-        meter.learn(slots)
-        slot = errand.turn.slot = meter.take(now)
-        if slot is None:
-            return replace(facts, slots=slots)
-        again: tuple[Ref, ...] = (keys.rate(errand.sender, slot),)
-        used = states.moment((yield again)[keys.rate(errand.sender, slot)])
-        found = slot if rate.free(used, meter.rate, now) else None
-        return replace(facts, slots=slots, slot=found)
+        slots: dict[int, float | None] = {}
+        while meter is not None:
+            if slot is not None:
+                used = states.moment(snapshot[keys.rate(errand.sender, slot)])
+                if rate.free(used, meter.rate, self._runner.clock.wall()):
+                    return replace(facts, slots=slots, slot=slot)
+                meter.give_back(slot)  # another process was quicker
+            slots = yield from turns(errand.sender)
+            now = self._runner.clock.wall()
+            meter.learn(slots, now)
+            slot = errand.turn.slot = meter.take(now)
+            if slot is None:
+                return replace(facts, slots=slots)
+            snapshot = yield (keys.rate(errand.sender, slot),)
+        return facts
 
     def _meter(self, sender: str) -> Meter | None:
         if not self.limits.rate.limit:
@@ -221,10 +229,25 @@ class Posting:
         return self._meters[sender]
 
 
-def _moves(agent: str, heard: Heard) -> Reading[tuple[Write, ...]]:
-    """The cursors that move with what is sent."""
+def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> Reading[Ends]:
+    """What is found of the messages that end with what is sent."""
+    waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
     wanted = {keys.cursor(agent, each.topic): each.topic for each in heard.seen}
     items = (yield tuple(wanted)).items
     stand = {wanted[key]: states.cursor(item) for key, item in items.items()}
     cursors = {topic: cursor or heard.begins[topic] for topic, cursor in stand.items()}
-    return inbox.moves_of(agent, heard.seen, cursors)
+    of_topics = {
+        id_: cursors[seen.topic].has(revision)
+        for seen in heard.seen
+        for id_, revision in seen.messages.items()
+    }
+    others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
+    marks = (yield tuple([keys.read(agent, id_) for id_ in others])).items
+    read = {id_: marks[keys.read(agent, id_)] is not None for id_ in others}
+    return Ends(
+        waiting=waiting,
+        heard=tuple([id_ for id_, before in of_topics.items() if not before]),
+        moves=inbox.moves_of(agent, heard.seen, cursors),
+        already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
+        unknown=tuple([id_ for id_ in others if not read[id_]]),
+    )

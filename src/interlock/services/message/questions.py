@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from interlock.core import query as queries
 from interlock.core import words
 from interlock.core.matter import NoMatter, ResolveOutcome, Shown
@@ -56,10 +58,14 @@ class Asks(Common):
         waits = callers.terms(seat.caller, self.desk.queues.speaks())
         return self.asking.query(seat, asked, terms, waits)
 
-    def reply(self, query: str, answer: object) -> Op[ReplyOutcome]:
-        """Answer a question; it is acknowledged with that."""
-        id_ = words.name(query, "query id")
-        return self.asking.reply(self.desk.me().who, id_, self._body(answer, "answer"))
+    def reply(self, query: str, answer: object, *, can: Iterable[str] = ()) -> Op[ReplyOutcome]:
+        """Answer a question; it is acknowledged with that.
+
+        One to whoever is able is answered by those whose session says that they are (``pulse``),
+        who receive with ``can``, or who say so here.
+        """
+        id_, able = words.name(query, "query id"), words.abilities(can)
+        return self.asking.reply(self.desk.me().who, id_, self._body(answer, "answer"), able)
 
     def cancel(self, query: str) -> Op[CancelOutcome]:
         """Take a question of ours back."""

@@ -49,7 +49,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     @property
     def missed(self) -> bool:
         """Whether something may have been forgotten before it was read."""
-        return self.trimmed is not None and not self.cursor.has(self.trimmed.upto)
+        return self.cursor.missed(self.trimmed)
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -234,6 +234,11 @@ def missed_of(id_: str) -> tuple[str, int] | None:
     """The topic and the revision in such an id."""
     topic, _, upto = id_.removeprefix(MISSED).rpartition(":")
     return (topic, int(upto)) if id_.startswith(MISSED) and upto.isdecimal() else None
+
+
+def told_of(ids: Iterable[str]) -> frozenset[str]:
+    """Those that only say that something was missed."""
+    return frozenset(id_ for id_ in ids if missed_of(id_) is not None)
 
 
 def find(agent: str, id_: str) -> Op[Message | None]:

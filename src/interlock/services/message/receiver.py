@@ -13,7 +13,9 @@ again by the other.
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
 
-One thread, or task, takes; any may acknowledge meanwhile.
+One thread, or task, takes; any may acknowledge meanwhile.  What the receiver knows is changed and
+looked at behind one guard, which nobody holds while anything is read, committed or waited for; so
+whoever gives out looks again whether it still waits.
 
 Nothing is held in memory but places and order; bodies are read when they are given out, in the
 common case with the changes that told of them: one request for what came.
@@ -21,6 +23,7 @@ common case with the changes that told of them: one request for what came.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -93,8 +96,11 @@ class Receiver:
         self._line = Line()
         """What is to be given out."""
         self._given: dict[str, Given] = {}
+        self._unsure: set[str] = set()
+        """What was read with all that stood: it may have been settled while that was read."""
         self._at_hand: dict[str, Item | None] = {}
         """What was read with the last changes, to be given out at once or not at all."""
+        self._guard = threading.RLock()  # a handler of a signal may close us, too
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
         """What came, in order; waits for the first message, at most so long."""
@@ -119,37 +125,43 @@ class Receiver:
 
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge messages that were given out here, or any others of this agent."""
-        others = [id_ for id_ in ids if id_ not in self._given]
+        with self._guard:
+            others = [id_ for id_ in ids if id_ not in self._given]
         done: list[Acknowledged | NotYours] = [(yield from self.settle(ids))]
         if others:
             done.append((yield from self._acking.ack(self._who, others, self._can)))
+            self.forget(others)
         return together(ids, done)
 
     def settle(self, ids: Iterable[str]) -> Op[Acknowledged | NotYours]:
         """Acknowledge those that were given out here and that nobody settled since."""
-        known = {id_: given.found for id_ in ids if (given := self._given.get(id_)) is not None}
+        with self._guard:
+            known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}
+            seen = self._seen(known.values())
+            begins = {each.topic: self._topics[each.topic].cursor for each in seen}
         if not known:
             return Acknowledged()
-        seen = self._seen(known.values())
-        begins = {each.topic: self._topics[each.topic].cursor for each in seen}
         done = yield from self._acking.acknowledge(self._who, tuple(known), seen, begins)
-        self.forget(known)
-        for each in seen:
-            if topic := self._topics.get(each.topic):
-                self._move(topic, inbox.moved(topic.cursor, each))
+        with self._guard:
+            self.forget(known)
+            for each in seen:
+                if topic := self._topics.get(each.topic):
+                    self._move(topic, inbox.moved(topic.cursor, each))
         return done
 
     def forget(self, ids: Iterable[str]) -> None:
         """These were settled; they need not come again."""
-        for id_ in ids:
-            self._given.pop(id_, None)
-            self._line.drop(id_)
+        with self._guard:
+            for id_ in ids:
+                self._given.pop(id_, None)
+                self._line.drop(id_)
 
     def begun(self, id_: str) -> None:
         """Somebody begins with a message only now: its time until redelivery counts from here."""
-        if (given := self._given.get(id_)) is not None and given.due < NEVER:
-            due = self._runner.clock.monotonic() + self._redeliver
-            self._given[id_] = replace(given, due=due)
+        with self._guard:
+            if (given := self._given.get(id_)) is not None and given.due < NEVER:
+                due = self._runner.clock.monotonic() + self._redeliver
+                self._given[id_] = replace(given, due=due)
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
@@ -171,7 +183,9 @@ class Receiver:
         scopes = (*own, keys.subscription(agent), *heard)
         self._watch = yield Open(scopes, revision)
         wanted = [each for each in found if self._only in ("", each.topic)]
-        self._stand(topics, {each.id: each for each in wanted if each.seq <= revision}, revision)
+        with self._guard:
+            stood = {each.id: each for each in wanted if each.seq <= revision}
+            self._stand(topics, stood, revision)
         return self._watch
 
     def _stand(self, topics: dict[str, Topic], found: dict[str, Found], revision: int) -> None:
@@ -184,6 +198,7 @@ class Receiver:
         self._topics = topics
         self._upto = dict.fromkeys(topics, revision)
         self._line = Line(each for each in found.values() if each.id not in self._given)
+        self._unsure = {each.id for each in self._line}
 
     def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
         changes = yield Take(watch, timeout)
@@ -199,12 +214,15 @@ class Receiver:
         if len(came) < len(changes) or any(_is_subscription(each) for each in came):
             self.close()
             return
-        yield from self._look_for_trims({name for each in came if (name := self._tears(each))})
-        fresh = [each for each in came if not each.deleted and self._concerns(each)]
+        with self._guard:
+            torn = {name for each in came if (name := self._tears(each))}
+            fresh = [each for each in came if not each.deleted and self._concerns(each)]
+        yield from self._look_for_trims(torn)
         along = self._along(fresh) if len(fresh) <= FEW else ()
         items = yield from looked_up([*[each.key for each in fresh], *along])
-        for each in fresh:
-            self._join(each, items[each.key])
+        with self._guard:
+            for each in fresh:
+                self._join(each, items[each.key])
         self._at_hand = items if along else {}
 
     def _along(self, changes: Iterable[Change]) -> tuple[str, ...]:
@@ -230,15 +248,17 @@ class Receiver:
 
     def _join(self, change: Change, item: Item | None) -> None:
         """Let it wait in line, if it is still there."""
+        topic: Topic | None = None
         if change.key.startswith(keys.UNREAD):
             found = [] if item is None else [reading.mark(item)]
         else:
             topic = self._topics[keys.topic_of(change.key)]
             found = [] if item is None else list(reading.heard(topic, [item]))
-            self._upto[topic.name] = max(self._upto.get(topic.name, 0), change.revision)
         for each in found:
             if each.id not in self._given:
                 self._line.join(each)
+        if topic is not None:
+            self._upto[topic.name] = max(self._upto.get(topic.name, 0), change.revision)
 
     def _tears(self, change: Change) -> str:
         """Let go of what is gone; the topic of a message that was forgotten before it was read.
@@ -259,29 +279,47 @@ class Receiver:
     def _look_for_trims(self, names: Iterable[str]) -> Op[None]:
         """Know what was forgotten of topics before it was given out."""
         items = yield from looked_up(map(keys.trimmed, names))
-        for key, item in items.items():
-            name = keys.topic_of(key)
-            self._topics[name] = replace(self._topics[name], trimmed=readable(states.trimmed, item))
+        with self._guard:
+            for key, item in items.items():
+                topic = self._topics[keys.topic_of(key)]
+                trimmed = readable(states.trimmed, item)
+                self._topics[topic.name] = replace(topic, trimmed=trimmed)
 
     def _give_out(self) -> Op[list[Received]]:
         """Some of what waits, the urgent first; each until it is acknowledged."""
-        first = self._line.first(PORTION)
+        with self._guard:
+            first = self._line.first(PORTION)
+            wanted = [*[each.key for each in first], *self._beside(first)]
         known, self._at_hand = self._at_hand, {}
-        wanted = [*[each.key for each in first], *self._beside(first)]
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
         lives = yield from self._lives(first)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
+        with self._guard:
+            told = self._handed(first, items, lives)
+        journal.delivered(self._who.agent, told)
+        return told
+
+    def _handed(
+        self,
+        first: Sequence[Found],
+        items: Mapping[str, Item | None],
+        lives: Mapping[str, Item | None],
+    ) -> list[Received]:
+        """Those that still wait for it, given out; and what was missed."""
         told = [reading.missed(each) for each in self._topics.values() if self._is_news(each)]
         for each in told:
             place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
             self._given[each.id] = Given(place, 1, NEVER)
-        for found, message in reading.told(first, items, lives):
+        waits = [each for each in first if each.id in self._line]
+        for found, message in reading.told(waits, items, lives):
             if not self._is_settled(found, items, lives):
                 told.append(self._hand(found, message))
         for found in first:
             self._line.drop(found.id)
-        journal.delivered(self._who.agent, told)
+            self._unsure.discard(found.id)
+            if items[found.key] is None:  # it does not come again, and keeps no cursor back
+                self._given.pop(found.id, None)
         return told
 
     def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:
@@ -300,7 +338,7 @@ class Receiver:
         for each in first:
             if each.topic:
                 yield keys.cursor(agent, each.topic)
-            elif each.id in self._given:  # of any other we would have heard
+            elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
                 yield keys.unread(agent, each.id)
 
     def _is_settled(
@@ -319,9 +357,9 @@ class Receiver:
         return gone
 
     def _move(self, topic: Topic, cursor: Cursor | None) -> None:
-        """Know how far our agent has read, unless we know better."""
-        if cursor is not None and cursor.after >= topic.cursor.after:
-            self._topics[topic.name] = replace(topic, cursor=cursor)
+        """Know how far our agent has read, with what we knew."""
+        if cursor is not None:
+            self._topics[topic.name] = replace(topic, cursor=inbox.both(topic.cursor, cursor))
 
     def _hand(self, found: Found, message: Received) -> Received:
         """Give it out, and remember that."""
@@ -337,13 +375,15 @@ class Receiver:
     def _remind(self) -> None:
         """What was given out and not acknowledged in time comes again."""
         now = self._runner.clock.monotonic()
-        for given in tuple(self._given.values()):
-            if given.due <= now:
-                self._line.join(given.found)
+        with self._guard:
+            for given in self._given.values():
+                if given.due <= now:
+                    self._line.join(given.found)
 
     def _nap(self, left: float | None) -> float | None:
         now = self._runner.clock.monotonic()
-        due = min((given.due for given in tuple(self._given.values())), default=NEVER) - now
+        with self._guard:
+            due = min((given.due for given in self._given.values()), default=NEVER) - now
         nap = max(min(NEVER if left is None else left, due), 0.0)
         return None if nap == NEVER else nap
 
@@ -355,13 +395,17 @@ class Receiver:
                 found.setdefault(place.topic, {})[place.id] = place.seq
         return tuple(
             Seen(
-                topic=topic, messages=messages, pending=self._pending(topic), upto=self._upto[topic]
+                topic=topic,
+                messages=messages,
+                pending=self._pending(topic),
+                upto=self._upto[topic],
+                told=reading.told_of(messages),
             )
             for topic, messages in found.items()
         )
 
     def _pending(self, topic: str) -> list[int]:
-        held = [*self._line, *[given.found for given in tuple(self._given.values())]]
+        held = [*self._line, *[given.found for given in self._given.values()]]
         return sorted({each.seq for each in held if each.topic == topic})
 
 

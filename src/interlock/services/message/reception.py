@@ -12,6 +12,7 @@ it is over.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 
@@ -60,6 +61,8 @@ class Reception:
         self._done: list[str] = []
         self._since = 0.0
         """When the first of those was done."""
+        self._guard = threading.RLock()
+        """Behind this they change: whoever acknowledges need not be who receives."""
         self.closed = False
 
     def next(self) -> Op[Received | None]:
@@ -83,7 +86,7 @@ class Reception:
 
     def reply(self, id_: str, answer: object) -> Op[ReplyOutcome]:
         """Answer a question, which acknowledges it."""
-        outcome = yield from self._calls.reply(id_, answer)
+        outcome = yield from self._calls.reply(id_, answer, can=self._terms.can or ())
         self._settled((id_,))
         if self._receiver is not None:
             self._receiver.forget((id_,))
@@ -126,7 +129,7 @@ class Reception:
         ends = None if limit is None else self._clock.monotonic() + limit
         while self._goes_on():
             try:
-                found = yield from self._more(ends)
+                yield from self._more(ends)
             except StoreClosed:
                 if self._goes_on():
                     raise
@@ -138,21 +141,23 @@ class Reception:
                 yield Pause(AGAIN)
                 continue
             self._complaints.over()
+            found = self._given(most)
             if found or (ends is not None and self._clock.monotonic() >= ends):
-                return self._given(most)
+                return found
         return ()
 
-    def _more(self, ends: float | None) -> Op[bool]:
+    def _more(self, ends: float | None) -> Op[None]:
         """See that something is there to be given out, if it comes in time."""
         if self._came:
             if self._done and self._clock.monotonic() - self._since >= FLUSH:
                 yield from self._flush()
-            return True
+            return
         yield from self._flush()
         receiver = yield from self._open()
         left = None if ends is None else max(0.0, ends - self._clock.monotonic())
-        self._came.extend((yield from stoppable(receiver.take(left), self._is_to_look)) or ())
-        return bool(self._came)
+        found = (yield from stoppable(receiver.take(left), self._is_to_look)) or ()
+        with self._guard:
+            self._came.extend(found)
 
     def _open(self) -> Op[Receiver]:
         if self._receiver is None:
@@ -170,23 +175,28 @@ class Reception:
         return self.closed or (self._stays and not self._duty.stands)
 
     def _given(self, most: int | None) -> tuple[Received, ...]:
-        many = len(self._came) if most is None else min(most, len(self._came))
-        found = tuple([self._came.popleft() for _ in range(many)])
+        with self._guard:
+            many = len(self._came) if most is None else min(most, len(self._came))
+            found = tuple([self._came.popleft() for _ in range(many)])
+            self._at_hand = tuple([each.id for each in found])
         for each in found:
             if self._receiver is not None:
                 self._receiver.begun(each.id)
-        self._at_hand = tuple([each.id for each in found])
         return found
 
     def _finish(self) -> None:
         """Whoever asks for more is done with what it has."""
-        if self._terms.ack and self._at_hand:
-            self._since = self._since if self._done else self._clock.monotonic()
-            self._done += self._at_hand
-        self._at_hand = ()
+        with self._guard:
+            if self._terms.ack and self._at_hand:
+                self._since = self._since if self._done else self._clock.monotonic()
+                self._done += self._at_hand
+            self._at_hand = ()
 
     def _settled(self, ids: Sequence[str]) -> None:
-        self._at_hand = tuple([each for each in self._at_hand if each not in ids])
+        """Whoever settled these is done with them, and need not be given them."""
+        with self._guard:
+            self._at_hand = tuple([each for each in self._at_hand if each not in ids])
+            self._came = deque(each for each in self._came if each.id not in ids)
 
     def _flush(self) -> Op[None]:
         done = tuple(self._done)

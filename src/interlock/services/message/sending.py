@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from interlock.core import message as core
 from interlock.core import words
-from interlock.core.message import ALL, Message, SendOutcome
+from interlock.core.message import ALL, Gone, Message, SendOutcome, StopOutcome
 from interlock.core.post import Terms
 from interlock.driving import Op
 from interlock.errors import BadInput
@@ -15,6 +15,7 @@ from interlock.services.message import reading
 from interlock.services.message.common import Common, named, several
 from interlock.services.message.files import described
 from interlock.services.message.posting import Heard
+from interlock.services.message.serving import here
 from interlock.services.runner import Who
 
 
@@ -32,7 +33,8 @@ class Sending(Common):
     ) -> Op[SendOutcome]:
         """Tell everybody who subscribed to this type; written once, whoever they are.
 
-        ``acks`` are messages of ours that are acknowledged with the same commit.
+        ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
+        does not wait for us any more, nothing is sent.
         """
         type_ = words.name(type, "type of an alert")
         return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
@@ -79,13 +81,16 @@ class Sending(Common):
         *,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
-    ) -> Op[SendOutcome]:
+    ) -> Op[StopOutcome]:
         """Ask an agent to end: it finishes its step and goes.  It is read first.
 
-        It is meant for the sessions of that agent that are there now, not for those to come.
+        It is meant for the sessions of that agent that are there now, not for those to come; an
+        agent that had a session and has none now is ``away``, and nothing is sent.
         """
-        said = words.text(reason, "reason", core.REASON_LIMIT)
-        return self._post("stop", (named(to),), said, urgent=True, id=id, acks=acks)
+        said, reader = words.text(reason, "reason", core.REASON_LIMIT), named(to)
+        if not (yield from here(reader, "")):
+            return Gone(to=reader)
+        return (yield from self._post("stop", (reader,), said, urgent=True, id=id, acks=acks))
 
     def send(
         self,
@@ -171,7 +176,7 @@ class Sending(Common):
             file=file,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
-        terms = Terms(hold=words.flag(hold, "hold"), acks=ended)
+        terms = Terms(hold=words.flag(hold, "hold"), chosen=id is not None, acks=ended)
         return (
             self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
         )

@@ -18,8 +18,8 @@ from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
-from interlock.services.report import able
-from interlock.services.runner import Deciding, Runner, Who
+from interlock.services.report import able, report
+from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
 from interlock.services.states import decoded
 from interlock.services.steps import Read
 from interlock.services.waiting import Seat
@@ -76,6 +76,23 @@ def _served(wanted: set[str], asker: str) -> Op[bool]:
     found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
     live = yield from looked_up([each.live for each in found])
     return any(item is not None for item in live.values())
+
+
+def is_able(who: Who, ability: str, can: Iterable[str]) -> Reading[bool]:
+    """Whether somebody is able to do this.
+
+    As it says now, as its session says of itself, or as it said when it began to take messages.
+    """
+    wanted = {ability, EVERYTHING}
+    if not wanted.isdisjoint(can):
+        return True
+    own, notes = keys.report(who.session), Range(keys.serving(who.agent))
+    snapshot = yield Glance((own, notes))
+    said_last = report(snapshot[own])
+    serving = [serves(item) for item in snapshot.ranges[notes]]
+    said = [each.can for each in serving if each.session == who.session]
+    said += [] if said_last is None else [said_last.can]
+    return any(not wanted.isdisjoint(each) for each in said)
 
 
 def serves(item: Item) -> Serving:

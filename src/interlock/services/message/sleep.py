@@ -26,8 +26,9 @@ from interlock.store import Snapshot
 
 ASKER = 10.0
 """Seconds after which an asker at a shell that was killed waits no more."""
-_NAP = 1.0
-"""Seconds after which an asker looks again whether its wait can end."""
+_NAP, _LONGEST = 1.0, 8.0
+"""Seconds after which an asker looks again whether its wait can end: less and less often while
+nothing happens.  A look may read all who are able, and whoever closes a circle looks itself."""
 
 
 class Sleep:
@@ -55,7 +56,7 @@ class Sleep:
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self.beat(start.asleep, query)
         pace = _pace(beat)
-        due = clock.monotonic() + pace
+        due, nap = clock.monotonic() + pace, _NAP
         watch = yield Open(key, start.revision or snapshot.revision)
         try:
             while True:
@@ -70,7 +71,9 @@ class Sleep:
                 if due <= clock.monotonic():
                     due = clock.monotonic() + pace
                     yield from self._renew(beat)
-                yield Take(watch, min(ends - clock.monotonic(), due - clock.monotonic(), _NAP))
+                until = min(ends, due, clock.monotonic() + nap)
+                heard = yield Take(watch, until - clock.monotonic())
+                nap = _NAP if heard else min(nap * 2, _LONGEST)
                 snapshot = yield Read(key)
         finally:
             watch.close()

@@ -32,6 +32,7 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
     keys.UNREAD: _UNREAD,
     keys.READ: _READ,
     keys.SENT: _READ,
+    keys.IDS: _READ,
     keys.TOPICS: _MESSAGE,
     keys.SUBSCRIPTIONS: _SUBSCRIPTION,
     keys.CURSORS: _CURSOR,
@@ -95,6 +96,16 @@ def unread(item: Item) -> Unread:
 def read(item: Item) -> ReadMark:
     """The mark that a message was acknowledged."""
     return decoded(_READ, item)
+
+
+def read_at(item: Item) -> float:
+    """When a message was acknowledged, sent, or given its id."""
+    return read(item).at
+
+
+def sent_at(item: Item) -> float:
+    """When a message was sent."""
+    return message(item).at
 
 
 def subscription(item: Item | None) -> Subscription | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys, query, retention
 from interlock.core.decision import Decision
@@ -25,8 +25,9 @@ from interlock.core.retention import Forgotten, Keep, Mark
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services.gather import looked_up
-from interlock.services.message import forgetting, states
+from interlock.services.message import forgetting, rounds, states
 from interlock.services.message.limits import Limits
+from interlock.services.message.rounds import WHOLE, Tidied, Todo, following, group_of, together
 from interlock.services.message.serving import alive_by
 from interlock.services.runner import Deciding, Done, Glance, Runner, Who
 from interlock.services.states import readable
@@ -38,6 +39,7 @@ T = TypeVar("T")
 FOLDERS = (
     keys.READ,
     keys.SENT,
+    keys.IDS,
     keys.TOPICS,
     keys.QUERIES,
     keys.OPEN,
@@ -45,36 +47,20 @@ FOLDERS = (
     keys.RATES,
     keys.DECISIONS,
 )
-_WHOLE = (keys.QUERIES, keys.DECISIONS)
-"""Folders that are one group."""
 BOUND = 10_000
 """What a round forgets of each group, at most."""
 SOME_GROUPS = 20
 SOME_LOOKED_AT = 5_000
-SOME = 500
-"""What a small part of a round looks at, and forgets: it is over in a tenth of a second, so that
-leases are renewed in time.  If it forgot so much, another part follows at once."""
+"""What a small part of a round looks at, besides what it may forget."""
 _LOOKED_AT = 20_000
-"""Items of one group that are walked at once; those behind them come when these are gone."""
+"""Items of one group that are walked at once, if not so many more are kept; those behind them come
+when these are gone."""
 _OPERATIONS = 400
 _OWN_OPERATIONS = 8
 _AT_ONCE = 50
-_LEAST_PAGE, _MOST_PAGE = 16, 1000
+_LEAST_PAGE, _FIRST_PAGE, _MOST_PAGE = 16, 128, 1000
 _BYTES = 1_000_000
 """A page of more than this is followed by a smaller one."""
-
-
-class Tidied(Struct, frozen=True, kw_only=True):
-    """What was forgotten; what was over though nobody had said so; what is left."""
-
-    forgotten: int = 0
-    reclaimed: int = 0
-    left: int = 0
-
-    @property
-    def more(self) -> bool:
-        """Whether a small part of a round did as much as it may: there may be more."""
-        return self.forgotten + self.reclaimed >= SOME
 
 
 class Tidying:
@@ -87,6 +73,7 @@ class Tidying:
         self._acts: dict[str, Callable[[Who, str, int], Op[Tidied]]] = {
             keys.READ: self._marks,
             keys.SENT: self._marks,
+            keys.IDS: self._ids,
             keys.TOPICS: self._topic,
             keys.QUERIES: self._queries,
             keys.OPEN: self._open,
@@ -96,33 +83,38 @@ class Tidying:
         }
         self._place: tuple[int, str] | None = None
         self._looked = 0
+        self._whole = True
+        # At which revision a topic had how many messages.
+        self._counts: dict[str, tuple[int, int]] = {}
+        self._todo: dict[str, Todo] = {}
+        self._id = ""
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Tidied]:
         """Make a whole round, and forget ``bound`` items of each group at most."""
-        done = Tidied()
+        done, self._id, self._whole = Tidied(), "", True
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
-            group = _group(page.prefix, snapshot.ranges[page])
+            group = group_of(page.prefix, snapshot.ranges[page])
             while group:
-                done = _sum(done, (yield from self._one(who, page.prefix, group, bound)))
-                group = yield from _next(page.prefix, group)
+                done = together(done, (yield from self._one(who, page.prefix, group, bound)))
+                group = yield from following(page.prefix, group)
         return done
 
     def some(self, who: Who) -> Op[Tidied]:
         """Make a small part of a round, which begins where the last part ended."""
-        done, self._looked = Tidied(), 0
+        done, self._looked, self._whole = Tidied(), 0, False
         number, group = self._place or self._anywhere()
         for _ in range(SOME_GROUPS):
             folder, before = FOLDERS[number], group
-            group = yield from _next(folder, group)
+            group = yield from following(folder, group)
             if not group:
                 number = (number + 1) % len(FOLDERS)
                 continue
-            part = yield from self._one(who, folder, group, SOME)
-            done = _sum(done, part)
+            part = yield from self._one(who, folder, group, rounds.SOME)
+            done = together(done, part)
             if done.more or self._looked >= SOME_LOOKED_AT:
-                group = before if part.forgotten and part.left else group
+                group = before if (part.forgotten or part.ids) and part.left else group
                 break
         self._place = (number, group)
         return done
@@ -131,7 +123,7 @@ class Tidying:
         number = self._runner.random_below(len(FOLDERS))
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         folder = FOLDERS[number]
-        return number, "" if folder in _WHOLE else f"{folder}{letter}/"
+        return number, "" if folder in WHOLE else f"{folder}{letter}/"
 
     def _one(self, who: Who, folder: str, group: str, bound: int) -> Op[Tidied]:
         """One group; what cannot be read is left: doctor names it."""
@@ -145,15 +137,25 @@ class Tidying:
 
     def _over(self, group: str, at: Callable[[Item], float | None], count: int) -> Op[list[Mark]]:
         """What of a group is to go, oldest first."""
-        marks = yield from self._walk(
-            group, lambda item: Mark(item.key, item.created, readable(at, item))
+        return self._going((yield from self._found(group, at, count)), count)
+
+    def _found(self, group: str, at: Callable[[Item], float | None], count: int) -> Op[list[Mark]]:
+        """As much of a group as tells what is to go if so many stay."""
+        return (
+            yield from self._walk(
+                group,
+                lambda item: Mark(item.key, item.created, readable(at, item)),
+                max(_LOOKED_AT, count + BOUND),
+            )
         )
+
+    def _going(self, marks: Sequence[Mark], count: int) -> list[Mark]:
         return retention.over(marks, self._keep(count), self._runner.clock.wall())
 
     # ---- what was read, and what was sent -------------------------------------------------------
 
     def _marks(self, who: Who, group: str, bound: int) -> Op[Tidied]:
-        going = yield from self._over(group, lambda item: states.read(item).at, self._limits.kept)
+        going = yield from self._over(group, states.read_at, self._limits.kept)
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
@@ -161,26 +163,78 @@ class Tidying:
                 done += yield from self._change(who, partial(forgetting.marks, aims))
         return Tidied(forgotten=done, left=max(len(going) - bound, 0))
 
+    def _ids(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+        """Ids that were chosen long ago.
+
+        They stand in no order of time, so all are looked at, page by page; a small part of a round
+        goes on where the last one ended.
+        """
+        done = 0
+        while True:
+            page = Range(group, self._id, _MOST_PAGE)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            self._looked += len(items)
+            going = [item.key for item in items if self._is_old(states.read_at, item)]
+            some = going[: bound - done]
+            over = partial(self._is_old, states.read_at)
+            done += yield from self._drop(who, "message.forget", some, over)
+            if len(some) < len(going):
+                return Tidied(ids=done, left=1)
+            self._id = items[-1].key if len(items) == page.limit else ""
+            if not self._id or (not self._whole and self._looked >= SOME_LOOKED_AT):
+                return Tidied(ids=done, left=bool(self._id))
+
     # ---- topics ---------------------------------------------------------------------------------
 
     def _topic(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         topic = keys.topic_of(group)
         if topic.startswith(ABLE):
             return (yield from self._asked(who, group, bound))
-        key = keys.trimmed(topic)
-        before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
-        going = yield from self._over(
-            group, lambda item: states.message(item).at, self._limits.alerts
-        )
-        seen, done = forgetting.revision(before[key]), 0
-        for start in range(0, min(len(going), bound), self._room):
-            some = going[start : min(start + self._room, bound)]
-
+        todo = None if self._whole else self._todo.pop(group, None)
+        if todo is None:
+            if not self._whole and (yield from self._is_settled(group)):
+                return Tidied()
+            todo = yield from self._survey(group)
+        some, done, seen = todo.going[:bound], 0, todo.seen
+        for start in range(0, len(some), self._room):
+            part = some[start : start + self._room]
             changed = yield from self._runner.change(
-                partial(forgetting.alerts, topic, some, seen), who
+                partial(forgetting.alerts, topic, part, seen), who
             )
             done, seen = done + changed.outcome.count, changed.revision or -1
-        return Tidied(forgotten=done, left=len(going) - done)
+        left = todo.going[len(some) :]
+        self._counts[group] = todo.revision, todo.count - done
+        if left and done == len(some):
+            self._todo[group] = replace(todo, seen=seen, going=left, count=todo.count - done)
+        return Tidied(forgotten=done, left=len(todo.going) - done)
+
+    def _survey(self, group: str) -> Op[Todo]:
+        key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
+        before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
+        marks = yield from self._found(group, states.sent_at, most)
+        return Todo(
+            seen=forgetting.revision(before[key]),
+            going=self._going(marks, most),
+            revision=before.revision,
+            count=len(marks),
+        )
+
+    def _is_settled(self, group: str) -> Op[bool]:
+        """Whether nothing of a topic is to go: its first page is not old, and few can have come.
+
+        A commit brings one message at most, so not more than there were commits since the last
+        count.  A topic that is full is counted again when a quarter of it can have come.
+        """
+        page = Range(group, "", _FIRST_PAGE)
+        snapshot: Snapshot = yield Read(page)
+        items, most = snapshot.ranges[page], self._limits.alerts
+        self._looked += len(items)
+        if any(self._is_old(states.sent_at, item) for item in items):
+            return False
+        if len(items) < page.limit:
+            return len(items) <= most
+        counted, count = self._counts.get(group, (0, 0))
+        return count + snapshot.revision - counted <= most + most // 4
 
     def _asked(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Questions to whoever is able that are over, or gone."""
@@ -253,13 +307,11 @@ class Tidying:
         """What has been over for long, and still is when it goes."""
         going = yield from self._over(group, at, _LOOKED_AT)
         gone = [each.key for each in going[:bound]]
-        now = self._runner.clock.wall()
+        return (yield from self._drop(who, verb, gone, partial(self._is_old, at)))
 
-        def over(item: Item) -> bool:
-            ended = readable(at, item)
-            return ended is not None and ended + self._limits.keep < now
-
-        return (yield from self._drop(who, verb, gone, over))
+    def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
+        ended = readable(at, item)
+        return ended is not None and ended + self._limits.keep < self._runner.clock.wall()
 
     def _drop(
         self,
@@ -278,11 +330,11 @@ class Tidying:
             )
         return done
 
-    def _walk(self, group: str, seen: Callable[[Item], T]) -> Op[list[T]]:
+    def _walk(self, group: str, seen: Callable[[Item], T], most: int = _LOOKED_AT) -> Op[list[T]]:
         """What is to be known of the first items of a group; bodies are read, and not kept."""
         found: list[T] = []
-        after, limit = "", 128
-        while len(found) < _LOOKED_AT:
+        after, limit = "", _FIRST_PAGE
+        while len(found) < most:
             page = Range(group, after, limit)
             items: tuple[Item, ...] = (yield Read(page)).ranges[page]
             found.extend(map(seen, items))
@@ -297,26 +349,3 @@ class Tidying:
     def _change(self, who: Who, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
         done: Done[Forgotten] = yield from self._runner.change(deciding, who)
         return done.outcome.count
-
-
-def _next(folder: str, group: str) -> Op[str]:
-    """The group behind another one, or the first; empty if there is none."""
-    if group and folder in _WHOLE:
-        return ""
-    after = f"{group[:-1]}0" if group else ""  # the character behind '/'
-    page = Range(folder, after, 1)
-    return _group(folder, (yield Read(page)).ranges[page])
-
-
-def _group(folder: str, first: Sequence[Item]) -> str:
-    if not first:
-        return ""
-    return folder if folder in _WHOLE else f"{folder}{first[0].key.split('/', 2)[1]}/"
-
-
-def _sum(one: Tidied, other: Tidied) -> Tidied:
-    return Tidied(
-        forgotten=one.forgotten + other.forgotten,
-        reclaimed=one.reclaimed + other.reclaimed,
-        left=one.left + other.left,
-    )

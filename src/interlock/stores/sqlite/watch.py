@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreTrouble
-from interlock.store import LOG, Change, Resync, Scope, covers, scopes
+from interlock.store import LOG, Change, Resync, Scope, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
 from interlock.stores.sqlite.engine import ROWS_AT_ONCE
 
@@ -47,7 +47,7 @@ class Feed:
         self._data_version = data_version
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
-        self._watches: list[SQLiteWatch] = []
+        self._index = Index()
         self._bell: Bell | None = None
         self._deaf = False
         self._seen = 0
@@ -66,14 +66,14 @@ class Feed:
             if self._bell is not None:
                 self._bell.listen(watch.scopes)
             self._catch_up(watch, after)
-            self._watches.append(watch)
+            self._index.add(watch)
             return watch
 
     def close_watch(self, watch: SQLiteWatch) -> None:
         """Listen no more for this one."""
         with self._lock:
-            if watch in self._watches:
-                self._watches.remove(watch)
+            if watch in self._index.watches:
+                self._index.remove(watch)
                 if self._bell is not None:
                     self._bell.forget(watch.scopes)
 
@@ -134,7 +134,7 @@ class Feed:
         """In the child of a fork: let go of the parent's socket, and leave its files alone."""
         if self._bell is not None:
             self._bell.socket.close()
-        self._bell, self._loop, self._timer, self._watches = None, None, None, []
+        self._bell, self._loop, self._timer, self._index = None, None, None, Index()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -160,7 +160,7 @@ class Feed:
         with self._lock:
             self._timer = None
             self._pump_or_wake(rang=False)
-            if self._loop is not None and any(watch.sleeper for watch in self._watches):
+            if self._loop is not None and any(watch.sleeper for watch in self._index.watches):
                 self._timer = self._loop.call_later(BACKSTOP, self._on_backstop)
 
     def _pump_or_wake(self, *, rang: bool) -> None:
@@ -171,7 +171,7 @@ class Feed:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        for watch in self._watches:
+        for watch in self._index.watches:
             watch.wake()
 
     def _pump(self, *, rang: bool) -> None:
@@ -183,15 +183,15 @@ class Feed:
             if version == self._version:
                 return
             self._version = version
-        self._seen = self._advance(self._watches, self._seen)
+        self._seen = self._advance(self._index, self._seen)
 
     def _catch_up(self, watch: SQLiteWatch, after: int) -> None:
-        if not self._watches:
+        if not self._index.watches:
             self._seen = after  # nobody else relies on it: a long log need not be read
         self._pump(rang=True)
-        self._advance([watch], after, self._seen)
+        self._advance(Index(watch), after, self._seen)
 
-    def _advance(self, watches: list[SQLiteWatch], position: int, end: int | None = None) -> int:
+    def _advance(self, index: Index, position: int, end: int | None = None) -> int:
         """Lay what came after a position into these watches; returns the new position."""
         gap = False
         while end is None or position < end:
@@ -204,13 +204,63 @@ class Feed:
                 position = max(position, trimmed)
                 break
             position = rows[-1][0]
-            for watch in () if gap else watches:
-                watch.lay(rows)
+            if not gap:
+                index.lay(rows)
             if last:
                 break
-        for watch in watches if gap else ():
+        for watch in index.watches if gap else ():
             watch.resync(position)
         return position
+
+
+class Index:
+    """Some watches by their scopes: what a change costs does not grow with their number."""
+
+    def __init__(self, *watches: SQLiteWatch) -> None:
+        self.watches: list[SQLiteWatch] = []
+        self._by_scope: dict[str, list[SQLiteWatch]] = {}
+        for watch in watches:
+            self.add(watch)
+
+    def add(self, watch: SQLiteWatch) -> None:
+        """One more."""
+        self.watches.append(watch)
+        for scope in watch.scopes:
+            self._by_scope.setdefault(scope, []).append(watch)
+
+    def remove(self, watch: SQLiteWatch) -> None:
+        """One less."""
+        self.watches.remove(watch)
+        for scope in watch.scopes:
+            self._by_scope[scope].remove(watch)
+            if not self._by_scope[scope]:
+                del self._by_scope[scope]
+
+    def lay(self, rows: Rows) -> None:
+        """Give each watch what concerns it of these log rows, and wake those that have something.
+
+        No key is in two scopes of one watch, so nothing is told twice.
+        """
+        for revision, id_, value, touched in rows:
+            for watch in self._watching(LOG + id_):
+                watch.arrived.append(Change(revision, LOG + id_, value=value))
+            for line in touched.split("\n") if touched else ():
+                for watch in self._watching(line[1:]):
+                    watch.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
+        for watch in self.watches:
+            if watch.arrived:
+                watch.wake()
+
+    def _watching(self, key: str) -> list[SQLiteWatch]:
+        """Whoever sees this key: by itself, by one of its folders, or as a part of everything."""
+        by_scope = self._by_scope
+        found = [*by_scope.get(key, ()), *by_scope.get("", ())]
+        place = key.find("/")
+        while place >= 0:
+            if watches := by_scope.get(key[: place + 1]):
+                found += watches
+            place = key.find("/", place + 1)
+        return found
 
 
 class SQLiteWatch:
@@ -221,17 +271,6 @@ class SQLiteWatch:
         self.arrived: list[Change | Resync] = []
         self.sleeper: asyncio.Future[None] | None = None
         self._feed = feed
-
-    def lay(self, rows: Rows) -> None:
-        """Take what concerns us of these log rows."""
-        for revision, id_, value, touched in rows:
-            if covers(self.scopes, LOG + id_):
-                self.arrived.append(Change(revision, LOG + id_, value=value))
-            for line in touched.split("\n") if touched else ():
-                if covers(self.scopes, line[1:]):
-                    self.arrived.append(Change(revision, line[1:], deleted=line[0] == "-"))
-        if self.arrived:
-            self.wake()
 
     def resync(self, revision: int) -> None:
         """What came up to this revision is not known: the reader has to look for itself."""
