@@ -28,6 +28,8 @@ class Duty:
         self._caller = ""
         self._lease: Lease | None = None
         self._someone: Someone | None = None
+        self._said = False
+        """Whether others may know: from before it is said until it is taken back."""
 
     @property
     def stands(self) -> bool:
@@ -46,16 +48,22 @@ class Duty:
         ttl = max(seat.session_ttl or TTL, desk.runner.capabilities.min_ttl)
         if someone is not None:
             someone.holds.add(self)  # what it waits for is what its askers wait for
+        self._said = True
         write = yield from serve(desk.runner, seat.who, self._caller, ttl, self._can)
+        if not self._said:  # it ended meanwhile, in another thread
+            yield from self._take_back()
+            return
         self._lease = desk.keeper.keep(write, sent)
         desk.wake()
 
     def end(self) -> Op[None]:
         """We are not there any more; a store that is in trouble will notice by itself."""
-        stood = self._lease is not None
+        said, self._said = self._said, False
         self._drop()
-        if not stood:
-            return
+        if said:
+            yield from self._take_back()
+
+    def _take_back(self) -> Op[None]:
         if not self._desk.store.trouble:
             with suppress(StoreTrouble):
                 yield from retire(self._desk.runner, self._desk.me().who, self._caller)
