@@ -20,7 +20,7 @@ Two comments, which a reader of the page does not see:
 
 A page starts its own servers, as its reader does.  The ports of Redis and etcd that it names
 (``PORTS``) are replaced by free ones in all that is run and saved; redis-cli and etcdctl, which
-know the usual ports by themselves, are told.
+know the usual ports by themselves, are told.  So is a token that a page shows and then carries.
 
 Shown and real output are compared after numbers, ids, times and columns were made alike (see
 ``alike``); ``...`` stands for anything, and for any number of lines if it is a line of its own.
@@ -57,6 +57,8 @@ SERVERS = {"redis-server": "redis-server", "etcd": "etcd-server"}
 _FENCE = re.compile(r"^```(?P<language>\w*)(?: name=(?P<name>\S+))?$")
 _COMMENT = re.compile(r"^<!-- (?P<word>until|any): (?P<rest>.*) -->$")
 _EXIT = re.compile(r"\[exit (\d+)\]")
+_TOKEN = re.compile(r'\btoken(?:":|,)?\s*(\d+)')
+_CARRIED = re.compile(r"(?<=--token )\d+")
 _PORT = re.compile(rf"(?<![\d.])(?:{'|'.join(PORTS)})(?!\d)")
 
 
@@ -174,6 +176,7 @@ class Shell:
 
     def __init__(self, folder: Path, ports: dict[str, int] | None = None) -> None:
         self._ports = ports or {}
+        self._tokens: dict[str, str] = {}
         self._folder = folder / "shop"
         self._folder.mkdir()
         self._out = folder / "out"
@@ -212,6 +215,14 @@ class Shell:
         assert status, f"the shell ended in: {command}"
         return int(status), self._seen(self._out.read_text())
 
+    def learn(self, shown: str, real: str) -> None:
+        """Know which token is meant when the page goes on with the one that it shows.
+
+        A token is a revision, and how often a store is renewed while a page is carried out depends
+        on how long that takes.
+        """
+        self._tokens.update(zip(_TOKEN.findall(shown), _TOKEN.findall(real), strict=False))
+
     def until(self, command: str) -> None:
         """Wait until a command succeeds."""
         ends = time.monotonic() + PATIENCE
@@ -234,6 +245,7 @@ class Shell:
         self._bash.wait()
 
     def _real(self, text: str) -> str:
+        text = _CARRIED.sub(lambda found: self._tokens.get(found[0], found[0]), text)
         return _PORT.sub(lambda found: str(self._ports[found[0]]), text)
 
     def _seen(self, text: str) -> str:
@@ -297,6 +309,7 @@ def _console(shell: Shell, command: Command, wild: frozenset[str]) -> None:
     where = f"line {command.line}: {command.text}"
     assert status == command.status, f"{where}\nended with {status}:\n{real}"
     _compare(command.line, command.output, real, wild)
+    shell.learn(command.output, real)
 
 
 def _compare(line: int, shown: str, real: str, wild: frozenset[str]) -> None:

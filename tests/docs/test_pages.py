@@ -99,3 +99,9 @@ def test_a_server_of_a_page_has_a_port_of_its_own(tmp_path: Path) -> None:
 def test_a_word_may_stand_for_any_word() -> None:
     assert matches("hana has it", "finn has it", frozenset({"hana"}))
     assert not matches("hana has it", "finn lost it", frozenset({"hana"}))
+
+
+def test_a_page_goes_on_with_the_token_that_it_got(tmp_path: Path) -> None:
+    got = "$ echo acquired, token 7\nacquired, token 3\n"
+    page = f"```console\n{got}$ test '--token 3' = --token' '7\n```"
+    carry_out(page, tmp_path)
