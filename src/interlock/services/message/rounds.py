@@ -14,9 +14,9 @@ from interlock.store import Item, Range
 
 WHOLE = (keys.IDS, keys.QUERIES, keys.DECISIONS)
 """Folders that are one group."""
-SOME = 500
-"""What a small part of a round forgets: it is over in a tenth of a second, so that leases are
-renewed in time.  If it forgot so much, another part follows at once."""
+SOME = 150
+"""What a small part of a round forgets: it is over in a few hundredths of a second, so that leases
+are renewed in time, and an event loop goes on.  If it forgot so much, another part follows soon."""
 
 
 class Tidied(Struct, frozen=True, kw_only=True):

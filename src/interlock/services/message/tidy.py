@@ -22,7 +22,7 @@ from interlock.core.decision import Decision
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome
 from interlock.core.retention import Forgotten, Keep, Mark
-from interlock.driving import Op
+from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services.gather import looked_up
 from interlock.services.message import forgetting, rounds, states
@@ -50,8 +50,10 @@ FOLDERS = (
 BOUND = 10_000
 """What a round forgets of each group, at most."""
 SOME_GROUPS = 20
-SOME_LOOKED_AT = 5_000
+SOME_LOOKED_AT = 2_000
 """What a small part of a round looks at, besides what it may forget."""
+_BREATH = 0.01
+"""Seconds between two groups of a small part, in which others of this process go on."""
 _LOOKED_AT = 20_000
 """Items of one group that are walked at once, if not so many more are kept; those behind them come
 when these are gone."""
@@ -113,6 +115,7 @@ class Tidying:
                 continue
             part = yield from self._one(who, folder, group, rounds.SOME)
             done = together(done, part)
+            yield Pause(_BREATH)
             if done.more or self._looked >= SOME_LOOKED_AT:
                 group = before if (part.forgotten or part.ids) and part.left else group
                 break
