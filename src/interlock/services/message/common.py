@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from interlock.services.message.tidy import Tidying
 
 
+TIDIED = 1.0
+"""Seconds between two looks for what can be forgotten, however much is sent meanwhile."""
+
+
 class Common(Calls):
     """One client that sends, asks and reads."""
 
@@ -33,6 +37,8 @@ class Common(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
+        self._tidied = 0.0
+        """Before this moment there is hardly anything to forget."""
         desk.tending.also = self._tidy
 
     @cached_property
@@ -48,7 +54,13 @@ class Common(Calls):
         return Tidying(self.desk.runner, self.limits)
 
     def _tidy(self, who: Who) -> Op[bool]:
-        return (yield from self.tidying.some(who)).more
+        """A part of it, unless the last one was a moment ago and found little to do."""
+        now = self.desk.runner.clock.monotonic()
+        if now < self._tidied:
+            return False
+        more = (yield from self.tidying.some(who)).more
+        self._tidied = 0.0 if more else now + TIDIED
+        return more
 
     @cached_property
     def subscriptions(self) -> Subscriptions:
