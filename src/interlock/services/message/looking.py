@@ -50,11 +50,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Some messages of an agent; ``more`` if there are others like these."""
+    """Some messages of an agent; ``more`` if there are others like these.
+
+    ``stays`` is how many questions among them were not acknowledged with the others.
+    """
 
     agent: str
     messages: tuple[Received, ...]
     more: bool = False
+    stays: int = 0
 
 
 class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
