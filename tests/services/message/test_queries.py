@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.services.message.mail import came, waiting
+from tests.services.message.mail import came, sent, waiting
 
 from interlock.core import keys
 from interlock.core.matter import Already, NoMatter, Resolved
@@ -409,3 +409,15 @@ def test_a_question_that_is_over_is_so_for_whoever_asks_it_again(
         assert asks.run().result() == TimedOut(query="qry_1", to="bob", timeout=5.0)
     over = TimedOut(query="qry_1", to="bob", timeout=5.0, over=True)
     assert asking(ada, timeout=90).run().result() == over
+
+
+def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    for to in ("bob", "all"):
+        id_ = sent(ada, ada.messages.send(to, "hi"))
+        how = f"that is no question; answer with: interlock send ada --reply-to {id_} TEXT"
+        with pytest.raises(BadInput, match=how):
+            bob.run(bob.messages.reply(id_, "hello"))
+    assert waiting(bob) == ["hi", "hi"]
+    with pytest.raises(BadInput, match="interlock send AGENT --reply-to msg_9 TEXT"):
+        bob.run(bob.messages.reply("msg_9", "hello"))
