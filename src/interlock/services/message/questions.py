@@ -38,7 +38,8 @@ class Asks(Common):
         question waits for it.  An answer that was given to the same question before will do if it
         is not older than ``cached``; it carries the id of the question that was answered then.
         With ``person`` a person is asked when nobody answers.
-        Asked again with the same ``id``, also by another process, it is the same question.
+        Asked again with the same ``id``, also by another process, it is the same question;
+        something else under that id is ``exists``.
         """
         seat = self.desk.me()
         whom = _whom(to)
