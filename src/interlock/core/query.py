@@ -6,7 +6,7 @@
               │ ├──would never end─────> deadlock
               │ └──nobody answers──> handed ──reply, resolve──> answered
               │                         └──cancel──> cancelled
-              └ (asked again with the same id: the same query)
+              └ (asked again with the same id, and the same words: the same query)
 
 ``MOVES`` is the table of these; nothing changes a state but ``moved``.
 
@@ -35,7 +35,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import answers, keys, post
+from interlock.core import answers, codec, keys, post
 from interlock.core import matter as matters
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.matter import Matter
@@ -127,12 +127,13 @@ class Answered(Outcome, frozen=True, kw_only=True, tag="answered"):
 
 
 class TimedOut(Outcome, frozen=True, kw_only=True, tag="timed_out"):
-    """Nobody answered in time."""
+    """Nobody answered in time; ``over`` if it had ended already when it was asked again."""
 
     exit_status = 1
     query: str
     to: str
     timeout: float
+    over: bool = False
 
 
 class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
@@ -184,10 +185,11 @@ class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
 
 
 class Taken(Outcome, frozen=True, kw_only=True, tag="exists"):
-    """Somebody else asked under this id."""
+    """Somebody else asked under this id, or (``ours``) we did, and something else."""
 
     exit_status = 1
     query: str
+    ours: bool = False
 
 
 class Replied(Outcome, frozen=True, kw_only=True, tag="replied"):
@@ -279,13 +281,16 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
 
 
 def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> Decision[AskOutcome]:
-    """The same id: the same question, whatever it was about."""
+    """The same id, to the same agent, in the same words: the same question."""
     if before.agent != query.agent:
         return Decision(outcome=Taken(query=query.id))
+    if before.to != query.to or _said(before) != _said(query):
+        return Decision(outcome=Taken(query=query.id, ours=True))
     if before.state != "open":
-        return Decision(outcome=standing(before))
+        return Decision(outcome=_over(standing(before)))
     if not ask.alive:
-        return expire(before, now, matter)
+        ended = expire(before, now, matter)
+        return replace(ended, outcome=_over(ended.outcome))
     longer = query.timeout > before.timeout
     live = Write(keys.live(query.id), {"for": before.to}, max(query.timeout, ask.least))
     resumed = replace(
@@ -301,6 +306,15 @@ def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> De
         puts=(Write(keys.query(query.id), resumed), *([live] if longer else ()), *ask.notes),
         deletes=tuple([key for key in before.waits if key not in query.waits]),
     )
+
+
+def _said(query: Query) -> bytes:
+    return codec.canonical(bytes(query.question))
+
+
+def _over(outcome: AskOutcome) -> AskOutcome:
+    """The same to whoever asks again: what has timed out will not be answered under its id."""
+    return replace(outcome, over=True) if isinstance(outcome, TimedOut) else outcome
 
 
 def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskOutcome]:

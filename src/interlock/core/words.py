@@ -28,6 +28,8 @@ CAN_LIMIT = 64
 LARGEST = 2**53
 """The largest whole number that everybody who reads JSON can read."""
 MOST_SHOWN = 100_000
+EVERYBODY = "all"
+"""To whom mail goes that is to everybody; no name of an agent."""
 EVERYTHING = "*"
 """What somebody can do who can do everything; no name of an ability."""
 
@@ -72,6 +74,15 @@ def name(text: str, what: str = "name") -> str:
 def agent(text: str) -> str:
     """Return the name of an agent, which may come with its kind."""
     return name(written(text, "agent name").removeprefix("agent/"), "agent name")
+
+
+def own(text: str) -> str:
+    """Return the name that somebody goes by; mail to everybody's name would go to everybody."""
+    if name(text, "agent name") == EVERYBODY:
+        raise BadInput(
+            f"no agent can be called {EVERYBODY!r}: it is everybody; choose another name"
+        )
+    return text
 
 
 def task(text: str) -> str:

@@ -77,7 +77,7 @@ class Desk:
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
-        self._agent = None if agent is None else words.name(agent, "agent name")
+        self._agent = None if agent is None else words.own(agent)
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faces.shell import Here
+from tests.faces.shell import Here, until
 
 import interlock
 from interlock.faces.cli.parse import split
@@ -68,6 +68,20 @@ def test_an_inbox_is_acknowledged_with_what_it_showed(shell: Here) -> None:
     assert bodies(shell, "--ack", "--limit", "2") == ["one", "two"]
     assert bodies(shell, "--ack") == ["three"]
     assert inbox(shell) == []
+
+
+def test_an_open_question_is_not_acknowledged_with_the_others(shell: Here) -> None:
+    asker = shell.start("query", "bob", "open?", "--id", "qry_1", "--timeout", "60s")
+    until(lambda: bodies(shell), "the question")
+    shell.run("send", "bob", "one")
+    shown = shell.run("inbox", "--ack", "--agent", "bob").out
+    stays = "1 question stays until you answer it, or acknowledge it by its id\n"
+    assert shown.endswith(stays)
+    assert bodies(shell) == ["open?"]
+    assert shell.json("inbox", "--ack", "--agent", "bob")[1]["stays"] == 1
+    assert shell.run("reply", "qry_1", "yes", "--agent", "bob").status == 0
+    asker.communicate(timeout=60)
+    assert asker.returncode == 0
 
 
 def test_what_is_shown_names_the_sender_and_bars_the_text(shell: Here) -> None:
@@ -317,6 +331,9 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
         (("inbox", "--limit", "10001"), "--limit is out of bounds; give 1 to 10000"),
         (("subscribe", "a", "--last", "10001"), "--last is out of bounds; give 0 to 10000"),
         (("inbox", "--all", "--ack"), "leave --all and --sent out"),
+        (("reply", "msg_9", "yes"), "that is no question; answer with: interlock send AGENT"),
+        (("send", "all", "bob", "hi"), "'all' stands alone: it is everybody"),
+        (("inbox", "--agent", "all"), "no agent can be called 'all'"),
         (("ack",), "ID is missing"),
         (("wait", "--timeout", "soon"), "or forever"),
         (("ask", "bob", "x"), "did you mean 'query'?"),

@@ -197,7 +197,7 @@ def test_a_person_decides_what_nobody_answers(here: Here) -> None:
     status, handed = here.json("query", "?law", "may we?\nreally?", "--person")
     id_, query = handed["decision"], handed["query"]
     assert (status, handed["outcome"]) == (1, "handed")
-    assert here.run("query", "?law", "x", "--person", "--id", query).out == (
+    assert here.run("query", "?law", "may we?\nreally?", "--person", "--id", query).out == (
         f"handed {query} to a person, who decides {id_}; the answer will be in your inbox\n"
     )
     assert plainly(here.run("decision", "list").out).splitlines()[1].split() == [
@@ -249,3 +249,13 @@ def test_no_more_questions_are_open_than_allowed(
         ),
         "",
     )
+
+
+def test_an_id_that_was_used_is_no_way_to_ask_something_else_or_longer(here: Here) -> None:
+    known(here, "bob")
+    here.run("query", "bob", "open?", "--id", "qry_1", "--timeout", "0s", "--agent", "ada")
+    other = here.run("query", "bob", "closed?", "--id", "qry_1", "--agent", "ada")
+    why = "exists qry_1: that was another question; choose another --id\n"
+    assert (other.status, other.out) == (1, why)
+    over = here.run("query", "bob", "open?", "--id", "qry_1", "--timeout", "9s", "--agent", "ada")
+    assert over.out.endswith("this question is over: ask under another --id, or without one\n")

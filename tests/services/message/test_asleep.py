@@ -171,5 +171,5 @@ def test_a_question_whose_time_was_up_is_not_revived(two: tuple[Stage, Client, C
     interrupted(asks(ada, "bob", timeout=10, id="qry_1"))
     stage.clock.advance(11)
     ended = asks(ada, "bob", timeout=60, id="qry_1").result()
-    assert ended == TimedOut(query="qry_1", to="bob", timeout=10.0)
+    assert ended == TimedOut(query="qry_1", to="bob", timeout=10.0, over=True)
     assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="expired")

@@ -7,6 +7,7 @@ from tests.services.message.mail import sent, waiting
 
 from interlock.core import keys
 from interlock.errors import BadInput
+from interlock.services.message import states
 from interlock.services.message.looking import Arrived, Nothing
 from interlock.services.steps import Take
 from interlock.testing.stage import Client, Stage
@@ -135,3 +136,17 @@ def test_a_wait_that_is_interrupted_leaves_nothing(stage: Stage) -> None:
         waits.interrupt(KeyboardInterrupt()).result()
     key = keys.serving("bob", bob.someone.name)
     assert stage.store.read(key)[key] is None
+
+
+def test_a_question_whose_time_is_up_is_not_shown_and_ended(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.start(ada.messages.query("bob", "gone?", timeout=5, id="qry_1"))
+    ada.start(ada.messages.query("?review", "gone?", timeout=5, id="qry_2", hold=True))
+    ada.start(ada.messages.query("bob", "still?", timeout=60, id="qry_3"))
+    assert found(bob, can=["review"]) == ["gone?", "gone?", "still?"]
+    stage.clock.advance(6)
+    assert found(bob, can=["review"]) == ["still?"]
+    for id_ in ("qry_1", "qry_2"):
+        query = states.query(stage.store.read(keys.query(id_))[keys.query(id_)])
+        assert query is not None
+        assert query.state == "expired"

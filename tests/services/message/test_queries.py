@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.services.message.mail import came, waiting
+from tests.services.message.mail import came, sent, waiting
 
 from interlock.core import keys
 from interlock.core.matter import Already, NoMatter, Resolved
@@ -383,3 +383,41 @@ def test_a_question_is_the_same_however_its_json_is_written(stage: Stage) -> Non
     known = ada.run(ada.messages.query("bob", {"b": [2], "a": 1}, cached=60))
     assert isinstance(known, Answered)
     assert known.query == "qry_1", "that of the question that was answered"
+
+
+def test_an_id_stands_for_one_question_to_one_agent(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    stage.client("cyd")
+    ada.start(ada.messages.query("bob", {"a": 1, "b": 2}, id="qry_1"))
+    bob.run(bob.messages.reply("qry_1", "yes"))
+    other = Taken(query="qry_1", ours=True)
+    assert ada.run(ada.messages.query("bob", "else?", id="qry_1")) == other
+    assert ada.run(ada.messages.query("cyd", {"a": 1, "b": 2}, id="qry_1")) == other
+    again = ada.run(ada.messages.query("bob", {"b": 2, "a": 1}, id="qry_1"))
+    assert again == Answered(query="qry_1", answer="yes", by="bob")
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_question_that_is_over_is_so_for_whoever_asks_it_again(
+    stage: Stage, *, killed: bool
+) -> None:
+    ada = stage.client("ada")
+    stage.client("bob")
+    asks = asking(ada, timeout=5)
+    stage.clock.advance(5)
+    if not killed:
+        assert asks.run().result() == TimedOut(query="qry_1", to="bob", timeout=5.0)
+    over = TimedOut(query="qry_1", to="bob", timeout=5.0, over=True)
+    assert asking(ada, timeout=90).run().result() == over
+
+
+def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    for to in ("bob", "all"):
+        id_ = sent(ada, ada.messages.send(to, "hi"))
+        how = f"that is no question; answer with: interlock send ada --reply-to {id_} TEXT"
+        with pytest.raises(BadInput, match=how):
+            bob.run(bob.messages.reply(id_, "hello"))
+    assert waiting(bob) == ["hi", "hi"]
+    with pytest.raises(BadInput, match="interlock send AGENT --reply-to msg_9 TEXT"):
+        bob.run(bob.messages.reply("msg_9", "hello"))

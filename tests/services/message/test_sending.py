@@ -420,3 +420,16 @@ def test_why_says_who_has_not_read_a_message(stage: Stage) -> None:
     cy.run(cy.messages.ack("msg_1"))
     assert ada.run(ada.fleet.why("msg_1")).because == "acknowledged by bob, cy"
     assert not ada.run(ada.fleet.why("msg_2")).blocked
+
+
+def test_all_is_everybody_and_nobodys_name(stage: Stage) -> None:
+    ada = stage.client("ada")
+    stage.client("bob")
+    for names in (["all", "bob"], ["bob", "all"]):
+        with pytest.raises(BadInput, match="'all' stands alone: it is everybody"):
+            ada.run(ada.messages.send(names, "hi"))
+    with pytest.raises(BadInput, match="no agent can be called 'all'"):
+        stage.client("all")
+    team = stage.client("all/x")
+    sent(ada, ada.messages.send("all/x", "hi"))
+    assert waiting(team) == ["hi"]

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import field
+from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import words
@@ -47,7 +48,7 @@ class Unsubscribe(Request, frozen=True, kw_only=True):
 class Inbox(Request, frozen=True, kw_only=True):
     """What waits for you."""
 
-    ack: Annotated[bool, option("flag", "acknowledge what is shown")] = False
+    ack: Annotated[bool, option("flag", "acknowledge what is shown, but no question")] = False
     all: Annotated[bool, option("flag", "all that is kept, read or not")] = False
     sent: Annotated[bool, option("flag", "the mail that you sent")] = False
     kind: Annotated[str | None, option("name", f"only these: {', '.join(core.KINDS)}")] = None
@@ -91,7 +92,7 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
     """What is there, all of it unacknowledged as before."""
     if request.ack and (request.all or request.sent):
         raise BadInput("--ack is for what waits; leave --all and --sent out")
-    return fleet.messages.inbox(
+    found = fleet.messages.inbox(
         all=request.all,
         sent=request.sent,
         kind=request.kind,
@@ -102,12 +103,18 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         limit=request.limit,
         can=request.can or None,
     )
+    stays = len(found.messages) - len(_settled(found)) if request.ack else 0
+    return replace(found, stays=stays)
 
 
 def settle(fleet: "Fleet", request: Inbox, found: looking.Inbox) -> None:
-    """Acknowledge what was shown, if that was asked for."""
-    if request.ack and found.messages:
-        fleet.messages.ack(*[each.id for each in found.messages], can=request.can or None)
+    """Acknowledge what was shown, if that was asked for; a question waits for its answer."""
+    if request.ack and (ids := _settled(found)):
+        fleet.messages.ack(*ids, can=request.can or None)
+
+
+def _settled(found: looking.Inbox) -> list[str]:
+    return [each.id for each in found.messages if each.kind != "query"]
 
 
 def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:

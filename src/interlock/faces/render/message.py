@@ -87,7 +87,16 @@ def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return f"nothing for {outcome.agent}; 'interlock inbox --all' has what was read, too"
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
-    return _several(outcome.messages, paint, outcome.agent) + more
+    return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays)
+
+
+def _stays(number: int) -> str:
+    """What ``--ack`` did not acknowledge."""
+    if not number:
+        return ""
+    if number == 1:
+        return "\n1 question stays until you answer it, or acknowledge it by its id"
+    return f"\n{number} questions stay until you answer them, or acknowledge them by their ids"
 
 
 def arrived(outcome: looking.Arrived, paint: Paint) -> str:

@@ -28,6 +28,8 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
     """Nobody answered, and what else there is."""
     who = _whoever(outcome.to, "{} did not answer", "nobody who can do {} answered")
     more = "ask again with a longer --timeout, or with --person"
+    if outcome.over:
+        more = "this question is over: ask under another --id, or without one"
     word = paint("yellow", "timed out")
     within = f"within {lasting(outcome.timeout)}" if outcome.timeout else "at once"
     return f"{word} {outcome.query}: {who} {within}; {more}"
@@ -85,10 +87,9 @@ def too_many(outcome: core.TooMany, paint: Paint) -> str:
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:
-    """The id is somebody else's."""
-    return (
-        f"{paint('yellow', 'exists')} {outcome.query}: somebody else asked so; choose another --id"
-    )
+    """The id is somebody else's, or that of another question."""
+    why = "that was another question" if outcome.ours else "somebody else asked so"
+    return f"{paint('yellow', 'exists')} {outcome.query}: {why}; choose another --id"
 
 
 def replied(outcome: core.Replied, paint: Paint) -> str:

@@ -135,8 +135,9 @@ class MessageCalls(Sending, Asks):
     def _unread(
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
     ) -> Op[looking.Inbox]:
-        yield from serving.known(self.desk.runner, self.desk.me())
-        return (yield from looking.unread(who.agent, wanted, (yield from self.abilities(can))))
+        runner = self.desk.runner
+        yield from serving.known(runner, self.desk.me())
+        return (yield from looking.unread(runner, who, wanted, (yield from self.abilities(can))))
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None

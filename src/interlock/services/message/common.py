@@ -93,7 +93,7 @@ class Common(Calls):
 
 def named(agent: str) -> str:
     """The name of somebody to whom something is sent."""
-    if agent in ("all", ALL):
+    if agent in (words.EVERYBODY, ALL):
         raise BadInput("only mail goes to everybody; to tell many of something use an alert")
     return words.name(agent, "agent name")
 

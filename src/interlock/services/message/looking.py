@@ -22,6 +22,7 @@ from interlock.services.message import reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
+from interlock.services.runner import Runner, Who
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8
@@ -49,11 +50,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Some messages of an agent; ``more`` if there are others like these."""
+    """Some messages of an agent; ``more`` if there are others like these.
+
+    ``stays`` is how many questions among them were not acknowledged with the others.
+    """
 
     agent: str
     messages: tuple[Received, ...]
     more: bool = False
+    stays: int = 0
 
 
 class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
@@ -68,15 +73,31 @@ class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
     exit_status = 1
 
 
-def unread(agent: str, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
+def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
     """What waits for an agent, the urgent first, then as it was sent."""
+    agent = who.agent
     found, _ = yield from reading.waiting(agent)
     missed: list[Received] = []
     for topic in (yield from reading.topics(agent, can)).values():
         found += (yield from reading.unheard(topic))[0]
         missed += [reading.missed(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    return (yield from _shown(agent, found, wanted, missed))
+    over = yield from _over(runner, who, found)
+    open_ = [each for each in found if each.id not in over]
+    return (yield from _shown(agent, open_, wanted, missed))
+
+
+def _over(runner: Runner, who: Who, found: Iterable[Found]) -> Op[set[str]]:
+    """The questions among these whose time is up: ended by whoever meets them."""
+    over: set[str] = set()
+    for key, item in (yield from reading.lives(found)).items():
+        if item is None:
+            from interlock.services.message.sleep import expire
+
+            with suppress(StoreDamaged):  # it is told as what it is
+                yield from expire(runner, who, keys.last(key))
+                over.add(keys.last(key))
+    return over
 
 
 def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:

@@ -10,7 +10,9 @@ from interlock.core.matter import NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.driving import Op
+from interlock.errors import BadInput
 from interlock.services import callers
+from interlock.services.message import reading
 from interlock.services.message.asking import Terms as AskTerms
 from interlock.services.message.common import Common, named
 
@@ -36,7 +38,8 @@ class Asks(Common):
         question waits for it.  An answer that was given to the same question before will do if it
         is not older than ``cached``; it carries the id of the question that was answered then.
         With ``person`` a person is asked when nobody answers.
-        Asked again with the same ``id``, also by another process, it is the same question.
+        Asked again with the same ``id``, also by another process, it is the same question;
+        something else under that id is ``exists``.
         """
         seat = self.desk.me()
         whom = _whom(to)
@@ -65,7 +68,17 @@ class Asks(Common):
         who receive with ``can``, or who say so here.
         """
         id_, able = words.name(query, "query id"), words.abilities(can)
-        return self.asking.reply(self.desk.me().who, id_, self._body(answer, "answer"), able)
+        given = self._body(answer, "answer")
+        if id_.startswith("msg_"):
+            return self._no_question(id_)
+        return self.asking.reply(self.desk.me().who, id_, given, able)
+
+    def _no_question(self, id_: str) -> Op[ReplyOutcome]:
+        """Say how a message is answered that is no question."""
+        found = yield from reading.find(self.desk.me().who.agent, id_)
+        to = "AGENT" if found is None else found.sender
+        how = f"interlock send {to} --reply-to {id_} TEXT"
+        raise BadInput(f"that is no question; answer with: {how}")
 
     def cancel(self, query: str) -> Op[CancelOutcome]:
         """Take a question of ours back."""

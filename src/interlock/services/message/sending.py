@@ -111,13 +111,8 @@ class Sending(Common):
         A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
         other ``thread`` is named; without both it begins a thread of its own.
         """
-        names = several(to, "agent name")
-        everybody = names in (("all",), (ALL,))
-        if not everybody and not names:
-            raise BadInput("whom is it to? name an agent, several, or 'all'")
-        readers = (ALL,) if everybody else words.names(names, "agent name", core.RECIPIENTS_LIMIT)
         return self._mail(
-            readers,
+            _readers(several(to, "agent name")),
             body,
             subject=words.text(subject, "subject", core.SUBJECT_LIMIT),
             type=words.name(type, "type of the mail") if type else "",
@@ -186,3 +181,14 @@ class Sending(Common):
         able = yield from self.abilities(None)
         seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
         return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))
+
+
+def _readers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """To whom mail goes: to some, or to everybody."""
+    if not names:
+        raise BadInput("whom is it to? name an agent, several, or 'all'")
+    if names in ((words.EVERYBODY,), (ALL,)):
+        return (ALL,)
+    if words.EVERYBODY in names:
+        raise BadInput("'all' stands alone: it is everybody; leave the other names out")
+    return words.names(names, "agent name", core.RECIPIENTS_LIMIT)
