@@ -17,10 +17,12 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core import matter as matters
 from interlock.core import query as core
+from interlock.core import reply as replies
 from interlock.core.decision import Write
 from interlock.core.matter import Matter, NoMatter, ResolveOutcome, Shown
 from interlock.core.message import ABLE
-from interlock.core.query import AskOutcome, CancelOutcome, Query, Reply, ReplyOutcome
+from interlock.core.query import AskOutcome, CancelOutcome, Query, ReplyOutcome
+from interlock.core.reply import Reply
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.services import callers
@@ -119,7 +121,7 @@ class Asking:
                 matter=matter,
                 closes=closes,
             )
-            return core.reply(query, id_, given)
+            return replies.reply(query, id_, given)
 
         outcome = yield from self._done(who, deciding)
         if isinstance(outcome, core.Replied):
@@ -150,7 +152,7 @@ class Asking:
             if query is None or query.state != "handed":
                 return decided
             given = Reply(agent=who.agent, answer=answer, now=now, message=message)
-            follows = core.resolve(query, given)
+            follows = replies.resolve(query, given)
             return replace(
                 decided,
                 puts=(*decided.puts, *follows.puts),
