@@ -104,6 +104,14 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     since: int | None = None
 
 
+class Heard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent hears of: alerts of a type, from these agents, with these values."""
+
+    type: str
+    senders: tuple[str, ...] = field(name="from", default=())
+    where: Mapping[str, Any] = {}
+
+
 class Paused(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody may not send for now."""
 

@@ -405,3 +405,28 @@ def test_what_cannot_be_read_is_named_where_it_would_have_stood(shell: Here) -> 
     assert shell.run("wait", "--timeout", "0", "--agent", "bob").status == 0
     status, health = shell.json("health")
     assert (status, {each["kind"] for each in health["problems"]}) == (1, {"damaged"})
+
+
+def test_whoever_subscribed_sees_to_what(shell: Here) -> None:
+    told = "bob is subscribed to nothing; see 'interlock subscribe --help'\n"
+    assert shell.run("subscribe", "--list", "--agent", "bob").out == told
+    shell.run("subscribe", "built", "--from", "ada,cy", "--where", "n=1", "--agent", "bob")
+    shell.run("subscribe", "failed", "--agent", "bob")
+    assert shell.run("subscribe", "--list", "--agent", "bob").out.splitlines() == [
+        "TYPE    FROM     WHERE",
+        'built   ada, cy  {"n":1}',
+        "failed  anybody",
+    ]
+    assert shell.json("subscribe", "--list", "--agent", "bob") == (
+        0,
+        {
+            "agent": "bob",
+            "subscriptions": [
+                {"type": "built", "from": ["ada", "cy"], "where": {"n": 1}},
+                {"type": "failed"},
+            ],
+        },
+    )
+    for words, why in (("failed", "--list"), "leave the others out"), ((), "TYPE is missing"):
+        done = shell.run("subscribe", *words, "--agent", "bob")
+        assert (done.status, why in done.err) == (2, True)

@@ -249,3 +249,15 @@ def test_no_more_questions_are_open_than_allowed(
         ),
         "",
     )
+
+
+def test_what_cannot_be_taken_back_is_told_to_whoever_asked(here: Here) -> None:
+    known(here, "bob")
+    assert here.run("cancel", "qry_9").out == (
+        "unknown qry_9: there is no such question, or none any more;"
+        " 'interlock record log --verb query.ask' has what was asked\n"
+    )
+    assert "inbox --kind query" in here.run("reply", "qry_9", "x", "--agent", "bob").out
+    here.run("query", "bob", "now?", "--hold", "--timeout", "0", "--id", "qry_1")
+    assert here.run("cancel", "qry_1").out == "late qry_1: its time is up, so it is over already\n"
+    assert "mail may still help" in here.run("reply", "qry_1", "x", "--agent", "bob").out

@@ -12,7 +12,7 @@ from interlock.driving import drive
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.inbox import Subscribe, look, settle
+from interlock.faces.operations.inbox import Subscribe, look, settle, wanted
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -43,13 +43,14 @@ def subscribe(parsed: Parsed) -> int:
     """Subscribe, and show what comes if that was asked for."""
     request: Subscribe = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
+    type_ = wanted(request)
     if not request.follow:
         with connected(parsed) as fleet:
             return answer(parsed, parsed.operation.act(fleet, request))
     stoppable()
     with staying(parsed) as fleet:
         parsed.operation.act(fleet, request)
-        _follow(parsed, fleet, request.type)
+        _follow(parsed, fleet, type_)
     raise BrokenPipeError
 
 

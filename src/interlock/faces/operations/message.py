@@ -163,7 +163,10 @@ def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
 
 
 def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
-    return fleet.messages.cancel(request.id)
+    outcome = fleet.messages.cancel(request.id)
+    if isinstance(outcome, queries.Late | queries.NoQuery):
+        return replace(outcome, mine=True)
+    return outcome
 
 
 def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:

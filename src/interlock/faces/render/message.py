@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.plain import plain
-from interlock.faces.render import ago, as_json, lasting
+from interlock.faces.render import ago, as_json, lasting, table
 
 if TYPE_CHECKING:
     from interlock.core import message as core
     from interlock.core.message import Received
+    from interlock.faces.operations.inbox import SubscriptionList
     from interlock.faces.render import Paint
     from interlock.services.message import looking
 
@@ -186,6 +187,17 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     last = " already, and goes on where you were" if outcome.already else last
     how = "read them with 'interlock inbox', or with --follow"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
+
+
+def subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
+    """What one hears of, and of what kind."""
+    if not outcome.subscriptions:
+        return f"{outcome.agent} is subscribed to nothing; see 'interlock subscribe --help'"
+    rows = [
+        (each.type, ", ".join(each.senders) or "anybody", as_json(each.where) if each.where else "")
+        for each in outcome.subscriptions
+    ]
+    return table(("TYPE", "FROM", "WHERE"), rows, paint)
 
 
 def unsubscribed(outcome: core.Unsubscribed, paint: Paint) -> str:

@@ -42,16 +42,18 @@ class MessageCalls(Sending, Asks):
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
         number = words.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
-        return self.subscriptions.subscribe(self.desk.me().who, type_, wanted, number)
+        return self.topics.subscribe(self.desk.me().who, type_, wanted, number)
 
     def unsubscribe(
         self,
         type: str,  # noqa: A002
     ) -> Op[core.Unsubscribed | core.NotSubscribed]:
         """Have no more alerts of this type delivered."""
-        return self.subscriptions.unsubscribe(
-            self.desk.me().who, words.name(type, "type of an alert")
-        )
+        return self.topics.unsubscribe(self.desk.me().who, words.name(type, "type of an alert"))
+
+    def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
+        """What we subscribed to, by type: from whom, and with which values in the data."""
+        return self.topics.list(self.desk.me().who.agent)
 
     def ack(
         self, *ids: str, can: Iterable[str] | None = None

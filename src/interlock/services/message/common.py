@@ -51,7 +51,7 @@ class Common(Calls):
         return (yield from self.tidying.some(who)).more
 
     @cached_property
-    def subscriptions(self) -> Subscriptions:
+    def topics(self) -> Subscriptions:
         """Subscriptions, likewise."""
         return Subscriptions(self.desk.runner)
 
