@@ -280,7 +280,7 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
     assert (status, answer) == (1, {"outcome": "unknown", "unknown": ["msg_9"], "messages": [id_]})
     assert shell.run("ack", id_, "msg_9", "--agent", "bob").out == (
         "unknown msg_9: not in your inbox, nor lately was; see 'interlock inbox';"
-        " acknowledged 0 messages; 1 before\n"
+        " already acknowledged 1 message\n"
     )
     assert shell.json("ack", "missed:*:999", "--agent", "bob")[0] == 1, "nothing was missed"
 
@@ -430,3 +430,25 @@ def test_whoever_subscribed_sees_to_what(shell: Here) -> None:
     for words, why in (("failed", "--list"), "leave the others out"), ((), "TYPE is missing"):
         done = shell.run("subscribe", *words, "--agent", "bob")
         assert (done.status, why in done.err) == (2, True)
+
+
+def test_an_empty_view_says_of_what_it_is_a_view(shell: Here) -> None:
+    all_ = "'interlock inbox --all' has what was read, too\n"
+    look = ("inbox", "--agent", "bob")
+    assert shell.run(*look).out == f"nothing for bob; {all_}"
+    assert shell.run(*look, "--all").out == "nothing for bob, read or not; what is old was let go\n"
+    assert shell.run(*look, "--sent").out == "nothing sent: no mail of bob is kept\n"
+    shell.run("send", "bob", "x")
+    for words in (("--from", "cy"), ("--search", "y"), ("--kind", "alert"), ("--type", "y")):
+        assert shell.run(*look, *words).out == f"nothing matches; 1 other waits; {all_}"
+    assert shell.run(*look, "--thread", "y").out == "nothing matches; 1 other is kept\n"
+    assert (
+        shell.run("inbox", "--sent", "--search", "y").out == "nothing matches; 1 other was sent\n"
+    )
+    assert shell.json(*look, "--search", "y")[1] == {"agent": "bob", "messages": [], "others": 1}
+
+
+def test_what_was_acknowledged_before_is_said_to_be(shell: Here) -> None:
+    id_ = shell.json("send", "bob", "x")[1]["message"]
+    said = [shell.run("ack", id_, "--agent", "bob").out for _ in range(2)]
+    assert said == ["acknowledged 1 message\n", "already acknowledged 1 message\n"]

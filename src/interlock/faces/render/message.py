@@ -86,9 +86,26 @@ def whom(names: Sequence[str]) -> str:
 def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     """What is there, with a way to go on."""
     if not outcome.messages:
-        return f"nothing for {outcome.agent}; 'interlock inbox --all' has what was read, too"
+        return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
     return _several(outcome.messages, paint, outcome.agent) + more
+
+
+def _empty(outcome: looking.Inbox) -> str:
+    """Why there is nothing to show, and where there may be something."""
+    you, number = outcome.agent, outcome.others
+    read = "'interlock inbox --all' has what was read, too"
+    if not number:
+        return {
+            "unread": f"nothing for {you}; {read}",
+            "kept": f"nothing for {you}, read or not; what is old was let go",
+            "sent": f"nothing sent: no mail of {you} is kept",
+        }[outcome.view]
+    verb = {"unread": "wait", "kept": "are kept", "sent": "were sent"}[outcome.view]
+    if number == 1:
+        verb = {"unread": "waits", "kept": "is kept", "sent": "was sent"}[outcome.view]
+    more = f"; {read}" if outcome.view == "unread" else ""
+    return f"nothing matches; {number} other{'' if number == 1 else 's'} {verb}{more}"
 
 
 def arrived(outcome: looking.Arrived, paint: Paint) -> str:
@@ -164,21 +181,27 @@ def halted(outcome: core.Halted, paint: Paint) -> str:
 
 def acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
     """How many will not come again."""
-    return f"{paint('green', 'acknowledged')} {_acked(outcome.messages, outcome.already)}"
+    return _acked(outcome.messages, outcome.already, paint)
 
 
 def not_yours(outcome: core.NotYours, paint: Paint) -> str:
     """Which are none of yours, and what became of the others."""
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already
-    others = f"; acknowledged {_acked(outcome.messages, outcome.already)}" if both else ""
+    others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
     hint = "not in your inbox, nor lately was; see 'interlock inbox'"
     return f"{paint('yellow', 'unknown')} {which}: {hint}{others}"
 
 
-def _acked(new: Sequence[str], already: Sequence[str]) -> str:
-    number = f"{len(new)} message{'' if len(new) == 1 else 's'}"
-    return f"{number}; {len(already)} before" if already else number
+def _acked(new: Sequence[str], already: Sequence[str], paint: Paint) -> str:
+    if not new:
+        return f"{paint('green', 'already acknowledged')} {_messages(already)}"
+    before = f"; {len(already)} before" if already else ""
+    return f"{paint('green', 'acknowledged')} {_messages(new)}{before}"
+
+
+def _messages(ids: Sequence[str]) -> str:
+    return f"{len(ids)} message{'' if len(ids) == 1 else 's'}"
 
 
 def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
