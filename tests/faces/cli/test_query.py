@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from typing import Any
@@ -67,7 +68,10 @@ def test_an_asker_that_is_stopped_takes_its_question_back(
     asker = asked(ada, "bob", "still there?")
     id_ = question(ada)["id"]
     asker.send_signal(number)
-    assert asker.communicate(timeout=60) == ("", "")
+    told = (
+        "interlock: interrupted, so the question is taken back; one that is asked with --id stays\n"
+    )
+    assert asker.communicate(timeout=60) == ("", told)
     assert asker.returncode == 128 + number
     late = ada.run("reply", id_, "yes", "--agent", "bob")
     assert (late.status, late.out) == (1, f"late {id_}: whoever asked took it back\n")
@@ -111,7 +115,12 @@ def test_a_named_question_outlives_an_interruption(ada: Shell) -> None:
     asker = asked(ada, "bob", "which one?", "--id", "qry_1")
     question(ada)
     asker.send_signal(signal.SIGINT)
-    asker.communicate()
+    _, told = asker.communicate(timeout=60)
+    assert re.fullmatch(
+        r"interlock: interrupted; qry_1 stays open for up to \d+ s:"
+        r" 'interlock cancel qry_1', or ask again with this --id\n",
+        told,
+    )
     assert ada.run("reply", "qry_1", "this", "--agent", "bob").status == 0
 
 
