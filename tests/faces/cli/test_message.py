@@ -202,8 +202,12 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
             1, f"unknown bbo: nobody of this name has been here yet; did you mean bob? {hold}",
         )  # fmt: skip
     assert shell.json("stop", "bbo")[1] == {
-        "outcome": "unknown", "agents": ["bbo"], "close": ["bob"],
+        "outcome": "unknown", "agents": ["bbo"], "close": ["bob"], "hold": False,
     }  # fmt: skip
+    assert shell.run("stop", "bbo").out == (
+        "unknown bbo: nobody of this name has been here yet; did you mean bob?"
+        " 'interlock agent list' has who is there\n"
+    )
     assert shell.run("send", "bob", "zoe", "yan", "x").out == (
         "unknown zoe, yan: nobody of these names has been here yet;"
         f" a text of several words needs quotes; {hold}"
@@ -292,7 +296,14 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
             ("alert", "a", "{"),
             "DATA is not JSON (Input data was truncated); quote it for the shell",
         ),
-        (("share", "bob", "a", "text"), "DATA is not JSON"),
+        (("share", "bob", "a", "text"), """; for a text write '"text"'"""),
+        (("alert", "a", "{'a': 1}"), "; use double quotes inside and single ones around it, as in"),
+        (("alert", "a", "1", "2"), "'2' is one word too many; DATA is one word, so quote it;"),
+        (("stop", "bob", "a", "b"), "'b' is one word too many; REASON is one word, so quote it;"),
+        (
+            ("share", "bob", "a", "--file", "none"),
+            "the file 'none' cannot be read (No such file or directory); name one that can",
+        ),
         (("subscribe", "a", "--where", "n"), "takes a field and JSON, as in --where tries=3"),
         (
             ("subscribe", "a", "--where", "n=x"),

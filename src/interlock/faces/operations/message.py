@@ -183,7 +183,10 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
 
 
 def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
-    return hinted(fleet, fleet.messages.stop(request.who, request.reason, id=request.id))
+    outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
+    if isinstance(outcome, core.Unknown):
+        outcome = replace(outcome, hold=False)
+    return hinted(fleet, outcome)
 
 
 def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:

@@ -145,7 +145,8 @@ def unknown(outcome: core.Unknown, paint: Paint) -> str:
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     names = ", ".join(outcome.agents)
     has = "nobody of this name has" if len(outcome.agents) == 1 else "nobody of these names has"
-    hold = "--hold keeps mail, data and questions for somebody who comes later"
+    later = "--hold keeps mail, data and questions for somebody who comes later"
+    hold = later if outcome.hold else "'interlock agent list' has who is there"
     quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 

@@ -159,6 +159,8 @@ class MessageCalls(Sending, Asks):
 
 def _id(id_: str) -> str:
     """The id of a message, or of what somebody missed."""
+    if isinstance(id_, list | tuple | set):
+        raise BadInput("ack takes ids one by one; for several write ack(*ids)")
     told = reading.missed_of(words.written(id_, "message id"))
     return id_ if told else words.name(id_, "message id")
 
