@@ -169,10 +169,11 @@ OPERATIONS = (
         outcomes=(core.Unsubscribed, core.NotSubscribed),
         needs="agent",
         act=_unsubscribe,
+        examples=("interlock unsubscribe build/failed --agent bob",),
     ),
     Operation(
         name="inbox",
-        help="what waits for you, the urgent first; nothing is acknowledged",
+        help="what waits for you, urgent first; nothing is acknowledged unless --ack",
         request=Inbox,
         outcomes=(looking.Inbox,),
         needs="agent",

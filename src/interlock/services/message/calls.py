@@ -157,7 +157,7 @@ class MessageCalls(Sending, Asks):
         return (yield from looking.wait(self.receiver(can=able), duty, limit))
 
 
-def _id(id_: str) -> str:
+def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     """The id of a message, or of what somebody missed."""
     if isinstance(id_, list | tuple | set):
         raise BadInput("ack takes ids one by one; for several write ack(*ids)")
