@@ -131,6 +131,7 @@ SAID: tuple[type, ...] = (
     looking.Arrived,
     looking.Nothing,
     message.Subscribed,
+    message.Heard,
     message.Unsubscribed,
     message.NotSubscribed,
     message.Acknowledged,

@@ -40,6 +40,7 @@ class Messages(Noun[MessageCalls]):
     cancel = awaited(MessageCalls.cancel)
     subscribe = awaited(MessageCalls.subscribe)
     unsubscribe = awaited(MessageCalls.unsubscribe)
+    subscriptions = awaited(MessageCalls.subscriptions)
     inbox = awaited(MessageCalls.inbox)
     ack = awaited(MessageCalls.ack)
     wait = awaited(MessageCalls.wait)

@@ -40,6 +40,7 @@ class Messages(Noun[MessageCalls]):
     cancel = blocking(MessageCalls.cancel)
     subscribe = blocking(MessageCalls.subscribe)
     unsubscribe = blocking(MessageCalls.unsubscribe)
+    subscriptions = blocking(MessageCalls.subscriptions)
     inbox = blocking(MessageCalls.inbox)
     ack = blocking(MessageCalls.ack)
     wait = blocking(MessageCalls.wait)

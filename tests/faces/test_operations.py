@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from interlock.faces import operations
+from interlock.faces.operations import decision, inbox, message, observe
 from interlock.faces.operations.shape import Operation, fields
 from interlock.faces.render import RENDERERS, key, renderer
 
@@ -61,3 +62,8 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     assert alone == {
         "init", "demo", "run", "doctor", "bench", "lock run", "sem run", "selftest", "task watch",
     }  # fmt: skip
+
+
+def test_every_operation_on_messages_has_an_example() -> None:
+    of_messages = (inbox.OPERATIONS, message.OPERATIONS, decision.OPERATIONS, observe.OPERATIONS)
+    assert [each.name for some in of_messages for each in some if not each.examples] == []

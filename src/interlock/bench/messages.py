@@ -123,7 +123,7 @@ def many_subscribers(engine: Engine, quick: bool) -> Iterator[Row]:
         for number in range(many):
             for type_ in (f"to.{many}", f"to.{one}")[: 1 if number else 2]:
                 who = Who(f"{_READER}.{number}")
-                drive(calls.subscriptions.subscribe(who, type_, Subscription(), 0), fleet.store)
+                drive(calls.topics.subscribe(who, type_, Subscription(), 0), fleet.store)
         before = _entries(fleet)
         for _ in range(locks.ONE_BY_ONE["quick" if quick else "full"]):
             for number, took in spans.items():

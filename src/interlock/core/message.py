@@ -104,6 +104,14 @@ class Subscription(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     since: int | None = None
 
 
+class Heard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent hears of: alerts of a type, from these agents, with these values."""
+
+    type: str
+    senders: tuple[str, ...] = field(name="from", default=())
+    where: Mapping[str, Any] = {}
+
+
 class Paused(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody may not send for now."""
 
@@ -168,13 +176,15 @@ class Already(Outcome, frozen=True, kw_only=True, tag="already"):
 class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
     """Nobody of this name has been here yet; ``close`` are others that are called much like it.
 
-    ``unquoted`` if the name is more likely the beginning of a text without quotes.
+    ``unquoted`` if the name is more likely the beginning of a text without quotes; ``hold`` if
+    it can be kept for somebody who comes later.
     """
 
     exit_status = 1
     agents: tuple[str, ...]
     close: tuple[str, ...] = ()
     unquoted: bool = False
+    hold: bool = True
 
 
 class Full(Outcome, frozen=True, kw_only=True, tag="full"):

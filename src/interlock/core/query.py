@@ -199,12 +199,13 @@ class Replied(Outcome, frozen=True, kw_only=True, tag="replied"):
 
 
 class Late(Outcome, frozen=True, kw_only=True, tag="late"):
-    """Too late, or in vain: ``state`` says how the question ended."""
+    """Too late, or in vain: ``state`` says how the question ended; ``mine`` if we asked it."""
 
     exit_status = 1
     query: str
     state: State
     by: str = ""
+    mine: bool = False
 
 
 class NotAsked(Outcome, frozen=True, kw_only=True, tag="not_owner"):
@@ -216,10 +217,11 @@ class NotAsked(Outcome, frozen=True, kw_only=True, tag="not_owner"):
 
 
 class NoQuery(Outcome, frozen=True, kw_only=True, tag="unknown"):
-    """There is no such question, or none any more."""
+    """There is no such question, or none any more; ``mine`` if one of ours was meant."""
 
     exit_status = 1
     query: str
+    mine: bool = False
 
 
 AskOutcome: TypeAlias = (

@@ -192,7 +192,9 @@ class Desk:
     def me(self) -> Seat:
         """Who we are; an error that says how to say it, if nobody did."""
         if self._agent is None:
-            raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
+            raise BadInput(
+                "who are you? say connect(agent=NAME), --agent NAME, or set INTERLOCK_AGENT"
+            )
         return self.seat
 
     def joined(self) -> Seat:

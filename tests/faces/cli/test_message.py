@@ -216,8 +216,12 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
             1, f"unknown bbo: nobody of this name has been here yet; did you mean bob? {hold}",
         )  # fmt: skip
     assert shell.json("stop", "bbo")[1] == {
-        "outcome": "unknown", "agents": ["bbo"], "close": ["bob"],
+        "outcome": "unknown", "agents": ["bbo"], "close": ["bob"], "hold": False,
     }  # fmt: skip
+    assert shell.run("stop", "bbo").out == (
+        "unknown bbo: nobody of this name has been here yet; did you mean bob?"
+        " 'interlock agent list' has who is there\n"
+    )
     assert shell.run("send", "bob", "zoe", "yan", "x").out == (
         "unknown zoe, yan: nobody of these names has been here yet;"
         f" a text of several words needs quotes; {hold}"
@@ -294,7 +298,7 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
     assert (status, answer) == (1, {"outcome": "unknown", "unknown": ["msg_9"], "messages": [id_]})
     assert shell.run("ack", id_, "msg_9", "--agent", "bob").out == (
         "unknown msg_9: not in your inbox, nor lately was; see 'interlock inbox';"
-        " acknowledged 0 messages; 1 before\n"
+        " already acknowledged 1 message\n"
     )
     assert shell.json("ack", "missed:*:999", "--agent", "bob")[0] == 1, "nothing was missed"
 
@@ -306,7 +310,14 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
             ("alert", "a", "{"),
             "DATA is not JSON (Input data was truncated); quote it for the shell",
         ),
-        (("share", "bob", "a", "text"), "DATA is not JSON"),
+        (("share", "bob", "a", "text"), """; for a text write '"text"'"""),
+        (("alert", "a", "{'a': 1}"), "; use double quotes inside and single ones around it, as in"),
+        (("alert", "a", "1", "2"), "'2' is one word too many; DATA is one word, so quote it;"),
+        (("stop", "bob", "a", "b"), "'b' is one word too many; REASON is one word, so quote it;"),
+        (
+            ("share", "bob", "a", "--file", "none"),
+            "the file 'none' cannot be read (No such file or directory); name one that can",
+        ),
         (("subscribe", "a", "--where", "n"), "takes a field and JSON, as in --where tries=3"),
         (
             ("subscribe", "a", "--where", "n=x"),
@@ -422,3 +433,50 @@ def test_what_cannot_be_read_is_named_where_it_would_have_stood(shell: Here) -> 
     assert shell.run("wait", "--timeout", "0", "--agent", "bob").status == 0
     status, health = shell.json("health")
     assert (status, {each["kind"] for each in health["problems"]}) == (1, {"damaged"})
+
+
+def test_whoever_subscribed_sees_to_what(shell: Here) -> None:
+    told = "bob is subscribed to nothing; see 'interlock subscribe --help'\n"
+    assert shell.run("subscribe", "--list", "--agent", "bob").out == told
+    shell.run("subscribe", "built", "--from", "ada,cy", "--where", "n=1", "--agent", "bob")
+    shell.run("subscribe", "failed", "--agent", "bob")
+    assert shell.run("subscribe", "--list", "--agent", "bob").out.splitlines() == [
+        "TYPE    FROM     WHERE",
+        'built   ada, cy  {"n":1}',
+        "failed  anybody",
+    ]
+    assert shell.json("subscribe", "--list", "--agent", "bob") == (
+        0,
+        {
+            "agent": "bob",
+            "subscriptions": [
+                {"type": "built", "from": ["ada", "cy"], "where": {"n": 1}},
+                {"type": "failed"},
+            ],
+        },
+    )
+    for words, why in (("failed", "--list"), "leave the others out"), ((), "TYPE is missing"):
+        done = shell.run("subscribe", *words, "--agent", "bob")
+        assert (done.status, why in done.err) == (2, True)
+
+
+def test_an_empty_view_says_of_what_it_is_a_view(shell: Here) -> None:
+    all_ = "'interlock inbox --all' has what was read, too\n"
+    look = ("inbox", "--agent", "bob")
+    assert shell.run(*look).out == f"nothing for bob; {all_}"
+    assert shell.run(*look, "--all").out == "nothing for bob, read or not; what is old was let go\n"
+    assert shell.run(*look, "--sent").out == "nothing sent: no mail of bob is kept\n"
+    shell.run("send", "bob", "x")
+    for words in (("--from", "cy"), ("--search", "y"), ("--kind", "alert"), ("--type", "y")):
+        assert shell.run(*look, *words).out == f"nothing matches; 1 other waits; {all_}"
+    assert shell.run(*look, "--thread", "y").out == "nothing matches; 1 other is kept\n"
+    assert (
+        shell.run("inbox", "--sent", "--search", "y").out == "nothing matches; 1 other was sent\n"
+    )
+    assert shell.json(*look, "--search", "y")[1] == {"agent": "bob", "messages": [], "others": 1}
+
+
+def test_what_was_acknowledged_before_is_said_to_be(shell: Here) -> None:
+    id_ = shell.json("send", "bob", "x")[1]["message"]
+    said = [shell.run("ack", id_, "--agent", "bob").out for _ in range(2)]
+    assert said == ["acknowledged 1 message\n", "already acknowledged 1 message\n"]

@@ -66,6 +66,16 @@ def test_wrong_words_are_one_line(here: Here) -> None:
     assert here.run("observe", "--counters", "--since", "yesterday").status == 2
 
 
+def test_what_does_not_go_together_is_refused(here: Here) -> None:
+    for words, why in (
+        (("--since", "5m", "--after", "0"), "--since is for --counters;"),
+        (("--counters", "--after", "0"), "leave --noun and --after out"),
+        (("--counters", "--noun", "lock"), "leave --noun and --after out"),
+    ):
+        done = here.run("observe", *words)
+        assert (done.status, why in done.err) == (2, True)
+
+
 def test_the_story_of_a_question_and_why_it_waits(here: Here) -> None:
     with interlock.connect(place(here), "bob", join=False) as bob:
         outcome = bob.messages.query("carol", "may I?", person=True, timeout=0, hold=True)

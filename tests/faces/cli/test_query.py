@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from typing import Any
@@ -67,7 +68,10 @@ def test_an_asker_that_is_stopped_takes_its_question_back(
     asker = asked(ada, "bob", "still there?")
     id_ = question(ada)["id"]
     asker.send_signal(number)
-    assert asker.communicate(timeout=60) == ("", "")
+    told = (
+        "interlock: interrupted, so the question is taken back; one that is asked with --id stays\n"
+    )
+    assert asker.communicate(timeout=60) == ("", told)
     assert asker.returncode == 128 + number
     late = ada.run("reply", id_, "yes", "--agent", "bob")
     assert (late.status, late.out) == (1, f"late {id_}: whoever asked took it back\n")
@@ -111,7 +115,12 @@ def test_a_named_question_outlives_an_interruption(ada: Shell) -> None:
     asker = asked(ada, "bob", "which one?", "--id", "qry_1")
     question(ada)
     asker.send_signal(signal.SIGINT)
-    asker.communicate()
+    _, told = asker.communicate(timeout=60)
+    assert re.fullmatch(
+        r"interlock: interrupted; qry_1 stays open for up to \d+ s:"
+        r" 'interlock cancel qry_1', or ask again with this --id\n",
+        told,
+    )
     assert ada.run("reply", "qry_1", "this", "--agent", "bob").status == 0
 
 
@@ -259,3 +268,15 @@ def test_an_id_that_was_used_is_no_way_to_ask_something_else_or_longer(here: Her
     assert (other.status, other.out) == (1, why)
     over = here.run("query", "bob", "open?", "--id", "qry_1", "--timeout", "9s", "--agent", "ada")
     assert over.out.endswith("this question is over: ask under another --id, or without one\n")
+
+
+def test_what_cannot_be_taken_back_is_told_to_whoever_asked(here: Here) -> None:
+    known(here, "bob")
+    assert here.run("cancel", "qry_9").out == (
+        "unknown qry_9: there is no such question, or none any more;"
+        " 'interlock record log --verb query.ask' has what was asked\n"
+    )
+    assert "inbox --kind query" in here.run("reply", "qry_9", "x", "--agent", "bob").out
+    here.run("query", "bob", "now?", "--hold", "--timeout", "0", "--id", "qry_1")
+    assert here.run("cancel", "qry_1").out == "late qry_1: its time is up, so it is over already\n"
+    assert "mail may still help" in here.run("reply", "qry_1", "x", "--agent", "bob").out

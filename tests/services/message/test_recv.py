@@ -258,8 +258,11 @@ def test_the_loop_ends_with_its_client(place: str, ada: interlock.Fleet) -> None
 def test_it_needs_words_that_make_sense(bob: interlock.Fleet, place: str) -> None:
     with pytest.raises(BadInput, match="put brackets"):
         bob.messages.recv(can="review")
-    with interlock.connect(place) as nobody, pytest.raises(BadInput, match="who are you"):
+    with interlock.connect(place) as nobody, pytest.raises(BadInput) as told:
         nobody.messages.recv()
+    assert "who are you? say connect(agent=NAME)" in str(told.value)
+    with pytest.raises(BadInput, match=r"write ack\(\*ids\)"):
+        bob.messages.ack(["msg_1"])  # type: ignore[arg-type]
 
 
 def test_async_loops_do_the_same(place: str, ada: interlock.Fleet) -> None:

@@ -30,7 +30,7 @@ _SPECIAL = {
     "init": "init:init",
     "lock run": "run:lock_run",
     "observe": "observe:observe",
-    "query": "message:lasting",
+    "query": "message:query",
     "record explain": "record:explain",
     "record export": "record:export",
     "record log": "record:log",

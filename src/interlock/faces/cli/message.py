@@ -5,29 +5,64 @@ So whoever is killed between the two sees a message again, and nobody loses one.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interlock.driving import drive
-from interlock.faces.cli.command import answer, is_read, stoppable
+from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.inbox import Subscribe, look, settle
+from interlock.faces.operations.inbox import Subscribe, look, settle, wanted
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.faces.operations.message import Ask
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
 
 
 def lasting(parsed: Parsed) -> int:
-    """A command that waits: a signal ends it in order, so a question is taken back."""
+    """A command that waits: a signal ends it in order."""
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
+    return _lasting(parsed, parsed.operation.act)
+
+
+def query(parsed: Parsed) -> int:
+    """Ask; whoever is interrupted hears what becomes of the question."""
+    assert parsed.operation.act is not None  # noqa: S101 - the table says how
+    ask, begun = parsed.operation.act, time.monotonic()
+
+    def asking(fleet: Fleet, request: Ask) -> object:
+        try:
+            return ask(fleet, request)
+        except (KeyboardInterrupt, Stopped):
+            note(_left(fleet, request, time.monotonic() - begun))
+            raise
+
+    return _lasting(parsed, asking)
+
+
+def _lasting(parsed: Parsed, act: Callable[[Fleet, Any], object]) -> int:
     stoppable()
     with staying(parsed) as fleet:
-        outcome = parsed.operation.act(fleet, parsed.request)
+        outcome = act(fleet, parsed.request)
     return answer(parsed, outcome)
+
+
+def _left(fleet: Fleet, request: Ask, waited: float) -> str:
+    """What becomes of a question that nobody waits for any more: one with a name stays."""
+    if request.id is None:
+        return "interrupted, so the question is taken back; one that is asked with --id stays"
+    from interlock.core.query import TIMEOUT
+    from interlock.core.words import duration
+
+    usual = fleet.calls.desk.settings.query(request.who) or TIMEOUT
+    timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
+    stays = f"{request.id} stays open for up to {max(timeout - waited, 0.0):.0f} s"
+    return f"interrupted; {stays}: 'interlock cancel {request.id}', or ask again with this --id"
 
 
 def inbox(parsed: Parsed) -> int:
@@ -43,13 +78,14 @@ def subscribe(parsed: Parsed) -> int:
     """Subscribe, and show what comes if that was asked for."""
     request: Subscribe = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
+    type_ = wanted(request)
     if not request.follow:
         with connected(parsed) as fleet:
             return answer(parsed, parsed.operation.act(fleet, request))
     stoppable()
     with staying(parsed) as fleet:
         parsed.operation.act(fleet, request)
-        _follow(parsed, fleet, request.type)
+        _follow(parsed, fleet, type_)
     raise BrokenPipeError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.observe import Observe
+from interlock.faces.operations.observe import fitting
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
@@ -13,7 +13,7 @@ _LOOK = 0.5
 
 def observe(parsed: Parsed) -> int:
     """Every event, one line each, at once; or the counters."""
-    request: Observe = parsed.request
+    request = fitting(parsed.request)
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to count
     with connected(parsed) as fleet:
         if request.counters:

@@ -31,6 +31,7 @@ _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
 _CLOSE = 0.75
 _PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]..")
+_WORDS = re.compile(r"[A-Za-z][\w ./-]{0,39}", re.ASCII)
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -113,6 +114,7 @@ class _Words:
         self._options = {field.option: field for field in known if not field.positional}
         self._options |= {short: self._options["--" + long] for short, long in _SHORT.items()}
         self._places = [field for field in known if field.positional]
+        self._last = self._places[-1] if self._places else None
         self._row: list[str] = []
         self._found: dict[str, Any] = {}
 
@@ -144,7 +146,7 @@ class _Words:
 
     def _place(self, word: str) -> None:
         if not self._places:
-            raise BadInput(f"{quoted(word)} is one word too many; {usage(self._name)}")
+            raise BadInput(f"{quoted(word)} is one word too many; {self._one_word()}")
         field = self._places[0]
         if field.repeats and len(self._places) > 1:
             self._row.append(word)
@@ -152,6 +154,12 @@ class _Words:
         if not field.repeats:  # those that do take all that follow
             self._places.pop(0)
         self._set(field, word)
+
+    def _one_word(self) -> str:
+        """What to do about words too many: a text without quotes is several."""
+        if self._last is None or self._last.kind not in ("body", "text", "json"):
+            return usage(self._name)
+        return f"{_placeholder(self._last)} is one word, so quote it; {usage(self._name)}"
 
     def _share_out(self) -> None:
         """Of words for a list and for what stands behind it, the last ones are for the latter."""
@@ -263,7 +271,7 @@ def _pair(option: str, text: str) -> tuple[str, object]:
 
 def _json(what: str, text: str) -> object:
     """JSON as it stands there, in a file (``@FILE``), or on stdin (``-``)."""
-    hint = "quote it for the shell, as in '{\"a\": 1}'"
+    hint = _as_json(text)
     try:
         if text == "-" or text[:1] == "@":
             hint = "look at what is there"
@@ -276,6 +284,15 @@ def _json(what: str, text: str) -> object:
         raise BadInput(f"{what}: {quoted(text)} cannot be read ({reason}); name a file") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"{what} is not JSON ({_wrong(text, error)}); {hint}") from None
+
+
+def _as_json(text: str) -> str:
+    """How to write as JSON what is none as it stands there."""
+    if _WORDS.fullmatch(text):
+        return f"""for a text write '"{text}"'"""
+    if text[:1] in ("{", "[") and "'" in text:
+        return "use double quotes inside and single ones around it, as in '{\"a\": 1}'"
+    return "quote it for the shell, as in '{\"a\": 1}'"
 
 
 def _wrong(text: str, error: Exception) -> str:

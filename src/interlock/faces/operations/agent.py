@@ -234,5 +234,6 @@ OPERATIONS = (
         outcomes=(Resumed,),
         needs="agent",
         act=_resume,
+        examples=("interlock agent resume ada --agent maria",),
     ),
 )

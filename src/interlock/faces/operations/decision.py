@@ -69,6 +69,7 @@ OPERATIONS = (
         outcomes=(DecisionList,),
         needs="store",
         act=_list,
+        examples=("interlock decision list --all",),
     ),
     Operation(
         name="decision show",
@@ -77,6 +78,7 @@ OPERATIONS = (
         outcomes=(core.Shown, core.NoMatter),
         needs="store",
         act=_show,
+        examples=("interlock decision show dec_12",),
     ),
     Operation(
         name="decision resolve",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from interlock.core import message as core
@@ -26,7 +26,9 @@ Can = Annotated[
 class Subscribe(Request, frozen=True, kw_only=True):
     """Hear of alerts."""
 
-    type: Type
+    type: Annotated[
+        str | None, option("name", "the type of the alert, such as build/failed", positional=True)
+    ] = None
     senders: Annotated[tuple[str, ...], option("names", "only from these agents")] = field(
         name="from", default=()
     )
@@ -37,6 +39,7 @@ class Subscribe(Request, frozen=True, kw_only=True):
         int, option("int", "also so many of those that were sent before", most=core.SHOWN_LIMIT)
     ] = 0
     follow: Annotated[bool, option("flag", "show them as they come; each is acknowledged")] = False
+    list: Annotated[bool, option("flag", "subscribe to nothing; show what you hear of")] = False
 
 
 class Unsubscribe(Request, frozen=True, kw_only=True):
@@ -78,9 +81,29 @@ class Wait(Request, frozen=True, kw_only=True):
     can: Can = ()
 
 
-def _subscribe(fleet: "Fleet", request: Subscribe) -> core.Subscribed:
+class SubscriptionList(Struct, frozen=True, kw_only=True):
+    """What an agent hears of, by type."""
+
+    agent: str
+    subscriptions: tuple[core.Heard, ...]
+
+
+def wanted(request: Subscribe) -> str:
+    """The type to subscribe to; none to see what there is."""
+    if request.list and request != Subscribe(list=True):
+        raise BadInput("--list shows all that you hear of; leave the others out")
+    if not request.list and request.type is None:
+        raise BadInput("TYPE is missing; name a type of alerts, or --list those you hear of")
+    return request.type or ""
+
+
+def _subscribe(fleet: "Fleet", request: Subscribe) -> core.Subscribed | SubscriptionList:
+    type_ = wanted(request)
+    if request.list:
+        you = fleet.calls.desk.me().who.agent
+        return SubscriptionList(agent=you, subscriptions=fleet.messages.subscriptions())
     return fleet.messages.subscribe(
-        request.type, senders=request.senders, where=request.where, last=request.last
+        type_, senders=request.senders, where=request.where, last=request.last
     )
 
 
@@ -137,12 +160,13 @@ OPERATIONS = (
         name="subscribe",
         help="have alerts of a type delivered, over restarts too",
         request=Subscribe,
-        outcomes=(core.Subscribed, core.Received),
+        outcomes=(core.Subscribed, SubscriptionList, core.Received),
         needs="agent",
         act=_subscribe,
         examples=(
             "interlock subscribe build/failed --where 'branch=\"main\"' --last 3 --agent bob",
             "interlock subscribe build/failed --follow --json --agent bob",
+            "interlock subscribe --list --agent bob",
         ),
     ),
     Operation(
@@ -152,10 +176,11 @@ OPERATIONS = (
         outcomes=(core.Unsubscribed, core.NotSubscribed),
         needs="agent",
         act=_unsubscribe,
+        examples=("interlock unsubscribe build/failed --agent bob",),
     ),
     Operation(
         name="inbox",
-        help="what waits for you, the urgent first; nothing is acknowledged",
+        help="what waits for you, urgent first; nothing is acknowledged unless --ack",
         request=Inbox,
         outcomes=(looking.Inbox,),
         needs="agent",

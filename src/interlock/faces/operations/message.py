@@ -163,7 +163,10 @@ def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
 
 
 def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
-    return fleet.messages.cancel(request.id)
+    outcome = fleet.messages.cancel(request.id)
+    if isinstance(outcome, queries.Late | queries.NoQuery):
+        return replace(outcome, mine=True)
+    return outcome
 
 
 def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
@@ -180,7 +183,10 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
 
 
 def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
-    return hinted(fleet, fleet.messages.stop(request.who, request.reason, id=request.id))
+    outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
+    if isinstance(outcome, core.Unknown):
+        outcome = replace(outcome, hold=False)
+    return hinted(fleet, outcome)
 
 
 def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:

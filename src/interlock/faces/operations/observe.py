@@ -3,10 +3,13 @@
 from typing import TYPE_CHECKING, Annotated
 
 from interlock.core.observed import Counters, Observed
+from interlock.errors import BadInput
 from interlock.faces.operations.shape import Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+
+_MINUTE = "1m"
 
 
 class Observe(Request, frozen=True, kw_only=True):
@@ -20,12 +23,23 @@ class Observe(Request, frozen=True, kw_only=True):
     ] = None
     counters: Annotated[bool, option("flag", "not what happens, but what it comes to")] = False
     since: Annotated[
-        str, option("text", "count since then: 5m back from now, or a time: 2026-11-15T10:00")
-    ] = "1m"
+        str | None,
+        option("text", "count since then: 5m (1m unless set), or a time: 2026-11-15T10:00"),
+    ] = None
+
+
+def fitting(request: Observe) -> Observe:
+    """What goes together: events after a revision, or counters since a time."""
+    if request.counters and (request.noun or request.after is not None):
+        raise BadInput("--counters is of all that happened; leave --noun and --after out")
+    if request.since is not None and not request.counters:
+        raise BadInput("--since is for --counters; events begin --after a revision, or now")
+    return request
 
 
 def _counters(fleet: "Fleet", request: Observe) -> Counters:
-    return fleet.counters(since=request.since)
+    since = fitting(request).since
+    return fleet.counters(since=_MINUTE if since is None else since)
 
 
 OPERATIONS = (

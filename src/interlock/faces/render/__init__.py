@@ -77,6 +77,7 @@ RENDERERS: dict[str, str] = {
     "message.Acknowledged": "message:acknowledged",
     "message.NotYours": "message:not_yours",
     "message.Subscribed": "message:subscribed",
+    "inbox.SubscriptionList": "message:subscriptions",
     "message.Unsubscribed": "message:unsubscribed",
     "message.NotSubscribed": "message:not_subscribed",
     "message.Received": "message:received",

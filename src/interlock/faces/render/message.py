@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.plain import plain
-from interlock.faces.render import ago, as_json, lasting
+from interlock.faces.render import ago, as_json, lasting, table
 
 if TYPE_CHECKING:
     from interlock.core import message as core
     from interlock.core.message import Received
+    from interlock.faces.operations.inbox import SubscriptionList
     from interlock.faces.render import Paint
     from interlock.services.message import looking
 
@@ -85,7 +86,7 @@ def whom(names: Sequence[str]) -> str:
 def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     """What is there, with a way to go on."""
     if not outcome.messages:
-        return f"nothing for {outcome.agent}; 'interlock inbox --all' has what was read, too"
+        return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
     return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays)
 
@@ -97,6 +98,23 @@ def _stays(number: int) -> str:
     if number == 1:
         return "\n1 question stays until you answer it, or acknowledge it by its id"
     return f"\n{number} questions stay until you answer them, or acknowledge them by their ids"
+
+
+def _empty(outcome: looking.Inbox) -> str:
+    """Why there is nothing to show, and where there may be something."""
+    you, number = outcome.agent, outcome.others
+    read = "'interlock inbox --all' has what was read, too"
+    if not number:
+        return {
+            "unread": f"nothing for {you}; {read}",
+            "kept": f"nothing for {you}, read or not; what is old was let go",
+            "sent": f"nothing sent: no mail of {you} is kept",
+        }[outcome.view]
+    verb = {"unread": "wait", "kept": "are kept", "sent": "were sent"}[outcome.view]
+    if number == 1:
+        verb = {"unread": "waits", "kept": "is kept", "sent": "was sent"}[outcome.view]
+    more = f"; {read}" if outcome.view == "unread" else ""
+    return f"nothing matches; {number} other{'' if number == 1 else 's'} {verb}{more}"
 
 
 def arrived(outcome: looking.Arrived, paint: Paint) -> str:
@@ -136,7 +154,8 @@ def unknown(outcome: core.Unknown, paint: Paint) -> str:
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     names = ", ".join(outcome.agents)
     has = "nobody of this name has" if len(outcome.agents) == 1 else "nobody of these names has"
-    hold = "--hold keeps mail, data and questions for somebody who comes later"
+    later = "--hold keeps mail, data and questions for somebody who comes later"
+    hold = later if outcome.hold else "'interlock agent list' has who is there"
     quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
@@ -172,21 +191,27 @@ def halted(outcome: core.Halted, paint: Paint) -> str:
 
 def acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
     """How many will not come again."""
-    return f"{paint('green', 'acknowledged')} {_acked(outcome.messages, outcome.already)}"
+    return _acked(outcome.messages, outcome.already, paint)
 
 
 def not_yours(outcome: core.NotYours, paint: Paint) -> str:
     """Which are none of yours, and what became of the others."""
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already
-    others = f"; acknowledged {_acked(outcome.messages, outcome.already)}" if both else ""
+    others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
     hint = "not in your inbox, nor lately was; see 'interlock inbox'"
     return f"{paint('yellow', 'unknown')} {which}: {hint}{others}"
 
 
-def _acked(new: Sequence[str], already: Sequence[str]) -> str:
-    number = f"{len(new)} message{'' if len(new) == 1 else 's'}"
-    return f"{number}; {len(already)} before" if already else number
+def _acked(new: Sequence[str], already: Sequence[str], paint: Paint) -> str:
+    if not new:
+        return f"{paint('green', 'already acknowledged')} {_messages(already)}"
+    before = f"; {len(already)} before" if already else ""
+    return f"{paint('green', 'acknowledged')} {_messages(new)}{before}"
+
+
+def _messages(ids: Sequence[str]) -> str:
+    return f"{len(ids)} message{'' if len(ids) == 1 else 's'}"
 
 
 def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
@@ -195,6 +220,17 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     last = " already, and goes on where you were" if outcome.already else last
     how = "read them with 'interlock inbox', or with --follow"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
+
+
+def subscriptions(outcome: SubscriptionList, paint: Paint) -> str:
+    """What one hears of, and of what kind."""
+    if not outcome.subscriptions:
+        return f"{outcome.agent} is subscribed to nothing; see 'interlock subscribe --help'"
+    rows = [
+        (each.type, ", ".join(each.senders) or "anybody", as_json(each.where) if each.where else "")
+        for each in outcome.subscriptions
+    ]
+    return table(("TYPE", "FROM", "WHERE"), rows, paint)
 
 
 def unsubscribed(outcome: core.Unsubscribed, paint: Paint) -> str:

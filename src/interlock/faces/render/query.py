@@ -99,10 +99,11 @@ def replied(outcome: core.Replied, paint: Paint) -> str:
 
 def late(outcome: core.Late, paint: Paint) -> str:
     """How it ended."""
+    expired = "its time is up, and nobody waits for the answer; mail may still help"
     how = {
         "answered": f"{outcome.by} has answered it already",
         "cancelled": "whoever asked took it back",
-        "expired": "its time is up, and nobody waits for the answer; mail may still help",
+        "expired": "its time is up, so it is over already" if outcome.mine else expired,
         "deadlock": "it was refused, since waiting for it would never have ended",
     }.get(outcome.state, f"it is {outcome.state}")
     return f"{paint('yellow', 'late')} {outcome.query}: {how}"
@@ -121,7 +122,9 @@ def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
 
 def no_query(outcome: core.NoQuery, paint: Paint) -> str:
     """There is none."""
-    hint = "there is no such question, or none any more; see 'interlock inbox --kind query'"
+    theirs = "see 'interlock inbox --kind query'"
+    own = "'interlock record log --verb query.ask' has what was asked"
+    hint = f"there is no such question, or none any more; {own if outcome.mine else theirs}"
     return f"{paint('yellow', 'unknown')} {outcome.query}: {hint}"
 
 

@@ -42,16 +42,18 @@ class MessageCalls(Sending, Asks):
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
         number = words.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
-        return self.subscriptions.subscribe(self.desk.me().who, type_, wanted, number)
+        return self.topics.subscribe(self.desk.me().who, type_, wanted, number)
 
     def unsubscribe(
         self,
         type: str,  # noqa: A002
     ) -> Op[core.Unsubscribed | core.NotSubscribed]:
         """Have no more alerts of this type delivered."""
-        return self.subscriptions.unsubscribe(
-            self.desk.me().who, words.name(type, "type of an alert")
-        )
+        return self.topics.unsubscribe(self.desk.me().who, words.name(type, "type of an alert"))
+
+    def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
+        """What we subscribed to, by type: from whom, and with which values in the data."""
+        return self.topics.list(self.desk.me().who.agent)
 
     def ack(
         self, *ids: str, can: Iterable[str] | None = None
@@ -156,8 +158,10 @@ class MessageCalls(Sending, Asks):
         return (yield from looking.wait(self.receiver(can=able), duty, limit))
 
 
-def _id(id_: str) -> str:
+def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
     """The id of a message, or of what somebody missed."""
+    if isinstance(id_, list | tuple | set):
+        raise BadInput("ack takes ids one by one; for several write ack(*ids)")
     told = reading.missed_of(words.written(id_, "message id"))
     return id_ if told else words.name(id_, "message id")
 

@@ -63,7 +63,7 @@ class Common(Calls):
         return more
 
     @cached_property
-    def subscriptions(self) -> Subscriptions:
+    def topics(self) -> Subscriptions:
         """Subscriptions, likewise."""
         return Subscriptions(self.desk.runner)
 

@@ -45,7 +45,10 @@ def _described(path: str | os.PathLike[str]) -> File:
     except UnicodeEncodeError:
         raise BadInput("the path of the file is not UTF-8; rename the file") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"the file cannot be read ({error}); name one that can") from None
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(
+            f"the file {str(path)!r:.200} cannot be read ({why}); name one that can"
+        ) from None
     return File(path=where, size=size, digest=digest)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,12 +54,15 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Some messages of an agent; ``more`` if there are others like these.
 
     ``stays`` is how many questions among them were not acknowledged with the others.
+    ``view`` says of which they are; if none is as it was wanted, ``others`` is how many are not.
     """
 
     agent: str
     messages: tuple[Received, ...]
     more: bool = False
     stays: int = 0
+    view: Literal["unread", "kept", "sent"] = "unread"
+    others: int = 0
 
 
 class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
@@ -120,7 +124,7 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
     dated = [_dated(each, when, cursor) for each in shown.messages]
-    return replace(shown, messages=tuple(dated))
+    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept")
 
 
 def _dated(message: Received, when: Mapping[str, float], cursor: Cursor) -> Received:
@@ -181,16 +185,19 @@ def _shown(
 ) -> Op[Inbox]:
     """Those of these messages that are wanted, as many as are asked for, read in portions."""
     found = [each for each in first if wanted.fits(each)]
+    seen = len(first)
     order = places[::-1] if last else places
     portion = min(PORTION, max(wanted.limit + 1, LEAST))
     for start in range(0, len(order), portion):
         told = yield from reading.bodies(order[start : start + portion])
         found += [message for _, message in told if wanted.fits(message)]
+        seen += len(told)
         if len(found) > wanted.limit:
             break
     more = len(found) > wanted.limit
     some = found[: wanted.limit]
-    return Inbox(agent=agent, messages=tuple(some[::-1] if last else some), more=more)
+    shown = tuple(some[::-1] if last else some)
+    return Inbox(agent=agent, messages=shown, more=more, others=0 if found else seen)
 
 
 def _text(message: Received) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor
-from interlock.core.message import NotSubscribed, Subscribed, Subscription, Unsubscribed
+from interlock.core.message import Heard, NotSubscribed, Subscribed, Subscription, Unsubscribed
 from interlock.driving import Op
 from interlock.services.gather import every
 from interlock.services.message import reading
@@ -43,11 +43,15 @@ class Subscriptions:
         done: Done[Unsubscribed | NotSubscribed] = yield from self._runner.change(deciding, who)
         return done.outcome
 
-    def list(self, agent: str) -> Op[dict[str, Subscription]]:
+    def list(self, agent: str) -> Op[tuple[Heard, ...]]:
         """What an agent hears of, by type."""
         items = yield from every(keys.subscription(agent))
         found = {keys.topic_of(item.key): reading.subscription(item) for item in items}
-        return {type_: each for type_, each in found.items() if each is not None}
+        return tuple(
+            Heard(type=type_, senders=each.senders, where=each.where)
+            for type_, each in found.items()
+            if each is not None
+        )
 
     def _before(self, type_: str, wanted: Subscription, last: int) -> Op[int]:
         """The revision after which the last messages that are wanted came."""
