@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
@@ -20,6 +21,7 @@ from interlock.services.message.limits import limits
 from interlock.services.message.posting import Posting
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
+from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.services.message.tidy import Tidying
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 TIDIED = 1.0
 """Seconds between two looks for what can be forgotten, however much is sent meanwhile."""
+_tidied: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
+"""Before which moment there is hardly anything to forget."""
 
 
 class Common(Calls):
@@ -37,8 +41,6 @@ class Common(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
-        self._tidied = 0.0
-        """Before this moment there is hardly anything to forget."""
         desk.tending.also = self._tidy
 
     @cached_property
@@ -54,12 +56,18 @@ class Common(Calls):
         return Tidying(self.desk.runner, self.limits)
 
     def _tidy(self, who: Who) -> Op[bool]:
-        """A part of it, unless the last one was a moment ago and found little to do."""
-        now = self.desk.runner.clock.monotonic()
-        if now < self._tidied:
+        """A part of it, unless the last one was a moment ago and found little to do.
+
+        That counts for all clients at one store object: those that began together would do the
+        same at the same moment.
+        """
+        now, store = self.desk.runner.clock.monotonic(), self.desk.store
+        if now < _tidied.get(store, now):
             return False
+        _tidied[store] = now + TIDIED
         more = (yield from self.tidying.some(who)).more
-        self._tidied = 0.0 if more else now + TIDIED
+        if more:
+            _tidied[store] = now
         return more
 
     @cached_property

@@ -50,7 +50,7 @@ FOLDERS = (
 BOUND = 10_000
 """What a round forgets of each group, at most."""
 SOME_GROUPS = 20
-SOME_LOOKED_AT = 2_000
+SOME_LOOKED_AT = 1_000
 """What a small part of a round looks at, besides what it may forget."""
 _BREATH = 0.01
 """Seconds between two groups of a small part, in which others of this process go on."""
