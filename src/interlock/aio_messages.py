@@ -16,7 +16,7 @@ from interlock.core.query import ReplyOutcome
 from interlock.driving import drive_async
 from interlock.services.message import files
 from interlock.services.message.calls import MessageCalls
-from interlock.services.message.inhand import MessageInHand
+from interlock.services.message.inhand import MessageInHand, ids_of
 from interlock.services.message.receiver import REDELIVER
 from interlock.store import Store
 
@@ -89,8 +89,7 @@ class Receiver:
 
     def ack(self, *messages: Message | str) -> Awaitable[Acknowledged | NotYours]:
         """Acknowledge messages now, or their ids, with one commit."""
-        ids = [each if isinstance(each, str) else each.id for each in messages]
-        return drive_async(self._reception.ack(ids), self._store)
+        return drive_async(self._reception.ack(ids_of(messages)), self._store)
 
     async def close(self) -> None:
         """Take no more messages; any task may say so, and the loop ends soon."""

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.pool import Grant, Pool, Waiter
-from interlock.core.wait import listed
+from interlock.core.wait import Someone, listed
 
 T = TypeVar("T")
 
@@ -35,24 +35,12 @@ _LEEWAY = 8
 _FEW = 4
 
 
-class Terms(Protocol):
+class Terms(Someone, Protocol):
     """Who asks for a grant, and what it is to live by."""
 
     @property
     def id(self) -> str:
         """The id of the grant."""
-
-    @property
-    def agent(self) -> str:
-        """In whose name."""
-
-    @property
-    def session(self) -> str:
-        """Which incarnation of it."""
-
-    @property
-    def caller(self) -> str:
-        """Which caller within the session."""
 
     @property
     def ttl(self) -> float | None:

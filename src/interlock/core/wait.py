@@ -36,8 +36,8 @@ class Asleep(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     also: tuple[str, ...] = ()
 
 
-class Party(Protocol):
-    """Whoever waits."""
+class Someone(Protocol):
+    """Whoever asks for something, or waits for it."""
 
     @property
     def agent(self) -> str:
@@ -50,6 +50,10 @@ class Party(Protocol):
     @property
     def caller(self) -> str:
         """Which caller within the session."""
+
+
+class Party(Someone, Protocol):
+    """Whoever waits."""
 
     @property
     def indexed(self) -> bool:

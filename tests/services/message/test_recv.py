@@ -258,6 +258,8 @@ def test_the_loop_ends_with_its_client(place: str, ada: interlock.Fleet) -> None
 def test_it_needs_words_that_make_sense(bob: interlock.Fleet, place: str) -> None:
     with pytest.raises(BadInput, match="put brackets"):
         bob.messages.recv(can="review")
+    with bob.messages.recv() as receiver, pytest.raises(BadInput, match=r"ack\(\*messages\)"):
+        receiver.ack(["msg_1"])  # type: ignore[arg-type]
     with interlock.connect(place) as nobody, pytest.raises(BadInput) as told:
         nobody.messages.recv()
     assert "who are you? say connect(agent=NAME)" in str(told.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from interlock.core.message import File, Kind, Received
@@ -93,3 +94,11 @@ class MessageInHand:
         if self.received.file is None:
             raise BadInput(f"no file comes with {self.id}; look at message.data")
         return self.received.file
+
+
+def ids_of(messages: Iterable[MessageInHand | str]) -> list[str]:
+    """The ids of messages, each given as it came or by its id."""
+    found = [each.id if isinstance(each, MessageInHand) else each for each in messages]
+    if not all(isinstance(each, str) for each in found):
+        raise BadInput("ack takes messages one by one; for several write ack(*messages)")
+    return found
