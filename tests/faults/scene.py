@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import interlock
 from interlock import aio
-from interlock.store import VOID, Log, Store
+from interlock.core import keys
+from interlock.store import VOID, Log, Scope, Store, Watch, scopes
 from interlock.stores import open_store
 from interlock.stores.redis import RedisStore
 from interlock.testing.proxy import Proxy, Verdict
@@ -107,6 +108,22 @@ class Client:
     def __init__(self, loop: Loop | None, fleet: Any) -> None:
         self.fleet = fleet
         self._loop = loop
+
+    def falls_asleep(self) -> Callable[[], bool]:
+        """Whether a wait that begins after this sleeps by now.
+
+        That others see it in the queue says less: the answer to it may still be on its way.
+        """
+        store, asleep = self.fleet.store, threading.Event()
+        watch: Callable[[Scope, int], Watch] = store.watch
+
+        def noted(scope: Scope, after: int) -> Watch:
+            if any(each.startswith(keys.WAKE) for each in scopes(scope)):
+                asleep.set()
+            return watch(scope, after)
+
+        store.watch = noted
+        return asleep.is_set
 
     def do(self, call: Callable[[Any], Any]) -> Any:
         """What a call on the fleet returns, awaited if need be."""

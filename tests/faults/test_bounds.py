@@ -55,8 +55,9 @@ def test_calls_into_the_void_end_in_time_and_work_at_once_when_it_is_over(scene:
     for giver in givers:
         assert isinstance(giver.acquire(giver.fleet.session), Acquired)
     watches = [each.fleet.store.watch("locks/", store.read().revision) for each in watchers]
+    asleep = [each.falls_asleep() for each in waiters]
     waits = [scene.begin(_timed, each.acquire, "taken", wait=80) for each in waiters]
-    settle(lambda: len(bob.show("taken").waiters) == 2, "waiters")
+    settle(lambda: all(sleeps() for sleeps in asleep), "waiters")
     proxy.half_open()
     reads = [scene.begin(_timed, each.show, "taken") for each in readers]
     takes = [scene.begin(_timed, each.acquire, "free") for each in takers]
