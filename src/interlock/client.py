@@ -415,8 +415,8 @@ class Fleet(Noun[FleetCalls]):
                     self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 drive(self.calls.desk.queues.pay(), self.calls.desk.store)
-            if not self._threads:  # a short life
-                drive(self.calls.desk.tending.by_chance(Who()), self.calls.desk.store)
+            if not self._threads and self.calls.desk.tending.due:  # a short life
+                drive(self.calls.desk.tending.tend(Who()), self.calls.desk.store)
         for thread in self._threads:
             thread.join(timeout=1.0)
         self.calls.desk.store.close()

@@ -16,7 +16,7 @@ from interlock.core.seal import LIMITS, Limits
 from interlock.errors import StoreDamaged
 from interlock.services.runner import Who
 from interlock.services.seal import Sealing
-from interlock.services.tend import Tending
+from interlock.services.tend import BETWEEN, Tending
 from interlock.store import Put, Txn
 from interlock.testing.stage import Stage
 
@@ -142,10 +142,12 @@ def test_what_nobody_foresaw_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sealing, "tidy", _broken)
-    ada = Stage().client("ada", ttl=None)
-    tending = Tending(ada.runner)
+    stage = Stage()
+    ada = stage.client("ada", ttl=None)
+    tending = Tending(ada.runner, stage.store)
     for _ in range(3):
         ada.run(tending.tend(Who()))
+        stage.clock.advance(BETWEEN)
     assert [r.getMessage() for r in caplog.records] == [
         "the record could not be tended (ZeroDivisionError()); run 'interlock record verify'"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,7 +35,7 @@ from interlock.services.record import Following
 from interlock.services.runner import Runner, Who
 from interlock.services.seal import Sealing, Step, Tidied
 from interlock.services.steps import Read
-from interlock.services.tend import Tending
+from interlock.services.tend import BETWEEN, Tending
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
 from interlock.stores import open_store
@@ -555,28 +556,51 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_client_that_lives_long_tends_after_a_thousand_commits(stage: Stage) -> None:
+def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
-    tending = Tending(ada.runner)
-    tending.on_due = lambda: rings.append(1)
-    for number in range(999):
+    tending = Tending(ada.runner, stage.store)
+    tending.on_due = lambda: rings.append(ada.runner.chain.count)
+    for number in range(2000):
         ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
-    assert not tending.due
-    ada.run(ada.runner.change(lambda: touch(0), WHO))
-    assert (tending.due, rings) == (True, [1])
+    first, second = rings
+    assert second - first == 1000
     ada.run(tending.tend(WHO))
     assert not tending.due
     assert stage.store.extent().entries <= 10
 
 
+def test_those_who_begin_together_do_not_pay_together(stage: Stage) -> None:
+    """And of a thousand commands with one commit each, about one pays."""
+    clients = [stage.client(f"agent.{number}", ttl=None) for number in range(40)]
+    tending = [Tending(client.runner, stage.store) for client in clients]
+    paid: list[int] = []
+    for number in range(1000):
+        for client in clients:
+            client.run(client.runner.change(partial(touch, number), WHO))
+        paid.append(sum(each.due for each in tending))
+        for each in tending:
+            each.due = False
+    assert sum(paid) == 40
+    assert max(paid) <= 3
+
+
 @pytest.mark.usefixtures("small")
-def test_a_short_life_tends_by_chance(stage: Stage) -> None:
-    ada = stage.client("ada", ttl=None)
-    tending = Tending(ada.runner)
-    ada.runner.chain.count = 1
-    passes = [ada.start(tending.by_chance(WHO)).steps for _ in range(5000)]
-    assert 1 <= sum(map(bool, passes)) <= 15
+def test_clients_at_one_store_take_turns(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
+    tending = {client: Tending(client.runner, stage.store) for client in (ada, bob)}
+
+    def passes(client: Client) -> bool:
+        fill(stage.store, 40)
+        before = stage.store.extent().entries
+        client.run(tending[client].tend(WHO))
+        return stage.store.extent().entries < before
+
+    assert passes(ada)
+    assert not passes(bob)
+    assert not passes(ada)
+    stage.clock.advance(BETWEEN)
+    assert passes(bob)
 
 
 def test_tending_never_fails_anybody(stage: Stage) -> None:
@@ -586,7 +610,7 @@ def test_tending_never_fails_anybody(stage: Stage) -> None:
         raise StoreAway("it does not answer; see to it")
 
     ada.network.extent = away  # type: ignore[assignment]
-    ada.run(Tending(ada.runner).tend(WHO))
+    ada.run(Tending(ada.runner, stage.store).tend(WHO))
 
 
 def test_the_state_that_sealing_writes_stands_in_the_record(stage: Stage) -> None:

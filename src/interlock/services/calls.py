@@ -73,7 +73,7 @@ class Desk:
         self.keeper = Keeper(
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
-        self.tending = self.keeper.tending = Tending(self.runner, self.settings)
+        self.tending = self.keeper.tending = Tending(self.runner, self.store, self.settings)
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None

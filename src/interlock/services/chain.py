@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.store import Txn
 
 MANY = 1000
-"""Recorded commits after which somebody is told: the log may have become too large."""
+"""One of so many recorded commits tells somebody that the log may have become too large."""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -26,10 +26,15 @@ class Draft(Struct, frozen=True, gc=False):
 
 
 class Chain:
-    """This process as a writer of the record: which of its entries no later one links yet."""
+    """This process as a writer of the record: which of its entries no later one links yet.
 
-    def __init__(self, writer: str) -> None:
+    ``phase`` is how many of the first ``MANY`` commits count as made: writers that begin together
+    and write alike would else be told at the same moment.
+    """
+
+    def __init__(self, writer: str, phase: int = 0) -> None:
         self.writer = writer
+        self._phase = phase
         self._guard = threading.Lock()
         self._heads: list[str] = []
         self._latest = ""
@@ -49,7 +54,7 @@ class Chain:
                 self._latest = draft.txn.hash
                 self._heads.append(draft.txn.hash)
                 self.count += 1
-                many = not self.count % MANY
+                many = not (self.count + self._phase) % MANY
             if many and self.on_many is not None:
                 self.on_many()
 

@@ -35,7 +35,7 @@ from interlock.core.decision import Decision
 from interlock.core.log import Entry
 from interlock.driving import Op, Pause
 from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, TooLarge
-from interlock.services.chain import Chain, Draft
+from interlock.services.chain import MANY, Chain, Draft
 from interlock.services.steps import Commit, Read, Transact
 from interlock.store import (
     LIVE,
@@ -127,7 +127,7 @@ class Runner:
         self.clock = clock or SystemClock()
         self.capabilities = store.capabilities
         self._randomness = randomness or pooled
-        self.chain = Chain(self.new_id("wtr"))
+        self.chain = Chain(self.new_id("wtr"), self.random_below(MANY))
         self._base: int | None = None
         self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
 
@@ -139,10 +139,6 @@ class Runner:
     def random_below(self, number: int) -> int:
         """A whole number from 0 up to this one, by chance."""
         return int.from_bytes(self._randomness(4), "big") % number
-
-    def one_in(self, number: int) -> bool:
-        """Whether chance says so, once in so many times."""
-        return self.random_below(number) == 0
 
     def base(self) -> Op[int]:
         """What is added to a revision to make a token."""

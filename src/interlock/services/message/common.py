@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
@@ -21,16 +20,9 @@ from interlock.services.message.limits import limits
 from interlock.services.message.posting import Posting
 from interlock.services.message.topics import Subscriptions
 from interlock.services.runner import Who
-from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.services.message.tidy import Tidying
-
-
-TIDIED = 1.0
-"""Seconds between two looks for what can be forgotten, however much is sent meanwhile."""
-_tidied: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
-"""Before which moment there is hardly anything to forget."""
 
 
 class Common(Calls):
@@ -56,19 +48,7 @@ class Common(Calls):
         return Tidying(self.desk.runner, self.limits)
 
     def _tidy(self, who: Who) -> Op[bool]:
-        """A part of it, unless the last one was a moment ago and found little to do.
-
-        That counts for all clients at one store object: those that began together would do the
-        same at the same moment.
-        """
-        now, store = self.desk.runner.clock.monotonic(), self.desk.store
-        if now < _tidied.get(store, now):
-            return False
-        _tidied[store] = now + TIDIED
-        more = (yield from self.tidying.some(who)).more
-        if more:
-            _tidied[store] = now
-        return more
+        return (yield from self.tidying.some(who)).more
 
     @cached_property
     def topics(self) -> Subscriptions:
