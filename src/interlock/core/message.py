@@ -6,7 +6,8 @@ There are two ways for a message to go.
               Acknowledging takes that mark away (and leaves ``read/{agent}/{id}`` for a while).
     to all    ``topics/{topic}/{id}`` is the message, whoever reads it: one commit for one or for
               five hundred subscribers.  Each of them has a durable cursor, the revision up to which
-              it has acknowledged everything, and what it has acknowledged beyond that.
+              it has acknowledged everything, and what it has acknowledged beyond that.  Alerts
+              come to all who asked for them, and mail to all comes to all but its sender.
 
 A topic is the type of an alert; ``*``, mail to everybody; or ``?ability``, questions to whoever can
 do something.  The last two are no legal names, so nobody's alerts can be mistaken for them.

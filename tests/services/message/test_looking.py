@@ -94,6 +94,17 @@ def test_our_own_mail_is_shown_with_that_to_all(stage: Stage) -> None:
     assert found(ada, sent=True) == ["to bob", "to all"]
 
 
+def test_our_own_mail_to_all_is_among_all_that_is_kept_and_nothing_to_be_read(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.send("all", "ours"))
+    theirs = sent(bob, bob.messages.send("all", "theirs"))
+    ada.run(ada.messages.ack(theirs))
+    shown = ada.run(ada.messages.inbox(all=True)).messages
+    assert [(each.data, each.read) for each in shown] == [("ours", False), ("theirs", True)]
+
+
 def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["review"]))

@@ -123,13 +123,13 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
-    dated = [_dated(each, when, cursor) for each in shown.messages]
+    dated = [_dated(each, when, cursor, agent) for each in shown.messages]
     return replace(shown, messages=tuple(dated), view="sent" if sent else "kept")
 
 
-def _dated(message: Received, when: Mapping[str, float], cursor: Cursor) -> Received:
+def _dated(message: Received, when: Mapping[str, float], cursor: Cursor, reader: str) -> Received:
     """A message, and whether it was read; of mail to all nobody notes when."""
-    to_all = message.to == (ALL,) and cursor.has(message.seq)
+    to_all = message.to == (ALL,) and message.sender != reader and cursor.has(message.seq)
     return replace(message, read=to_all or message.id in when, read_at=when.get(message.id))
 
 

@@ -39,10 +39,12 @@ class Topic(Struct, frozen=True, kw_only=True):
     trimmed: Trimmed | None = None
     terms: int = 0
     """The revision of the subscription."""
+    without: str = ""
+    """Whose messages it leaves out: mail to all is for everybody but its sender."""
 
     def hears(self, message: Message, revision: int) -> bool:
         """Whether a message is one to be read."""
-        if self.cursor.has(revision):
+        if self.cursor.has(revision) or message.sender == self.without:
             return False
         if not self.wanted.senders and not self.wanted.where:
             return True
@@ -51,7 +53,7 @@ class Topic(Struct, frozen=True, kw_only=True):
     @property
     def missed(self) -> bool:
         """Whether something may have been forgotten before it was read."""
-        return self.cursor.missed(self.trimmed)
+        return self.cursor.missed(self.trimmed, self.without)
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -96,6 +98,7 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
             terms=terms.get(name, 0),
             cursor=inbox.standing(cursors.get(name), inbox.begin(asked_for, begins[name])),
             trimmed=readable(states.trimmed, forgot[keys.trimmed(name)]),
+            without=agent if name == ALL else "",
         )
         for name, asked_for in wanted.items()
     }
@@ -244,14 +247,15 @@ def unreadable(found: Found) -> Received:
 def missed(topic: Topic) -> Received:
     """What somebody is told who comes too late for some messages of a topic."""
     forgot = topic.trimmed or Trimmed(upto=0, count=0)
+    upto = forgot.missing(topic.without)
     return Received(
-        id=f"{MISSED}{topic.name}:{forgot.upto}",
+        id=f"{MISSED}{topic.name}:{upto}",
         kind="missed",
         sender="",
         at=0.0,
-        seq=forgot.upto,
+        seq=upto,
         type=topic.name,
-        data={"upto": forgot.upto, "trimmed": forgot.count},
+        data={"upto": upto, "trimmed": forgot.count},
     )
 
 
