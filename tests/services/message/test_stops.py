@@ -82,6 +82,42 @@ def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage
     assert came(later, listening) == ["bob asked: you, too"]
 
 
+def test_a_receiver_passes_over_a_stop_for_those_before_it_and_clears_it_away(
+    stage: Stage,
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    hello = mail(bob, "ada", urgent=True)
+    before.run(before.agents.leave())
+    ada = stage.client("ada")
+    receiver = ada.messages.receiver()
+    assert [each.id for each in ada.run(receiver.take(0))] == unread(ada) == [hello]
+    kept = ada.run(ada.messages.inbox(all=True)).messages
+    assert [(each.id, each.read) for each in kept] == [(old, True), (hello, False)]
+    new = stop(bob, "ada")
+    assert [each.id for each in ada.run(receiver.take(0))] == [new]
+
+
+def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_over_it(
+    stage: Stage,
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    receiver = before.messages.receiver()
+    assert before.run(receiver.take(0)) == []
+    old = stop(bob, "ada")
+    later = stage.client("ada")
+    assert later.run(later.messages.receiver().take(0)) == []
+    assert [each.id for each in before.run(receiver.take(0))] == [old]
+
+
+def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    before.run(before.agents.leave())
+    shell = stage.client("ada", ttl=None)
+    assert [each.id for each in shell.run(shell.messages.receiver().take(0))] == [old]
+
+
 def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it_first(
     stage: Stage,
 ) -> None:

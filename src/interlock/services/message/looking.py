@@ -19,7 +19,7 @@ from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up, paged
-from interlock.services.message import reading, states
+from interlock.services.message import over, reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
@@ -86,22 +86,9 @@ def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) ->
         found += (yield from reading.unheard(topic))[0]
         missed += [reading.missed(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    over = yield from _over(runner, who, found)
-    open_ = [each for each in found if each.id not in over]
+    ended = yield from over.expired(runner, who, (yield from reading.lives(found)))
+    open_ = [each for each in found if each.id not in ended]
     return (yield from _shown(agent, open_, wanted, missed))
-
-
-def _over(runner: Runner, who: Who, found: Iterable[Found]) -> Op[set[str]]:
-    """The questions among these whose time is up: ended by whoever meets them."""
-    over: set[str] = set()
-    for key, item in (yield from reading.lives(found)).items():
-        if item is None:
-            from interlock.services.message.sleep import expire
-
-            with suppress(StoreDamaged):  # it is told as what it is
-                yield from expire(runner, who, keys.last(key))
-                over.add(keys.last(key))
-    return over
 
 
 def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:

@@ -8,7 +8,7 @@ inbox, and within each topic.
 What it has given out and nobody has acknowledged is given out again after ``redeliver`` seconds,
 and to the next receiver at once: that is how a message survives whoever dies with it in its hands.
 Two receivers under one name both get everything; what one of them has acknowledged is not given out
-again by the other.
+again by the other.  A stop that was meant for those before us is given out to nobody (``over.py``).
 
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -35,9 +35,8 @@ from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import ABLE, Acknowledged, NotYours, Received
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import journal, reading, states
+from interlock.services.message import journal, over, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Given, Line
 from interlock.services.message.reading import Found, Topic
@@ -275,17 +274,20 @@ class Receiver:
             wanted = [*[each.key for each in first], *self._beside(first)]
         known, self._at_hand = self._at_hand, {}
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
-        lives = yield from self._lives(first)
+        lives = yield from reading.lives(first)
+        yield from over.expired(self._runner, self._who, lives)
+        past = yield from over.past(self._acking, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
         with self._guard:
-            told = self._handed(first, items, lives)
+            told = self._handed(first, past, items, lives)
         journal.delivered(self._who.agent, told)
         return told
 
     def _handed(
         self,
         first: Sequence[Found],
+        past: AbstractSet[str],
         items: Mapping[str, Item | None],
         lives: Mapping[str, Item | None],
     ) -> list[Received]:
@@ -294,7 +296,7 @@ class Receiver:
         for each in told:
             place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
             self._given[each.id] = Given(place, 1, NEVER)
-        waits = [each for each in first if each.id in self._line]
+        waits = [each for each in first if each.id in self._line and each.id not in past]
         for found, message in reading.told(waits, items, lives):
             if not self._is_settled(found, items, lives):
                 told.append(self._hand(found, message))
@@ -304,16 +306,6 @@ class Receiver:
             if items[found.key] is None:  # it does not come again, and keeps no cursor back
                 self._given.pop(found.id, None)
         return told
-
-    def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:
-        """How long questions may be answered; one whose time is up is ended by whoever meets it."""
-        lives = yield from reading.lives(first)
-        for key in [key for key, item in lives.items() if item is None]:
-            from interlock.services.message.sleep import expire
-
-            with suppress(StoreDamaged):  # it is told as what it is
-                yield from expire(self._runner, self._who, keys.last(key))
-        return lives
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
         """What tells whether these were acknowledged by somebody else of our name."""
