@@ -13,6 +13,7 @@ from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
 from interlock.core.lock import Acquired, Busy, Fenced
 from interlock.core.log import Line
+from interlock.core.message import Received
 from interlock.core.task import Failed
 from interlock.faces.operations.lock import LockList
 from interlock.faces.operations.record import Entries
@@ -49,6 +50,24 @@ def test_a_no_names_the_holder() -> None:
     assert render(busy) == "busy merge: held by ada for 5 s, expires in 25 s, 2 waiting"
     fenced = Fenced(lock="merge", holder="bob", token=13)
     assert render(fenced) == "fenced merge: that grant is over; bob has it with token 13"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("", ""),
+        ("answered", ", answered"),
+        ("cancelled", ", taken back"),
+        ("expired", ", expired: nobody waits for its answer"),
+        ("deadlock", ", refused, since waiting for it would never have ended"),
+        ("handed", ", handed to a person"),
+    ],
+)
+def test_a_question_says_what_became_of_it(state: str, words: str) -> None:
+    asked = Received(
+        id="qry_1", kind="query", sender="ada", at=time.time() - 5, seq=1, data="?", state=state
+    )
+    assert render(asked).splitlines()[0] == f"qry_1  question from ada, 5 s ago{words}"
 
 
 def test_colours_do_not_disturb_the_columns() -> None:

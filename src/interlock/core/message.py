@@ -126,8 +126,9 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as its reader sees it.
 
     ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often this process
-    was given it.  ``expires_in`` is how long a question may be answered.  ``read`` is whether it
-    was acknowledged, and ``read_at`` when, as far as that is known.
+    was given it.  ``expires_in`` is how long a question may be answered, and ``state`` how
+    one stands that is not open.  ``read`` is whether it was acknowledged, and ``read_at`` when, as
+    far as that is known.
     """
 
     id: str
@@ -145,6 +146,7 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: File | None = None
     attempt: int = 1
     expires_in: float | None = None
+    state: str = ""
     read: bool = False
     read_at: float | None = None
 

@@ -105,6 +105,28 @@ def test_our_own_mail_to_all_is_among_all_that_is_kept_and_nothing_to_be_read(
     assert [(each.data, each.read) for each in shown] == [("ours", False), ("theirs", True)]
 
 
+def test_all_that_is_kept_says_what_became_of_questions(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    for id_ in ("qry_over", "qry_open", "qry_said", "qry_read"):
+        timeout = 5 if id_ == "qry_over" else 60
+        ada.start(ada.messages.query("bob", id_, timeout=timeout, id=id_))
+    bob.run(bob.messages.reply("qry_said", "yes"))
+    bob.run(bob.messages.ack("qry_read"))
+    stage.clock.advance(6)
+    shown = {each.id: each for each in bob.run(bob.messages.inbox(all=True)).messages}
+    assert {id_: each.state for id_, each in shown.items()} == {
+        "qry_over": "expired",
+        "qry_open": "",
+        "qry_said": "answered",
+        "qry_read": "",
+    }
+    assert shown["qry_over"].expires_in is None
+    assert shown["qry_open"].expires_in is not None
+    query = states.query(stage.store.read(keys.query("qry_over"))[keys.query("qry_over")])
+    assert query is not None
+    assert query.state == "open", "a look at all changes nothing"
+
+
 def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["review"]))

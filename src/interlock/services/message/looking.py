@@ -24,6 +24,7 @@ from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
 from interlock.services.runner import Runner, Who
+from interlock.services.states import readable
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8
@@ -110,7 +111,8 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
-    dated = [_dated(each, when, cursor, agent) for each in shown.messages]
+    stand = yield from _ended(shown.messages)
+    dated = [_dated(each, when, cursor, agent) for each in stand]
     return replace(shown, messages=tuple(dated), view="sent" if sent else "kept")
 
 
@@ -118,6 +120,17 @@ def _dated(message: Received, when: Mapping[str, float], cursor: Cursor, reader:
     """A message, and whether it was read; of mail to all nobody notes when."""
     to_all = message.to == (ALL,) and message.sender != reader and cursor.has(message.seq)
     return replace(message, read=to_all or message.id in when, read_at=when.get(message.id))
+
+
+def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
+    """The same messages, with what became of the questions that are over."""
+    asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
+    found: dict[str, str] = {}
+    for key, item in (yield from looked_up(map(keys.query, asked))).items():
+        query = None if item is None else readable(states.query, item)
+        if query is not None:  # one whose time is up is over, though nobody has ended it yet
+            found[keys.last(key)] = "expired" if query.state == "open" else query.state
+    return [replace(each, state=found.get(each.id, "")) for each in messages]
 
 
 def _when(mark: Item) -> tuple[str, float] | None:
