@@ -152,13 +152,19 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
-    """It is durable, and will be delivered."""
+    """It is durable, and will be delivered.
+
+    At a shell an alert is ``unheard`` if nobody subscribes to its type; to types that are called
+    much like it, and are ``close``, somebody does.
+    """
 
     message: str
     kind: Kind
     to: tuple[str, ...] = ()
     type: str = ""
     thread: str = ""
+    unheard: bool = False
+    close: tuple[str, ...] = ()
 
 
 class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):

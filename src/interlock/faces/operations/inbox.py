@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)
 ]
+_NAMED = 8
+"""So many agents are named to somebody who is new."""
 Can = Annotated[
     tuple[str, ...],
     option("names", "also questions to whoever can do this; else what the session says it can"),
@@ -127,7 +129,21 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         can=request.can or None,
     )
     stays = len(found.messages) - len(_settled(found)) if request.ack else 0
-    return replace(found, stays=stays)
+    return _introduced(fleet, replace(found, stays=stays))
+
+
+def _introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
+    """An inbox that says, of a name that is new, who else is here: that may have been meant."""
+    if not found.new:
+        return found
+    from difflib import get_close_matches
+
+    from interlock.driving import drive
+    from interlock.services.message.serving import mailboxes
+
+    others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]
+    some = dict.fromkeys([*get_close_matches(found.agent, others), *others])
+    return replace(found, agents=tuple(some)[:_NAMED])
 
 
 def settle(fleet: "Fleet", request: Inbox, found: looking.Inbox) -> None:

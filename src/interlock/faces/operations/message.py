@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -141,7 +141,27 @@ def hinted(fleet: "Fleet", outcome: T) -> T:
 
 
 def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
-    return fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+    outcome = fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+    if not isinstance(outcome, core.Sent):
+        return outcome
+    try:
+        return _overheard(fleet, outcome)
+    except StoreTrouble:  # it is sent all the same
+        return outcome
+
+
+def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
+    """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
+    from difflib import get_close_matches
+
+    from interlock.driving import drive
+    from interlock.services.message.topics import heard
+
+    types = drive(heard(), fleet.store)
+    if sent.type in types:
+        return sent
+    close = get_close_matches(sent.type, sorted(types), 2)
+    return replace(sent, unheard=True, close=tuple(close))
 
 
 def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:

@@ -95,7 +95,16 @@ def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
-    return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays)
+    new = f"\n{outcome.agent} is {_new(outcome)}" if outcome.new else ""
+    return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays) + new
+
+
+def _new(outcome: looking.Inbox) -> str:
+    """That nobody of this name was here before, and who was."""
+    what = "new here"
+    if outcome.view == "unread":
+        what += f": messages to {outcome.agent} are taken from now on"
+    return f"{what}; others here: {', '.join(outcome.agents)}" if outcome.agents else what
 
 
 def _stays(number: int) -> str:
@@ -111,6 +120,8 @@ def _empty(outcome: looking.Inbox) -> str:
     """Why there is nothing to show, and where there may be something."""
     you, number = outcome.agent, outcome.others
     read = "'interlock inbox --all' has what was read, too"
+    if outcome.new:
+        return f"nothing for {you}, who is {_new(outcome)}"
     if not number:
         return {
             "unread": f"nothing for {you}; {read}",
@@ -141,7 +152,12 @@ def nothing(_outcome: looking.Nothing, paint: Paint) -> str:
 
 
 def sent(outcome: core.Sent, paint: Paint) -> str:
-    """It is on its way."""
+    """It is on its way; of an alert, whether anybody hears of it."""
+    if outcome.unheard:
+        meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
+        yet = f"nobody subscribes to {outcome.type} yet; {meant}"
+        kept = "it is kept for whoever subscribes with --last"
+        return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
     if outcome.kind == "alert":
         readers = f"all who subscribed to {outcome.type}"
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core import message as core
 from interlock.core import words
 from interlock.driving import Op
@@ -138,8 +140,10 @@ class MessageCalls(Sending, Asks):
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
     ) -> Op[looking.Inbox]:
         runner = self.desk.runner
-        yield from serving.known(runner, self.desk.me())
-        return (yield from looking.unread(runner, who, wanted, (yield from self.abilities(can))))
+        new = yield from serving.known(runner, self.desk.me())
+        able = yield from self.abilities(can)
+        found = yield from looking.unread(runner, who, wanted, able)
+        return replace(found, new=new)
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None

@@ -23,6 +23,7 @@ from interlock.services.message import over, reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
+from interlock.services.message.serving import is_new
 from interlock.services.runner import Runner, Who
 from interlock.services.states import readable
 from interlock.store import Item
@@ -56,6 +57,8 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``stays`` is how many questions among them were not acknowledged with the others.
     ``view`` says of which they are; if none is as it was wanted, ``others`` is how many are not.
+    ``new`` is whether nobody of this name was here before, nor was sent anything; a shell then
+    names some ``agents`` that were, first those that are called much like it.
     """
 
     agent: str
@@ -64,6 +67,8 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stays: int = 0
     view: Literal["unread", "kept", "sent"] = "unread"
     others: int = 0
+    new: bool = False
+    agents: tuple[str, ...] = ()
 
 
 class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
@@ -113,7 +118,8 @@ def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
     when = dict(filter(None, map(_when, marks)))
     stand = yield from _ended(shown.messages)
     dated = [_dated(each, when, cursor, agent) for each in stand]
-    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept")
+    new = not dated and (yield from is_new(agent))
+    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept", new=new)
 
 
 def _dated(message: Received, when: Mapping[str, float], cursor: Cursor, reader: str) -> Received:
