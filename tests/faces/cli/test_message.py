@@ -242,7 +242,10 @@ def test_a_wait_ends_with_what_is_unread_or_with_its_time(shell: Here) -> None:
 
 def test_whoever_waits_or_looks_can_be_sent_something(here: Here) -> None:
     assert here.run("send", "dan", "hello").status == 1
-    here.run("wait", "--timeout", "0", "--agent", "dan")
+    waits = ("wait", "--timeout", "0", "--agent", "dan")
+    told = "interlock: dan is new here: messages to dan are taken from now on\n"
+    assert here.run(*waits) == (1, "nothing came in time\n", told)
+    assert here.run(*waits).err == ""
     assert here.run("send", "dan", "hello").status == 0
 
 

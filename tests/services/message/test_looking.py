@@ -76,6 +76,23 @@ def test_all_that_is_kept_is_in_the_order_of_sending_whenever_it_was_read(stage:
     assert [each.read_at for each in shown] == [now, None, now, None]
 
 
+def test_all_that_is_kept_has_what_is_unread_and_alerts_that_were_read(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.alert("build", "before"))
+    bob.run(bob.messages.subscribe("build", senders=["ada"]))
+    bob.run(bob.messages.alert("build", "not asked for"))
+    read = sent(ada, ada.messages.alert("build", "read"))
+    ada.run(ada.messages.alert("build", "unread"))
+    ada.run(ada.messages.alert("other", "nor this"))
+    ada.start(ada.messages.query("?rust", "able?", timeout=60, hold=True))
+    bob.run(bob.messages.ack(read))
+    shown = bob.run(bob.messages.inbox(all=True, can=["rust"])).messages
+    assert [(each.data, each.read) for each in shown] == [
+        ("read", True), ("unread", False), ("able?", False),
+    ]  # fmt: skip
+    assert found(bob, can=["rust"]) == ["unread", "able?"]
+
+
 def test_a_thread_has_both_sides_of_it(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     first = sent(ada, ada.messages.send("bob", "question", subject="plan"))

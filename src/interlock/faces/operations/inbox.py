@@ -129,10 +129,10 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         can=request.can or None,
     )
     stays = len(found.messages) - len(_settled(found)) if request.ack else 0
-    return _introduced(fleet, replace(found, stays=stays))
+    return introduced(fleet, replace(found, stays=stays))
 
 
-def _introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
+def introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
     """An inbox that says, of a name that is new, who else is here: that may have been meant."""
     if not found.new:
         return found

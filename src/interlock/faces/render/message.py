@@ -95,7 +95,7 @@ def inbox(outcome: looking.Inbox, paint: Paint) -> str:
     if not outcome.messages:
         return _empty(outcome)
     more = "\nthere are more: give a higher --limit" if outcome.more else ""
-    new = f"\n{outcome.agent} is {_new(outcome)}" if outcome.new else ""
+    new = f"\n{newcomer(outcome)}" if outcome.new else ""
     return _several(outcome.messages, paint, outcome.agent) + more + _stays(outcome.stays) + new
 
 
@@ -105,6 +105,11 @@ def _new(outcome: looking.Inbox) -> str:
     if outcome.view == "unread":
         what += f": messages to {outcome.agent} are taken from now on"
     return f"{what}; others here: {', '.join(outcome.agents)}" if outcome.agents else what
+
+
+def newcomer(outcome: looking.Inbox) -> str:
+    """That somebody is new, in a sentence."""
+    return f"{outcome.agent} is {_new(outcome)}"
 
 
 def _stays(number: int) -> str:
@@ -240,7 +245,7 @@ def _messages(ids: Sequence[str]) -> str:
 def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     """What comes from now on."""
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
-    last = " already, and goes on where you were" if outcome.already else last
+    last = " already, and you go on where you were" if outcome.already else last
     how = "read them with 'interlock inbox', or with --follow"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 

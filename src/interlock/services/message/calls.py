@@ -133,8 +133,14 @@ class MessageCalls(Sending, Asks):
         who = self.desk.me().who
         words.flag(all, "all")
         if words.flag(sent, "sent") or all or thread:
-            return looking.kept(who.agent, wanted, sent=sent)
+            return self._kept(who, wanted, can, sent=sent)
         return self._unread(who, wanted, can)
+
+    def _kept(
+        self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None, *, sent: bool
+    ) -> Op[looking.Inbox]:
+        able = yield from self.abilities(can)
+        return (yield from looking.kept(who.agent, wanted, able, sent=sent))
 
     def _unread(
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None

@@ -18,7 +18,7 @@ from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up, paged
+from interlock.services.gather import every, looked_up
 from interlock.services.message import over, reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
@@ -97,35 +97,42 @@ def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) ->
     return (yield from _shown(agent, open_, wanted, missed))
 
 
-def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
+def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
     """All messages of an agent that are kept, in the order of sending: also read ones.
 
-    With ``sent`` only the mail that it sent itself.
+    With ``sent`` only the mail that it sent itself.  A thread has nothing but mail.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
     places = yield from _places({keys.last(item.key) for item in marks})
-    cursor = Cursor(after=0)
+    cursors: dict[str, Cursor] = {}
     if not sent:
         waiting, _ = yield from reading.waiting(agent)
         places |= {each.id: each for each in waiting}
-        cursor = (yield from reading.topics(agent))[ALL].cursor
-        yield from paged(
-            keys.topic(ALL),
-            lambda items: places.update({keys.last(item.key): _place(item) for item in items}),
-        )
+        for topic in (yield from reading.topics(agent, can)).values():
+            if topic.name == ALL or not wanted.thread:
+                cursors[topic.name] = topic.cursor
+                found, _ = yield from reading.unheard(topic.whole)
+                places |= {each.id: each for each in found}
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
     stand = yield from _ended(shown.messages)
-    dated = [_dated(each, when, cursor, agent) for each in stand]
+    dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
     new = not dated and (yield from is_new(agent))
     return replace(shown, messages=tuple(dated), view="sent" if sent else "kept", new=new)
 
 
-def _dated(message: Received, when: Mapping[str, float], cursor: Cursor, reader: str) -> Received:
-    """A message, and whether it was read; of mail to all nobody notes when."""
-    to_all = message.to == (ALL,) and message.sender != reader and cursor.has(message.seq)
-    return replace(message, read=to_all or message.id in when, read_at=when.get(message.id))
+def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
+    """A message, and whether it was read; of what is to all nobody notes when."""
+    return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
+
+
+def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
+    """Whether its reader acknowledged a message to all; mail of its own it need not."""
+    to_all = message.to == (ALL,)
+    cursor = cursors.get(ALL if to_all else message.type if message.kind == "alert" else "")
+    own = to_all and message.sender == reader
+    return cursor is not None and not own and cursor.has(message.seq)
 
 
 def _ended(messages: Iterable[Received]) -> Op[list[Received]]:

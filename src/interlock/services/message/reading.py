@@ -39,6 +39,8 @@ class Topic(Struct, frozen=True, kw_only=True):
     trimmed: Trimmed | None = None
     terms: int = 0
     """The revision of the subscription."""
+    begins: int = 0
+    """The revision after which its messages count."""
     without: str = ""
     """Whose messages it leaves out: mail to all is for everybody but its sender."""
 
@@ -49,6 +51,11 @@ class Topic(Struct, frozen=True, kw_only=True):
         if not self.wanted.senders and not self.wanted.where:
             return True
         return matches(self.wanted, message, msgspec.json.decode(message.data))
+
+    @property
+    def whole(self) -> Topic:
+        """The same, as if nothing of it had been read, and whoever sent it."""
+        return replace(self, cursor=Cursor(after=self.begins), without="")
 
     @property
     def missed(self) -> bool:
@@ -91,12 +98,14 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
         forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
     else:
         cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
+    start = {name: inbox.begin(asked_for, begins[name]) for name, asked_for in wanted.items()}
     return {
         name: Topic(
             name=name,
             wanted=asked_for,
             terms=terms.get(name, 0),
-            cursor=inbox.standing(cursors.get(name), inbox.begin(asked_for, begins[name])),
+            begins=start[name].after,
+            cursor=inbox.standing(cursors.get(name), start[name]),
             trimmed=readable(states.trimmed, forgot[keys.trimmed(name)]),
             without=agent if name == ALL else "",
         )
