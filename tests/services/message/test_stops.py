@@ -110,6 +110,21 @@ def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_ov
     assert [each.id for each in before.run(receiver.take(0))] == [old]
 
 
+def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_whom_it_was(
+    stage: Stage,
+) -> None:
+    bob, _ = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
+    old = stop(bob, "ada")
+    later = stage.client("ada", ttl=1000)
+    waits = later.start(later.messages.receiver(redeliver=60).take(100))
+    assert (waits.asleep, unread(bob), unread(later)) == (True, [], [old])
+    stage.clock.advance(61)
+    assert waits.run().asleep
+    assert unread(later) == []
+    stage.clock.advance(61)
+    assert waits.run().result() == []
+
+
 def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     old = stop(bob, "ada")

@@ -151,8 +151,7 @@ class Receiver:
         """Somebody begins with a message only now: its time until redelivery counts from here."""
         with self._guard:
             if (given := self._given.get(id_)) is not None and given.due < NEVER:
-                due = self._runner.clock.monotonic() + self._redeliver
-                self._given[id_] = replace(given, due=due)
+                self._given[id_] = replace(given, due=self._due())
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
@@ -305,6 +304,8 @@ class Receiver:
             self._unsure.discard(found.id)
             if items[found.key] is None:  # it does not come again, and keeps no cursor back
                 self._given.pop(found.id, None)
+            elif found.id in past:  # later nobody may be left for whom it has to stay
+                self._given[found.id] = Given(found, 0, self._due())
         return told
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
@@ -339,10 +340,13 @@ class Receiver:
     def _hand(self, found: Found, message: Received) -> Received:
         """Give it out, and remember that."""
         before = self._given.get(found.id)
-        due = self._runner.clock.monotonic() + self._redeliver
-        given = Given(found, 1 if before is None else before.times + 1, due)
+        given = Given(found, 1 if before is None else before.times + 1, self._due())
         self._given[found.id] = given
         return replace(message, attempt=given.times)
+
+    def _due(self) -> float:
+        """When something comes again that is given out now, and not acknowledged."""
+        return self._runner.clock.monotonic() + self._redeliver
 
     def _is_news(self, topic: Topic) -> bool:
         return topic.missed and reading.missed(topic).id not in self._given
