@@ -266,6 +266,7 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
         assert (done.status, done.out) == (
             1, f"unknown bbo: nobody of this name has been here yet; did you mean bob? {hold}",
         )  # fmt: skip
+    assert "did you mean bob? " in shell.run("send", "Bob", "x").out
     assert shell.json("stop", "bbo")[1] == {
         "outcome": "unknown", "agents": ["bbo"], "close": ["bob"], "hold": False,
     }  # fmt: skip
@@ -400,6 +401,9 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
         (("wait", "--timeout", "soon"), "or forever"),
         (("ask", "bob", "x"), "did you mean 'query'?"),
         (("mail", "bob", "x"), "did you mean 'send'?"),
+        (("tell", "bob", "x"), "did you mean 'send'?"),
+        (("notify", "x"), "did you mean 'alert'?"),
+        (("subscribe", "build/*"), "has a '*', but a subscription is to one type of alerts;"),
         (("decision",), "one of: list, show, resolve"),
         (("decision", "decide", "x"), "did you mean 'decision resolve'?"),
     ],

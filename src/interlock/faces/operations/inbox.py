@@ -70,7 +70,10 @@ class Inbox(Request, frozen=True, kw_only=True):
 class Ack(Request, frozen=True, kw_only=True):
     """Acknowledge messages."""
 
-    id: Annotated[tuple[str, ...], option("names", "ids of messages", positional=True)]
+    id: Annotated[
+        tuple[str, ...],
+        option("names", "ids of messages; 'inbox --ack' is for all at once", positional=True),
+    ]
     can: Can = ()
 
 
@@ -136,13 +139,11 @@ def introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
     """An inbox that says, of a name that is new, who else is here: that may have been meant."""
     if not found.new:
         return found
-    from difflib import get_close_matches
-
     from interlock.driving import drive
     from interlock.services.message.serving import mailboxes
 
     others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]
-    some = dict.fromkeys([*get_close_matches(found.agent, others), *others])
+    some = dict.fromkeys([*words.alike(found.agent, others), *others])
     return replace(found, agents=tuple(some)[:_NAMED])
 
 

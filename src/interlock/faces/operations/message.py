@@ -152,16 +152,14 @@ def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
 
 def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
     """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
-    from difflib import get_close_matches
-
+    from interlock.core.words import alike
     from interlock.driving import drive
     from interlock.services.message.topics import heard
 
     types = drive(heard(), fleet.store)
     if sent.type in types:
         return sent
-    close = get_close_matches(sent.type, sorted(types), 2)
-    return replace(sent, unheard=True, close=tuple(close))
+    return replace(sent, unheard=True, close=tuple(alike(sent.type, sorted(types))))
 
 
 def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:

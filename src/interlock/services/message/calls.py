@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from interlock.core import message as core
 from interlock.core import words
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, BadName
 from interlock.services.message import looking, reading, serving
 from interlock.services.message.common import several
 from interlock.services.message.questions import Asks
@@ -39,7 +39,7 @@ class MessageCalls(Sending, Asks):
         that were sent before, the ``last`` ones, too.  Whoever is subscribed already changes the
         terms, and goes on where it is: none of the last ones come then.
         """
-        type_ = words.name(type, "type of an alert")
+        type_ = _type(type)
         wanted = core.Subscription(
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
@@ -166,6 +166,16 @@ class MessageCalls(Sending, Asks):
         duty = Duty(self.desk, () if can is None else able)
         limit = None if patience == words.FOREVER else patience
         return (yield from looking.wait(self.receiver(can=able), duty, limit))
+
+
+def _type(type_: str) -> str:
+    """The type of alerts that somebody subscribes to: one, and no pattern."""
+    if "*" in words.written(type_, "type of an alert"):
+        raise BadName(
+            f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
+            " subscribe to each of them by its name"
+        )
+    return words.name(type_, "type of an alert")
 
 
 def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:

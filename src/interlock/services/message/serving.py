@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.message import ABLE
 from interlock.core.post import MAILBOX
-from interlock.core.words import EVERYTHING
+from interlock.core.words import EVERYTHING, alike
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
@@ -137,10 +137,8 @@ def mailboxes() -> Op[list[str]]:
 
 def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
     """Those with a mailbox whose names are much like these."""
-    from difflib import get_close_matches
-
     found = yield from mailboxes()
-    return tuple(dict.fromkeys(c for name in names for c in get_close_matches(name, found, 2)))
+    return tuple(dict.fromkeys(close for name in names for close in alike(name, found)))
 
 
 def serve(
