@@ -140,7 +140,7 @@ class Desk:
         words.name(session, "session")
         found = yield from self.sessions.find(session)
         beat = yield from self.sessions.beat(session)
-        if found is None or isinstance(beat, sessions.Lapsed):
+        if found is None or isinstance(beat, sessions.SessionLapsed):
             raise Lapsed(
                 f"session {session} is over; for a new one:"
                 ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'

@@ -227,7 +227,7 @@ class Waiting:
 
     def timed(self, ask: Ask[Any], outcome: Outcome, last: Gathering | None) -> Op[Outcome]:
         """A busy answer also says how long its holder lives at least."""
-        if not isinstance(outcome, lock.Busy) or not outcome.holder:
+        if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
         key = ask.keys[0]
         pool = last.facts.pools.get(key) if last else states.pool((yield Read(key))[key], 0)
