@@ -6,12 +6,23 @@ import logging
 from typing import assert_never, assert_type
 
 import interlock
-from interlock import aio
-from interlock.core.batch import Checked, Imported, PlanExists
-from interlock.core.decision import Outcome
-from interlock.core.health import Health
-from interlock.core.lock import (
+from interlock import (
+    Acknowledged,
+    AlreadyAcknowledged,
     AlreadyFree,
+    Anchored,
+    Arrived,
+    Checked,
+    Completed,
+    Exported,
+    Failed,
+    Halted,
+    Imported,
+    InboxFull,
+    Joined,
+    Late,
+    Left,
+    Limited,
     LockAcquired,
     LockBusy,
     LockDeadlock,
@@ -19,32 +30,38 @@ from interlock.core.lock import (
     LockFenced,
     LockNotOwner,
     LockReleased,
-    Reclaimed,
-)
-from interlock.core.log import Line
-from interlock.core.logs import LogLine, Uploaded
-from interlock.core.message import (
-    Acknowledged,
-    AlreadyAcknowledged,
-    Halted,
-    InboxFull,
-    Kind,
-    Limited,
     MessageExists,
+    NoSemaphore,
+    NoTask,
+    NotAsked,
+    NothingUnread,
+    PlanExists,
+    Proof,
+    Reclaimed,
+    Renewed,
+    Replied,
+    Reported,
+    Resized,
     Sent,
+    SessionLapsed,
     UnknownAgent,
     UnknownMessages,
+    UnknownQuery,
+    Unreported,
+    Uploaded,
+    aio,
 )
-from interlock.core.pool import Proof
-from interlock.core.query import Late, NotAsked, Replied, UnknownQuery
-from interlock.core.report import Reported, Unreported
-from interlock.core.semaphore import NoSemaphore, Resized
-from interlock.core.session import Agent, Joined, Left, Renewed, SessionLapsed
-from interlock.core.task import Completed, Failed, NoTask, TaskEvent
-from interlock.core.verdict import Anchored, Exported, Verified
+from interlock.core.decision import Outcome
+from interlock.core.health import Health
+from interlock.core.log import Line
+from interlock.core.logs import LogLine
+from interlock.core.message import Kind
+from interlock.core.session import Agent
+from interlock.core.task import TaskEvent
+from interlock.core.verdict import Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
-from interlock.services.message.looking import Arrived, Inbox, NothingUnread
+from interlock.services.message.looking import Inbox
 from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.task.shown import Shown as TaskShown
 from interlock.services.task.shown import TaskList
