@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 
 import interlock
-from interlock import aio, client, client_messages, client_tasks, client_work, errors
+from interlock import aio, client, client_messages, client_record, client_tasks, client_work, errors
 from interlock.core import (
     answers,
     lock,
@@ -338,9 +338,9 @@ def python() -> Iterator[str]:
         ("`fleet.messages`: messages between agents.", client_messages.Messages),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
-        ("`fleet.record`: what happened.", client.Record),
-        ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
-        ("`fleet.observe()`: every event as it happens.", client.Observer),
+        ("`fleet.record`: what happened.", client_record.Record),
+        ("`fleet.record.follow()`: the record as it goes on.", client_record.Follower),
+        ("`fleet.observe()`: every event as it happens.", client_record.Observer),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
