@@ -236,8 +236,8 @@ def commands() -> Iterator[str]:
     yield "### Words that several commands answer\n"
     yield (
         "The field `outcome` of an answer is one word.\n"
-        "Where several commands answer with the same word, all of them have the same fields, "
-        "and each names its thing by its noun: `lock`, `semaphore`, `task`, `query`, `things`.\n"
+        "Where several commands answer with the same word, a script can rely on what all have; "
+        "besides, each names its thing by its noun, such as `lock`, `semaphore` or `task`.\n"
         "A field that has nothing to say is left out.\n"
     )
     yield table(
