@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import interlock
 from interlock.core.decision import Event
 from interlock.core.log import Line
-from interlock.core.task import Claimed, Nothing
+from interlock.core.task import Claimed, NoTask
 from interlock.demo import place, run_demo
 from interlock.demo.crew import names
 from interlock.demo.facts import gather
@@ -115,8 +115,8 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     with interlock.connect(str(tmp_path / "store.db"), agent="test") as fleet:
         lines = fleet.record.log(limit=10_000, last=False)
         claims = [fleet.tasks.claim(step.task) for step in plan()]
-        assert (fleet.locks.list(), fleet.tasks.next(can=["*"])) == ((), Nothing(reason=NOTHING))
-    assert {claim.state for claim in claims if isinstance(claim, Nothing)} == {"complete"}
+        assert (fleet.locks.list(), fleet.tasks.next(can=["*"])) == ((), NoTask(reason=NOTHING))
+    assert {claim.state for claim in claims if isinstance(claim, NoTask)} == {"complete"}
     assert len(claims) == 60
     done = Counter(line.thing for line in lines if line.outcome == "completed")
     assert set(done.values()) == {1}

@@ -209,7 +209,7 @@ class TaskMachine(RuleBasedStateMachine):
         task, session = self._task(data), self._worker(data)
         client = self.clients[session]
         self._moment(session)
-        assert isinstance(client.run(client.tasks.publish(task, "other")), core.Exists)
+        assert isinstance(client.run(client.tasks.publish(task, "other")), core.TaskExists)
         self.observe()
 
     def claim(self, data: st.DataObject) -> None:
@@ -249,7 +249,7 @@ class TaskMachine(RuleBasedStateMachine):
                 assert self.model.jobs[on].state != "complete"
             case core.Blocked():
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
-            case core.Nothing(state=state):
+            case core.NoTask(state=state):
                 assert state == job.state
                 assert state in ("complete", "failed", "dead")
             case other:
@@ -274,7 +274,7 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[session]
         if not self._lives(session):
             with suppress(Lapsed):
-                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.Nothing)
+                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.NoTask)
             self.observe()
             return None
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
@@ -285,7 +285,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.model.fail(self.model.jobs[got.task])
             best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         if not best:
-            assert isinstance(got, core.Nothing), got
+            assert isinstance(got, core.NoTask), got
             self.observe()
             assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
@@ -349,7 +349,7 @@ class TaskMachine(RuleBasedStateMachine):
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.release(held.task, token=token))
         if self._is_its(job, held, token):
-            assert isinstance(got, core.Released), got
+            assert isinstance(got, core.TaskReleased), got
             self.model.release(job)
         else:
             self._fenced(got, token)
@@ -360,13 +360,13 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.heartbeat(held.task, token=token))
         own = job.held if self._is_its(job, held, token) else None
         if own is not None and self.model.alive(own):
-            assert isinstance(got, core.Extended), got
+            assert isinstance(got, core.TaskExtended), got
             if own.ttl is None:
                 self._live(own.session, self.clients[own.session].desk.seat.session_ttl)
             elif self.moves:
                 own.ends = self.now + own.ttl
         elif own is not None:
-            assert isinstance(got, core.Fenced)
+            assert isinstance(got, core.TaskFenced)
         else:
             self._fenced(got, token)
         self.observe()
@@ -393,14 +393,14 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _fenced(self, got: object, token: int | None) -> None:
         """Without a token nobody can tell for ever that somebody once had it."""
-        known = (core.Fenced, core.NotOwner) if token is None else core.Fenced
+        known = (core.TaskFenced, core.TaskNotOwner) if token is None else core.TaskFenced
         assert isinstance(got, known), got
 
     def meddle(self, data: st.DataObject) -> None:
         """Somebody who never had it, with a token that nobody was given yet."""
         task, client = self._task(data), self.clients[self._worker(data)]
         for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
-            assert isinstance(client.run(act(task, token=2**53 - 1)), core.NotOwner)
+            assert isinstance(client.run(act(task, token=2**53 - 1)), core.TaskNotOwner)
         self.observe()
 
     def cancel(self, data: st.DataObject) -> None:
@@ -408,10 +408,10 @@ class TaskMachine(RuleBasedStateMachine):
         job = self.model.jobs[task]
         got = client.run(client.tasks.cancel(task))
         if job.state in ("blocked", "pending", "running"):
-            assert got == core.Cancelled(task=task)
+            assert got == core.TaskCancelled(task=task)
             self.model.cancel(job)
         elif job.cancelled:
-            assert got == core.Cancelled(task=task, already=True)
+            assert got == core.TaskCancelled(task=task, already=True)
         else:
             assert isinstance(got, core.Unchanged)
             assert got.state == job.state

@@ -20,7 +20,7 @@ from tests.faults.scene import WAYS, Client, Scene, Way
 from tests.processes import judge
 
 from interlock.core import keys
-from interlock.core.lock import Busy, Granted, Released
+from interlock.core.lock import LockBusy, LockGranted, LockReleased
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, Unavailable
 from interlock.testing.proxy import Proxy
 
@@ -85,7 +85,7 @@ class Agent:
 
     def _bare(self, client: Client, lock: str, wait: float, rest: float) -> str:
         got = client.acquire(lock, wait=wait)
-        if isinstance(got, Busy):
+        if isinstance(got, LockBusy):
             return "busy"
         lease = client.fleet.calls.desk.session_lease
         begin = time.monotonic()
@@ -93,7 +93,7 @@ class Agent:
         time.sleep(rest)
         self._stayed(lock, got.token, begin, kept=lease.alive())
         gave = client.release(lock, token=got.token)
-        if isinstance(gave, Released):
+        if isinstance(gave, LockReleased):
             self.released[client.fleet.session, f"lock/{lock}"] += 1
         return "bare"
 
@@ -117,7 +117,7 @@ class Agent:
                 self._stayed(lock, held.token, begin, kept=not held.lost)
         return "block"
 
-    def _got(self, lock: str, grant: Granted) -> None:
+    def _got(self, lock: str, grant: LockGranted) -> None:
         self.tokens.append((lock, grant.token or 0))
 
     def _stayed(self, lock: str, token: int, begin: float, *, kept: bool) -> None:
@@ -132,7 +132,7 @@ class Agent:
             except Lapsed:
                 client = self._connected()
                 continue
-            assert isinstance(got, Granted), f"{self.name} waited in vain for {lock}: {got}"
+            assert isinstance(got, LockGranted), f"{self.name} waited in vain for {lock}: {got}"
             client.release(lock, token=got.token)
             return
 

@@ -13,7 +13,7 @@ from tests.faults.scene import WAYS, Redis, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired
 from interlock.errors import Lapsed, Lost
 from interlock.testing.servers import RedisServer
 
@@ -103,7 +103,7 @@ def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scen
         fresh = forgetful.client("cleo", None, way)
         for lock in ("one", "two"):
             got = fresh.acquire(lock)
-            assert isinstance(got, Acquired)
+            assert isinstance(got, LockAcquired)
             tokens.append(got.token or 0)
             fresh.release(lock)
     assert all(before < after for before, after in pairwise(tokens))

@@ -13,7 +13,7 @@ from tests.processes.actors import Notes, say, wait
 
 import interlock
 from interlock import aio
-from interlock.core.message import Exists, Limited, Sent
+from interlock.core.message import Limited, MessageExists, Sent
 from interlock.core.query import Answered, Replied
 
 
@@ -55,7 +55,7 @@ def pour(url: str, agent: str, to: str, many: str) -> None:
                     got = fleet.messages.alert(agent, number, id=id_)
                 case _:
                     got = fleet.messages.send([to, agent], number, hold=True, id=id_)
-            assert isinstance(got, Sent | Exists), got
+            assert isinstance(got, Sent | MessageExists), got
             say(number)
 
 

@@ -226,7 +226,7 @@ def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, poste
         assert actor.hear() == "ready"
     for actor in crew:
         actor.tell()
-    assert sorted(actor.hear() for actor in crew) == ["Answered", "Deadlock"]
+    assert sorted(actor.hear() for actor in crew) == ["Answered", "QueryDeadlock"]
     for actor in crew:
         actor.finish()
     judge.sound(url, heads=8)

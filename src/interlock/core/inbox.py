@@ -30,9 +30,9 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.message import (
     Acknowledged,
     NotSubscribed,
-    NotYours,
     Subscribed,
     Subscription,
+    UnknownMessages,
     Unsubscribed,
 )
 from interlock.core.post import MAILBOX, acknowledged
@@ -117,7 +117,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 def acknowledge(
     agent: str, asked: Sequence[str], acks: Acks, known: Known, now: float
-) -> Decision[Acknowledged | NotYours]:
+) -> Decision[Acknowledged | UnknownMessages]:
     """Let these never come again: all of them with one commit.
 
     ``asked`` are the ids as they were given; whatever is neither waiting nor was acknowledged
@@ -144,13 +144,13 @@ def acknowledge(
 
 def _outcome(
     asked: Iterable[str], done: AbstractSet[str], before: AbstractSet[str]
-) -> Acknowledged | NotYours:
+) -> Acknowledged | UnknownMessages:
     ids = tuple(dict.fromkeys(asked))
     new = tuple([id_ for id_ in ids if id_ in done])
     already = tuple([id_ for id_ in ids if id_ not in done and id_ in before])
     unknown = tuple([id_ for id_ in ids if id_ not in done and id_ not in before])
     if unknown:
-        return NotYours(unknown=unknown, messages=new, already=already)
+        return UnknownMessages(unknown=unknown, messages=new, already=already)
     return Acknowledged(messages=new, already=already)
 
 

@@ -33,6 +33,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
+from interlock.core import answers
+from interlock.core.answers import always
 from interlock.core.decision import Outcome
 
 Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "missed"]
@@ -167,14 +169,13 @@ class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
     close: tuple[str, ...] = ()
 
 
-class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+class MessageExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """A message of this id was sent before, and stays as it is."""
 
-    exit_status = 1
     message: str
 
 
-class Already(Outcome, frozen=True, kw_only=True, tag="already"):
+class AlreadyAcknowledged(Outcome, frozen=True, kw_only=True, tag="already"):
     """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
 
     exit_status = 1
@@ -182,21 +183,20 @@ class Already(Outcome, frozen=True, kw_only=True, tag="already"):
     unknown: tuple[str, ...] = ()
 
 
-class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownAgent(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """Nobody of this name has been here yet; ``close`` are others that are called much like it.
 
     ``unquoted`` if the name is more likely the beginning of a text without quotes; ``hold`` if
     it can be kept for somebody who comes later.
     """
 
-    exit_status = 1
-    agents: tuple[str, ...]
+    what: Literal["agent"] = always("agent")
     close: tuple[str, ...] = ()
     unquoted: bool = False
     hold: bool = True
 
 
-class Full(Outcome, frozen=True, kw_only=True, tag="full"):
+class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
     """So many messages wait for this agent that no more are taken."""
 
     exit_status = 3
@@ -214,7 +214,7 @@ class Limited(Outcome, frozen=True, kw_only=True, tag="limited"):
     retry_in: float
 
 
-class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
+class Halted(answers.Paused, frozen=True, kw_only=True, tag="paused"):
     """Somebody has paused the sender."""
 
     exit_status = 3
@@ -224,16 +224,17 @@ class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
-class Gone(Outcome, frozen=True, kw_only=True, tag="away"):
+class NobodyToStop(answers.Away, frozen=True, kw_only=True, tag="away"):
     """Nobody is there to be stopped: it had a session, and has none now."""
 
-    exit_status = 1
     to: str
 
 
-SendOutcome: TypeAlias = Sent | Exists | Already | Unknown | Full | Limited | Halted
-StopOutcome: TypeAlias = SendOutcome | Gone
-Refused: TypeAlias = Unknown | Full | Limited | Halted
+SendOutcome: TypeAlias = (
+    Sent | MessageExists | AlreadyAcknowledged | UnknownAgent | InboxFull | Limited | Halted
+)
+StopOutcome: TypeAlias = SendOutcome | NobodyToStop
+Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted
 
 
 class Acknowledged(Outcome, frozen=True, kw_only=True, tag="acknowledged"):
@@ -243,11 +244,10 @@ class Acknowledged(Outcome, frozen=True, kw_only=True, tag="acknowledged"):
     already: tuple[str, ...] = ()
 
 
-class NotYours(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownMessages(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """No message of these ids is, or was lately, in the inbox; the others were acknowledged."""
 
-    exit_status = 1
-    unknown: tuple[str, ...]
+    what: Literal["message"] = always("message")
     messages: tuple[str, ...] = ()
     already: tuple[str, ...] = ()
 
@@ -275,7 +275,7 @@ class NotSubscribed(Outcome, frozen=True, kw_only=True, tag="not_subscribed"):
     type: str
 
 
-class PausedAgent(Outcome, frozen=True, kw_only=True, tag="paused"):
+class PausedAgent(answers.Paused, frozen=True, kw_only=True, tag="paused"):
     """The agent may not send from now on."""
 
     agent: str

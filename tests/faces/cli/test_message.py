@@ -268,7 +268,8 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
         )  # fmt: skip
     assert "did you mean bob? " in shell.run("send", "Bob", "x").out
     assert shell.json("stop", "bbo")[1] == {
-        "outcome": "unknown", "agents": ["bbo"], "close": ["bob"], "hold": False,
+        "outcome": "unknown", "what": "agent", "unknown": ["bbo"], "close": ["bob"],
+        "hold": False,
     }  # fmt: skip
     assert shell.run("stop", "bbo").out == (
         "unknown bbo: nobody of this name has been here yet; did you mean bob?"
@@ -347,7 +348,9 @@ def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
 def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here) -> None:
     id_ = shell.json("send", "bob", "x")[1]["message"]
     status, answer = shell.json("ack", id_, "msg_9", "--agent", "bob")
-    assert (status, answer) == (1, {"outcome": "unknown", "unknown": ["msg_9"], "messages": [id_]})
+    assert (status, answer) == (1, {
+        "outcome": "unknown", "what": "message", "unknown": ["msg_9"], "messages": [id_],
+    })  # fmt: skip
     assert shell.run("ack", id_, "msg_9", "--agent", "bob").out == (
         "unknown msg_9: not in your inbox, nor lately was; see 'interlock inbox';"
         " already acknowledged 1 message\n"

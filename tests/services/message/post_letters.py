@@ -72,9 +72,9 @@ class Letters(World):
         exists = letter.id in self.model.letters
         got = process.run(said.by(process.calls))
         if letter.kind == "stop" and letter.to == (GONE,):
-            assert got == message.Gone(to=GONE)
+            assert got == message.NobodyToStop(to=GONE)
         elif exists:
-            assert got == message.Exists(message=letter.id)
+            assert got == message.MessageExists(message=letter.id)
         elif refused:
             self._refused(got, refused)
         else:
@@ -85,8 +85,8 @@ class Letters(World):
     def _refused(self, got: Any, word: str) -> None:
         kinds: dict[str, type[Any]] = {
             "paused": message.Halted,
-            "unknown": message.Unknown,
-            "full": message.Full,
+            "unknown": message.UnknownAgent,
+            "full": message.InboxFull,
             "limited": message.Limited,
         }
         assert isinstance(got, kinds[word]), (got, word)

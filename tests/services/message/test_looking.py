@@ -8,7 +8,7 @@ from tests.services.message.mail import sent, waiting
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.services.message import states
-from interlock.services.message.looking import Arrived, Nothing
+from interlock.services.message.looking import Arrived, NothingUnread
 from interlock.services.steps import Take
 from interlock.testing.stage import Client, Stage
 
@@ -169,12 +169,12 @@ def test_a_wait_ends_with_what_comes_and_acknowledges_nothing(stage: Stage) -> N
 
 def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Stage) -> None:
     bob = stage.client("bob")
-    assert isinstance(bob.run(bob.messages.wait(0)), Nothing)
+    assert isinstance(bob.run(bob.messages.wait(0)), NothingUnread)
     waits = bob.start(bob.messages.wait(5))
     key = keys.serving("bob", bob.someone.name)
     assert stage.store.read(key)[key] is not None
     stage.clock.advance(5)
-    assert waits.run().result() == Nothing()
+    assert waits.run().result() == NothingUnread()
     assert stage.store.read(key)[key] is None
 
 

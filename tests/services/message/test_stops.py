@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.core.message import Gone, Sent
+from interlock.core.message import NobodyToStop, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.stops import Stop, Stops
@@ -66,7 +66,7 @@ def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> N
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.agents.leave())
     before = stage.store.read().revision
-    assert bob.run(bob.messages.stop("ada", "enough")) == Gone(to="ada")
+    assert bob.run(bob.messages.stop("ada", "enough")) == NobodyToStop(to="ada")
     assert stage.store.read().revision == before
 
 

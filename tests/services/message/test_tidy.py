@@ -11,8 +11,8 @@ from tests.services.records import agree
 import interlock
 from interlock.core import keys, retention
 from interlock.core.inbox import Trimmed
-from interlock.core.message import Exists, Sent
-from interlock.core.query import Answered, Late, NoQuery, Replied, TimedOut
+from interlock.core.message import MessageExists, Sent
+from interlock.core.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
 from interlock.services.message import rounds, states, tidy
@@ -115,7 +115,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
         ada.run(ada.messages.share("bob", "note", id=id_))
     bob.run(bob.messages.ack(*ids))
     assert maintained(ada) == 4
-    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == Exists(message=ids[0])
+    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == MessageExists(message=ids[0])
     stage.clock.advance(DAY + 1)
     maintained(ada)
     assert folder(stage, keys.IDS) == []
@@ -314,7 +314,7 @@ def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Stage) -> 
     stage.clock.advance(DAY + 1)
     maintained(ada)
     assert [folder(stage, each) for each in (keys.QUERIES, keys.ANSWERS, keys.READ)] == [[], [], []]
-    assert isinstance(bob.run(bob.messages.reply("qry_1", "here")), NoQuery)
+    assert isinstance(bob.run(bob.messages.reply("qry_1", "here")), UnknownQuery)
 
 
 def test_a_question_whose_asker_was_killed_is_over_in_time(stage: Stage) -> None:

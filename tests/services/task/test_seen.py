@@ -11,7 +11,7 @@ import pytest
 
 import interlock
 from interlock.core import codec, keys
-from interlock.core.task import STATES, Nothing, Spec, Status
+from interlock.core.task import STATES, NoTask, Spec, Status
 from interlock.errors import BadInput, BadName, StoreDamaged
 from interlock.services.task import seen
 from interlock.services.task.shown import Shown, TaskList
@@ -232,7 +232,7 @@ def test_what_came_of_it_and_who_did_it_is_shown(stage: Stage, ada: Client) -> N
     assert (shown.state, shown.by, shown.result) == ("complete", "bob", {"pull": 7})
     assert (shown.published_by, shown.holder) == ("ada", "")
     nothing = ada.run(ada.tasks.show("nope"))
-    assert isinstance(nothing, Nothing)
+    assert isinstance(nothing, NoTask)
     assert (nothing.state, nothing.reason) == ("unknown", "there is no task nope")
 
 

@@ -19,7 +19,7 @@ from interlock.aio_work import Claim as AsyncClaim
 from interlock.client_work import Claim
 from interlock.clock import SystemClock
 from interlock.core import keys
-from interlock.core.task import Nothing, State, TaskEvent
+from interlock.core.task import NoTask, State, TaskEvent
 from interlock.driving import drive, drive_async
 from interlock.errors import Lapsed, Lost, StoreAway, StoreBusy, Unavailable
 from interlock.services.task import states
@@ -607,7 +607,7 @@ def test_a_callback_that_fails_is_told_and_the_next_event_comes(
 
 def test_nothing_is_claimed_for_a_worker_that_can_do_nothing_of_it(fleet: interlock.Fleet) -> None:
     fleet.tasks.publish("t0", requires=["gpu"])
-    assert isinstance(fleet.tasks.next(can=["rust"]), Nothing)
+    assert isinstance(fleet.tasks.next(can=["rust"]), NoTask)
     worker = fleet.tasks.work(can=["gpu"])
     for claim in worker:
         assert claim.task == "t0"

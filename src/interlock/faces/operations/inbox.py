@@ -163,11 +163,11 @@ def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
     return found
 
 
-def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.NotYours:
+def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.UnknownMessages:
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
-def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
+def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.NothingUnread:
     patience = words.FOREVER if request.timeout is None else request.timeout
     return fleet.messages.wait(patience, can=request.can or None)
 
@@ -211,7 +211,7 @@ OPERATIONS = (
         name="ack",
         help="acknowledge messages: they do not come again",
         request=Ack,
-        outcomes=(core.Acknowledged, core.NotYours),
+        outcomes=(core.Acknowledged, core.UnknownMessages),
         needs="agent",
         act=_ack,
         examples=("interlock ack msg_12 msg_13 --agent bob",),
@@ -220,7 +220,7 @@ OPERATIONS = (
         name="wait",
         help="wait until something unread is there; nothing is acknowledged",
         request=Wait,
-        outcomes=(looking.Arrived, looking.Nothing),
+        outcomes=(looking.Arrived, looking.NothingUnread),
         needs="agent",
         act=_wait,
         examples=("interlock wait --timeout 5m --agent bob",),

@@ -9,7 +9,7 @@ from interlock.faces.render import ago, listed, since
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
-    from interlock.faces.operations.fleet import Created, Diagnosis, Exists
+    from interlock.faces.operations.fleet import Created, Diagnosis, StoreExists
     from interlock.faces.render import Paint
     from interlock.services.maintain import Maintained
     from interlock.services.semaphore import Queued
@@ -58,7 +58,7 @@ def created(outcome: Created, paint: Paint) -> str:
     return f"{paint('green', 'created')} {outcome.store}"
 
 
-def exists(outcome: Exists, paint: Paint) -> str:
+def exists(outcome: StoreExists, paint: Paint) -> str:
     """Where it was all along."""
     return f"{paint('dim', 'already there')} {outcome.store}"
 

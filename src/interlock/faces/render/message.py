@@ -151,7 +151,7 @@ def _several(messages: Sequence[Received], paint: Paint, reader: str = "") -> st
     return "\n\n".join(blocks) + (f"\n\n{paint('dim', _THEIRS)}" if theirs else "")
 
 
-def nothing(_outcome: looking.Nothing, paint: Paint) -> str:
+def nothing(_outcome: looking.NothingUnread, paint: Paint) -> str:
     """The time is up."""
     return f"{paint('yellow', 'nothing')} came in time"
 
@@ -171,30 +171,30 @@ def sent(outcome: core.Sent, paint: Paint) -> str:
     return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
 
 
-def exists(outcome: core.Exists, paint: Paint) -> str:
+def exists(outcome: core.MessageExists, paint: Paint) -> str:
     """It was sent before."""
     word = paint("yellow", "exists")
     return f"{word} {outcome.message}: it was sent before; for another one choose another --id"
 
 
-def unknown(outcome: core.Unknown, paint: Paint) -> str:
+def unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
     """Who that is, probably, and how to send all the same."""
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
-    names = ", ".join(outcome.agents)
-    has = "nobody of this name has" if len(outcome.agents) == 1 else "nobody of these names has"
+    names = ", ".join(outcome.unknown)
+    has = "nobody of this name has" if len(outcome.unknown) == 1 else "nobody of these names has"
     later = "--hold keeps mail, data and questions for somebody who comes later"
     hold = later if outcome.hold else "'interlock agent list' has who is there"
     quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
 
-def gone(outcome: core.Gone, paint: Paint) -> str:
+def gone(outcome: core.NobodyToStop, paint: Paint) -> str:
     """There is nobody to stop."""
     why = f"{outcome.to} has no session now, so there is nothing to stop"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; 'interlock agent list' has who is there"
 
 
-def full(outcome: core.Full, paint: Paint) -> str:
+def full(outcome: core.InboxFull, paint: Paint) -> str:
     """How much waits there."""
     waits = f"{outcome.depth} messages wait there already"
     then = f"try again when {outcome.agent} has read some"
@@ -222,7 +222,7 @@ def acknowledged(outcome: core.Acknowledged, paint: Paint) -> str:
     return _acked(outcome.messages, outcome.already, paint)
 
 
-def not_yours(outcome: core.NotYours, paint: Paint) -> str:
+def not_yours(outcome: core.UnknownMessages, paint: Paint) -> str:
     """Which are none of yours, and what became of the others."""
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already

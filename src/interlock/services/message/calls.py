@@ -59,7 +59,7 @@ class MessageCalls(Sending, Asks):
 
     def ack(
         self, *ids: str, can: Iterable[str] | None = None
-    ) -> Op[core.Acknowledged | core.NotYours]:
+    ) -> Op[core.Acknowledged | core.UnknownMessages]:
         """Acknowledge messages: they will not come again."""
         wanted = list(map(_id, ids))
         if not wanted:
@@ -153,7 +153,7 @@ class MessageCalls(Sending, Asks):
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None
-    ) -> Op[looking.Arrived | looking.Nothing]:
+    ) -> Op[looking.Arrived | looking.NothingUnread]:
         """Wait until something unread is there for us; nothing is acknowledged.
 
         Whoever asks us something meanwhile knows that somebody is there.

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys
+from interlock.core import answers, codec, keys
 from interlock.core.decision import Outcome
 from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
@@ -77,10 +77,8 @@ class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
     messages: tuple[Received, ...]
 
 
-class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NothingUnread(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing came in time."""
-
-    exit_status = 1
 
 
 def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
@@ -170,7 +168,7 @@ def _place(item: Item) -> Found:
     return Found(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
 
 
-def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | Nothing]:
+def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | NothingUnread]:
     """Wait until something unread is there, at most so long; nothing is acknowledged."""
     try:
         found = yield from receiver.take(0.0)
@@ -185,7 +183,7 @@ def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | 
     finally:
         receiver.close()
     yield from duty.end()
-    return Arrived(messages=tuple(found)) if found else Nothing()
+    return Arrived(messages=tuple(found)) if found else NothingUnread()
 
 
 def _shown(

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Seen
-from interlock.core.message import ABLE, Acknowledged, NotYours, Received
+from interlock.core.message import ABLE, Acknowledged, Received, UnknownMessages
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
@@ -113,17 +113,17 @@ class Receiver:
             yield from self._listen(watch, self._nap(left))
             listened = True
 
-    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
+    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages that were given out here, or any others of this agent."""
         with self._guard:
             others = [id_ for id_ in ids if id_ not in self._given]
-        done: list[Acknowledged | NotYours] = [(yield from self.settle(ids))]
+        done: list[Acknowledged | UnknownMessages] = [(yield from self.settle(ids))]
         if others:
             done.append((yield from self._acking.ack(self._who, others, self._can)))
             self.forget(others)
         return together(ids, done)
 
-    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | NotYours]:
+    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge those that were given out here and that nobody settled since."""
         with self._guard:
             known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}

@@ -83,7 +83,7 @@ class Tasks:
         self._last = first + (count - 1) * 0.000_001
         return first
 
-    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.Exists]:
+    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.TaskExists]:
         """Put a task where everybody finds it."""
         wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
         guess: dict[str, Item | None] = {}
@@ -91,7 +91,7 @@ class Tasks:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
-        done: Done[core.Published | core.Exists] = yield from change(
+        done: Done[core.Published | core.TaskExists] = yield from change(
             self._runner,
             who,
             wanted,
@@ -101,7 +101,7 @@ class Tasks:
         for key in wanted[1:]:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
-        hidden = isinstance(done.outcome, core.Exists) and done.outcome.state == "blocked"
+        hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.freed(who, task)):
             return (yield from self.publish(who, task, spec))
         return done.outcome
@@ -216,7 +216,7 @@ class Tasks:
                 task = keys.listed(item.key)
                 worker = core.Worker(task=task, agent=who.agent, session=who.session)
                 outcome = yield from self.release(who, worker)
-                if isinstance(outcome, core.Released):
+                if isinstance(outcome, core.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 

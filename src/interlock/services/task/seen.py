@@ -98,7 +98,7 @@ class Seen:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def show(self, task: str) -> Op[Shown | core.Nothing]:
+    def show(self, task: str) -> Op[Shown | core.NoTask]:
         """One task, with its data and what came of it."""
         base = yield from self._runner.base()
         result = keys.result(task)
@@ -106,7 +106,7 @@ class Seen:
         seen = _seen(task, snapshot.items, base)
         if seen is None:
             reason = f"there is no task {task}"
-            return core.Nothing(task=task, state="unknown", reason=reason)
+            return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])
         came = states.result(snapshot[result])
         return replace(shown, data=_value(seen.spec.data), **_outcome(came))
