@@ -30,7 +30,7 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
     """Put a task where everybody finds it; one that is there already stays as it is."""
     if (status := board.known.status(id_)) is not None:
         return Decision(outcome=task.Exists(task=id_, state=status.state))
-    board.known.ask_for(spec.needs)
+    flow.look_at(board, spec.needs)
     unknown = next((need for need in spec.needs if not flow.there(board, need)), None)
     if unknown is not None:
         raise BadInput(
