@@ -55,6 +55,8 @@ class Model:
     def __init__(self, times: Callable[[], Times], rest: Callable[[float], float]) -> None:
         self.jobs: dict[str, Job] = {}
         self.lives_until: dict[str, float] = {}
+        self.done: list[str] = []
+        """Those that were complete and are forgotten."""
         self._times = times
         self._rest = rest
 
@@ -127,10 +129,22 @@ class Model:
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
 
+    def forget(self, job: Job) -> None:
+        """It was over; whoever needs it has no more to wait for."""
+        assert job.state in ("complete", "failed", "dead"), job
+        del self.jobs[job.name]
+        if job.state == "complete":
+            self.done.append(job.name)
+            return
+        needs = [
+            need for each in self.jobs.values() if each.state != "complete" for need in each.needs
+        ]
+        assert job.name not in needs, "what failed stays while it is needed"
+
     def _place(self, job: Job) -> None:
         job.state = "pending" if self._met(job) else "blocked"
         named = job.state == "pending" and job.not_before is not None
         job.early = named and (job.not_before or 0.0) > self._times().wall
 
     def _met(self, job: Job) -> bool:
-        return all(self.jobs[need].state == "complete" for need in job.needs)
+        return all(self.jobs[need].state == "complete" for need in job.needs if need in self.jobs)

@@ -35,7 +35,7 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
-            " or both together: interlock task import FILE"
+            " or both together: interlock task import FILE; what was completed long ago, leave out"
         )
     status = flow.place(board, id_, spec)
     return board.decision(

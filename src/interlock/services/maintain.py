@@ -58,7 +58,7 @@ class Maintenance:
         from interlock.services.message.limits import limits  # few commands ever need these
         from interlock.services.message.tidy import Tidying
         from interlock.services.seal import Sealing
-        from interlock.services.task.forgetting import Forgetting
+        from interlock.services.task.forgetting import Forgetting, kept
         from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
@@ -76,7 +76,7 @@ class Maintenance:
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
-        over = yield from Forgetting(self._runner, self._settings).run(who)
+        over = yield from Forgetting(self._runner, kept(self._settings)).run(who)
         mended = yield from mend(self._runner, who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(

@@ -70,9 +70,9 @@ class Tasks:
     @cached_property
     def _forgetting(self) -> Forgetting:
         """What lets go of tasks that are over, likewise."""
-        from interlock.services.task.forgetting import Forgetting
+        from interlock.services.task.forgetting import Forgetting, kept
 
-        return Forgetting(self._runner, self._settings)
+        return Forgetting(self._runner, kept(self._settings))
 
     def forget(self, who: Who) -> Op[bool]:
         """Let go of some that have been over for long; whether there is more to do at once."""

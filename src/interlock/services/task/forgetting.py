@@ -129,9 +129,9 @@ class Round:
 class Forgetting:
     """The pass, as a generator for a driver."""
 
-    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
+    def __init__(self, runner: Runner, keep: Keep) -> None:
         self._runner = runner
-        self._keep = kept(settings or Settings())
+        self._keep = keep
         self._round: Round | None = None
         self._cut = 0
         self._suspects: dict[str, int] = {}
@@ -258,9 +258,9 @@ class Forgetting:
         )
 
 
-def kept(settings: Settings) -> Keep:
-    """What is set, and the usual otherwise."""
-    found = settings.task()
+def kept(settings: Settings | None) -> Keep:
+    """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
+    found = (settings or Settings()).task()
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
 
 

@@ -1,0 +1,93 @@
+"""Which tasks that are over may go: the rules alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.core import forgetting, keys
+from interlock.core.board import Board, Known
+from interlock.core.forgetting import Past
+from interlock.core.task import Spec, State, Status
+
+NOW, AGE = 1000.0, 100.0
+
+
+def ended(task: str, revision: int, at: float) -> Past:
+    return Past(task=task, revision=revision, at=at, complete=True)
+
+
+def names(some: list[Past]) -> list[str]:
+    return [each.task for each in some]
+
+
+@pytest.mark.parametrize("state", ["blocked", "pending", "running"])
+def test_what_is_not_over_has_no_past(state: State) -> None:
+    assert forgetting.past("t", 1, Status(state=state), Spec(at=0.0)) is None
+
+
+@pytest.mark.parametrize("state", ["complete", "failed", "dead"])
+def test_what_is_over_counts_from_its_end_and_not_from_before_it_was_published(
+    state: State,
+) -> None:
+    late = forgetting.past("t", 7, Status(state=state, since=50.0), Spec(at=3.0))
+    assert late == Past(task="t", revision=7, at=50.0, complete=state == "complete")
+    slow = forgetting.past("t", 7, Status(state=state, since=1.0), Spec(at=3.0))
+    assert slow is not None
+    assert slow.at == 3.0
+
+
+def test_an_import_is_over_only_when_it_is_complete() -> None:
+    begun = Spec(at=0.0)
+    assert forgetting.past("+imp", 1, Status(state="failed"), begun) is None
+    assert forgetting.past("+imp", 1, Status(state="complete"), begun) is not None
+
+
+def test_what_is_older_than_the_age_goes_and_what_ended_up_to_the_cut() -> None:
+    some = [ended("old", 1, 800.0), ended("young", 5, 950.0), ended("cut", 3, 940.0)]
+    assert names(forgetting.going(some, AGE, 0, NOW)) == ["old"]
+    assert names(forgetting.going(some, AGE, 3, NOW)) == ["old", "cut"]
+
+
+def test_a_clock_that_is_slow_does_not_make_a_fresh_end_old() -> None:
+    some = [ended("slow", 9, 1.0), ended("right", 8, 990.0)]
+    assert forgetting.going(some, AGE, 0, NOW) == []
+
+
+def test_a_clock_that_is_ahead_makes_nobody_elses_end_younger() -> None:
+    some = [ended("ahead", 1, 9000.0), ended("old", 2, 800.0)]
+    assert names(forgetting.going(some, AGE, 0, NOW)) == ["old"]
+
+
+def test_the_cut_leaves_as_many_as_are_kept_those_that_ended_last() -> None:
+    assert forgetting.cut([5, 2, 9, 7], 4) == 0
+    assert forgetting.cut([5, 2, 9, 7], 1) == 7
+    assert forgetting.cut([5, 2, 9, 7], 0) == 9
+
+
+def known(*, revision: int = 4, todo: bool = False) -> Known:
+    facts = Known()
+    facts.statuses["t"] = Status(state="complete", since=1.0)
+    facts.newest["t"] = revision
+    facts.there[keys.todo("t")] = todo
+    return facts
+
+
+def test_all_that_is_of_a_task_goes_at_once_and_what_that_relies_on_is_checked() -> None:
+    facts = known()
+    decision = forgetting.forget(Board(facts, NOW), {"t": 4})
+    assert decision.outcome.count == 1
+    assert (decision.verb, decision.thing) == ("task.forget", "task/t")
+    assert {*decision.deletes} == {keys.data("t"), keys.status("t"), keys.result("t")}
+    assert {*facts.relied} == {keys.status("t"), keys.todo("t")}
+    failed = forgetting.forget(Board(known(), NOW), {"t": 4}, failed=True)
+    assert keys.ended("t") in failed.deletes
+    assert [write.key for write in failed.puts] == [keys.NEEDED]
+
+
+@pytest.mark.parametrize("facts", [known(revision=5), known(todo=True)])
+def test_what_changed_since_it_was_seen_stays_and_so_does_what_is_not_worked_off(
+    facts: Known,
+) -> None:
+    decision = forgetting.forget(Board(facts, NOW), {"t": 4})
+    assert not decision.changes
+    assert decision.outcome.count == 0
