@@ -6,7 +6,8 @@ import pytest
 
 from interlock.core import forgetting, keys
 from interlock.core.board import Board, Known
-from interlock.core.forgetting import Past
+from interlock.core.forgetting import Past, Survey
+from interlock.core.retention import Keep
 from interlock.core.task import Spec, State, Status
 
 NOW, AGE = 1000.0, 100.0
@@ -62,6 +63,26 @@ def test_the_cut_leaves_as_many_as_are_kept_those_that_ended_last() -> None:
     assert forgetting.cut([5, 2, 9, 7], 4) == 0
     assert forgetting.cut([5, 2, 9, 7], 1) == 7
     assert forgetting.cut([5, 2, 9, 7], 0) == 9
+
+
+def test_of_what_ended_with_one_commit_all_stay_or_none() -> None:
+    assert forgetting.cut([5, 5, 5, 9], 2) == 4
+    assert forgetting.cut([5, 5, 5, 9], 1) == 5
+    assert forgetting.cut([5, 5], 0) == 5
+
+
+def test_a_survey_settles_until_the_oldest_is_too_old_or_too_many_can_have_ended() -> None:
+    survey, keep = Survey(revision=10, oldest=950.0, count=3), Keep(age=AGE, count=5)
+    assert survey.settles(keep, NOW, 12)
+    assert not survey.settles(keep, NOW, 13)
+    assert survey.settles(keep, 950.0 + AGE, 12)
+    assert not survey.settles(keep, 951.0 + AGE, 12)
+
+
+def test_an_older_survey_does_not_replace_a_newer_one() -> None:
+    old, new = (Survey(revision=number, oldest=0.0, count=0) for number in (1, 2))
+    assert forgetting.note(new, old).changes
+    assert not forgetting.note(old, new).changes
 
 
 def known(*, revision: int = 4, todo: bool = False) -> Known:

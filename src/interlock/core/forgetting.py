@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from interlock.core import flow, keys, retention
 from interlock.core.board import Board
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.core.retention import Forgotten, Keep, Mark
 from interlock.core.task import BATCH, Spec, State, Status
 
@@ -51,6 +51,19 @@ class Past(Struct, frozen=True, kw_only=True, gc=False):
     complete: bool
 
 
+class Survey(Struct, frozen=True, kw_only=True):
+    """What was over when all tasks were looked at: how many, and the oldest of them since when."""
+
+    revision: int
+    oldest: float
+    count: int
+
+    def settles(self, keep: Keep, now: float, revision: int) -> bool:
+        """Whether nothing can be too old yet, nor too much by a commit for each task that ended."""
+        old = self.oldest + keep.age < now
+        return not old and self.count + max(revision - self.revision, 0) <= keep.count
+
+
 def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:
     """What is over of a task; None if it is not, or is an import under way."""
     complete = status.state == "complete"
@@ -68,9 +81,23 @@ def going(some: Sequence[Past], age: float, cut: int, now: float) -> list[Past]:
 
 
 def cut(revisions: Sequence[int], count: int) -> int:
-    """The revision up to which those ended that are too many; 0 if none are."""
-    beyond = len(revisions) - count
-    return sorted(revisions)[beyond - 1] if beyond > 0 else 0
+    """The revision up to which those ended that are too many; 0 if none are.
+
+    What ended with one commit goes together: a few more than are kept may stay, and never fewer.
+    """
+    order, beyond = sorted(revisions), len(revisions) - count
+    if beyond <= 0:
+        return 0
+    first = order[beyond] if count else order[-1] + 1
+    return min(order[beyond - 1], first - 1)
+
+
+def note(survey: Survey, before: Survey | None) -> Decision[None]:
+    """Write down what was seen, so that nobody need look again before it matters."""
+    if before is not None and before.revision >= survey.revision:
+        return Decision(outcome=None)
+    put = Write(keys.OVER, survey)
+    return Decision(outcome=None, verb="task.survey", thing="tasks", puts=(put,))
 
 
 def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> Decision[Forgotten]:

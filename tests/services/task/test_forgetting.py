@@ -366,6 +366,22 @@ def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
     assert stage.store.read().revision == revision
 
 
+def test_what_one_saw_with_effort_no_other_has_to_see_again(
+    stage: Stage, ada: Client, looked: list[int]
+) -> None:
+    fill(stage, 600)
+    keep = Keep(age=stage.clock.wall() + DAY, count=610)
+    assert ada.run(sweep(ada, keep)).forgotten == 0
+    assert sum(looked) == 1200
+    bob = stage.client("bob", ttl=None)
+    looked.clear()
+    assert bob.run(sweep(bob, keep)).forgotten == 0
+    assert not bob.run(Forgetting(bob.runner, keep).some(Who()))
+    assert sum(looked) == 0
+    stage.clock.advance(DAY + 2)
+    assert bob.run(sweep(bob, keep)).forgotten == 600
+
+
 def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
     stage: Stage, ada: Client
 ) -> None:

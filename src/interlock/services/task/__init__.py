@@ -8,7 +8,7 @@ facts.py      what decisions read          states.py   items as typed state
 seen.py       what people see of them      shown.py    the form of that
 why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
 checkup.py    what health finds            upkeep.py   what maintenance does
-forgetting.py what becomes of those that have been over for long
+forgetting.py, rounds.py   what becomes of those that have been over for long
 """
 
 from __future__ import annotations
