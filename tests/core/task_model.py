@@ -40,6 +40,7 @@ class Job(Struct, kw_only=True):
     cancelled: bool = False
     ended: Held | None = None
     newest: int = 0
+    number: int = 0
 
 
 class Times(Struct):
@@ -55,6 +56,7 @@ class Model:
     def __init__(self, times: Callable[[], Times], rest: Callable[[float], float]) -> None:
         self.jobs: dict[str, Job] = {}
         self.lives_until: dict[str, float] = {}
+        self._published = 0
         self.done: list[str] = []
         """Those that were complete and are forgotten."""
         self._times = times
@@ -65,6 +67,8 @@ class Model:
         return ends > self._times().monotonic
 
     def publish(self, job: Job) -> None:
+        self._published += 1
+        job.number = self._published
         self.jobs[job.name] = job
         self._place(job)
 
@@ -136,10 +140,13 @@ class Model:
         if job.state == "complete":
             self.done.append(job.name)
             return
-        needs = [
-            need for each in self.jobs.values() if each.state != "complete" for need in each.needs
-        ]
-        assert job.name not in needs, "what failed stays while it is needed"
+        open_ = [each for each in self.jobs.values() if each.state != "complete"]
+        needed = [each.name for each in open_ if job.name in each.needs and self._meant(each, job)]
+        assert not needed, "what failed stays while it is needed"
+
+    def _meant(self, job: Job, need: Job) -> bool:
+        """A task needs what was there before it, and not what has that name now."""
+        return need.number < job.number
 
     def _place(self, job: Job) -> None:
         job.state = "pending" if self._met(job) else "blocked"
@@ -147,4 +154,5 @@ class Model:
         job.early = named and (job.not_before or 0.0) > self._times().wall
 
     def _met(self, job: Job) -> bool:
-        return all(self.jobs[need].state == "complete" for need in job.needs if need in self.jobs)
+        needs = [self.jobs[need] for need in job.needs if need in self.jobs]
+        return all(need.state == "complete" for need in needs if self._meant(job, need))

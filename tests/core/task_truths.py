@@ -34,6 +34,7 @@ class Board(Struct):
 
     specs: dict[str, Spec] = {}
     statuses: dict[str, Status] = {}
+    created: dict[str, int] = {}
     owners: dict[str, Claim] = {}
     tokens: dict[str, int] = {}
     ready: dict[str, list[str]] = {}
@@ -64,6 +65,7 @@ def _learn(board: Board, item: Item) -> None:
             board.specs[task] = states.spec(item) or Spec(at=0)
         case keys.TASKS, "status":
             board.statuses[task] = states.status(item) or Status(state="dead")
+            board.created[task] = item.created
         case keys.TASKS, "owner":
             claim = states.claim(item)
             assert claim is not None
@@ -124,8 +126,10 @@ def _places(board: Board) -> Iterator[str]:
 def _needs(board: Board) -> Iterator[str]:
     complete = {task for task, status in board.statuses.items() if status.state == "complete"}
     needed = {need for spec in board.specs.values() for need in spec.needs}
-    met = complete | (needed - board.statuses.keys())  # what is gone was complete
+    gone = needed - board.statuses.keys()  # it was complete
     for task, status in board.statuses.items():
+        later = {need for need in board.specs[task].needs if _later(board, need, task)}
+        met = complete | gone | later
         spec, hangs = board.specs[task], board.hangs.get(task, [])
         if status.state != "blocked":
             if hangs:
@@ -145,6 +149,11 @@ def _needs(board: Board) -> Iterator[str]:
             yield f"{task} hangs on {status.on}, which is gone"
         elif status.on not in complete and not board.statuses[status.on].awaited:
             yield f"{task} hangs on {status.on}, which does not know"
+
+
+def _later(board: Board, need: str, task: str) -> bool:
+    """Whether there is another task now by the name of what was needed."""
+    return need in board.created and board.created[need] > board.created[task]
 
 
 def _indexes(board: Board) -> Iterator[str]:

@@ -56,7 +56,7 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
             board.put(known, spec.requires)
             board.put(keys.SETS_MARK, {})
     board.rely(keys.status(id_))
-    at = -1 if need else unmet(board, spec.needs, 0)
+    at = -1 if need else unmet(board, id_, spec.needs, 0)
     if at is None:
         return board.begin(id_, spec)
     on = need or spec.needs[at]
@@ -66,10 +66,11 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     return status
 
 
-def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
+def unmet(board: Board, id_: str, needs: Sequence[str], first: int) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete.
 
-    One that is gone was complete (``core/forgetting.py``).
+    One that is gone was complete (``core/forgetting.py``), and one that came after the task has
+    only the name of what it needs.
     """
     count = NEEDS_AT_FIRST
     while first < len(needs):
@@ -77,10 +78,16 @@ def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
         board.known.ask_for(some)
         for number, need in enumerate(some, first):
             status = board.status(need)
-            if status is not None and status.state != "complete":
+            if status is not None and status.state != "complete" and _meant(board, id_, need):
                 return number
         first, count = first + count, count * NEEDS_FACTOR
     return None
+
+
+def _meant(board: Board, id_: str, need: str) -> bool:
+    """Whether a need was there before the task, or comes with it: by what published them."""
+    own = board.known.oldest.get(id_, 0)  # 0 for what is being published
+    return not own or board.known.oldest.get(need, 0) <= own
 
 
 def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> None:
@@ -227,7 +234,7 @@ def _next_need(board: Board, id_: str) -> int | None:
     status = board.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return unmet(board, board.known.spec(id_).needs, status.place + 1)
+    return unmet(board, id_, board.known.spec(id_).needs, status.place + 1)
 
 
 class Blame(Struct, frozen=True, gc=False):

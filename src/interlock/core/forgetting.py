@@ -6,9 +6,10 @@
                    take what is gone for done
     a batch        when it is complete, as a task does; a plan is imported anew then
 
-So there is one rule for whoever meets a need that is gone, and it cannot be wrong.  All that
-belongs to a task goes with one commit, which checks that it still stands as it was seen, and that
-nothing is left to be moved on behind it.
+So there is one rule for whoever meets a need that is gone, and it cannot be wrong.  Its id may be
+used again; but a task needs what was there when it was published, and not what has that name now,
+else the new one might need the old, in a circle.  All that belongs to a task goes with one commit,
+which checks that it still stands as it was seen, and that nothing is left to be moved on behind it.
 
 Nobody lists who needs a task, so for one that failed all tasks are looked at once, from the first
 to the last.  Each that was there before is met, since its key never changes.  Whoever publishes a

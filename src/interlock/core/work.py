@@ -240,7 +240,7 @@ def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.known.spec(id_)
-    at = flow.unmet(board, spec.needs, 0)
+    at = flow.unmet(board, id_, spec.needs, 0)
     missed = status.deadline is not None and status.deadline < board.now
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:

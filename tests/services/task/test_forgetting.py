@@ -210,7 +210,9 @@ def test_nothing_that_failed_goes_while_a_plan_is_being_imported(stage: Stage, a
     stage.clock.advance(LONG)
     struck = stage.remote("bob", ttl=None)
     struck.runner.capabilities = replace(struck.runner.capabilities, max_operations=36)
-    plan = [{"id": f"t{n}", "needs": ["broken"] if n == 8 else []} for n in range(9)]
+    plan: list[dict[str, object]] = [
+        {"id": f"t{n}", "needs": ["broken"] if n == 8 else []} for n in range(9)
+    ]
     struck.network.script([None, "crash before"])
     with pytest.raises(Crash):
         struck.run(struck.tasks.publish_all(plan))
@@ -221,7 +223,7 @@ def test_nothing_that_failed_goes_while_a_plan_is_being_imported(stage: Stage, a
 
 
 def test_a_plan_that_was_imported_long_ago_is_imported_anew(stage: Stage, ada: Client) -> None:
-    plan = [{"id": "a"}, {"id": "b", "needs": ["a"]}]
+    plan: list[dict[str, object]] = [{"id": "a"}, {"id": "b", "needs": ["a"]}]
     ada.run(ada.tasks.publish_all(plan))
     complete(ada, "a")
     assert isinstance(ada.run(ada.tasks.publish_all(plan)), PlanExists)
@@ -287,6 +289,40 @@ def test_an_id_that_was_forgotten_is_free_and_old_claims_do_not_count_for_the_ne
     assert ada.run(ada.tasks.publish("t")) == Published(task="t")
     assert isinstance(ada.run(ada.tasks.complete("t", token=token)), NotOwner)
     assert isinstance(ada.run(ada.tasks.claim("t", ttl=60)), Claimed)
+
+
+def test_a_task_needs_what_was_there_before_it_and_not_what_has_that_name_now(
+    stage: Stage, ada: Client
+) -> None:
+    done(ada, "need")
+    ada.run(ada.tasks.publish("open"))
+    ada.run(ada.tasks.publish("t", needs=["open", "need"]))
+    stage.clock.advance(LONG)
+    assert maintained(ada) == 1
+    ada.run(ada.tasks.publish("need", needs=["t"]))
+    ada.run(ada.tasks.cancel("t"))
+    assert ada.run(ada.tasks.retry("t")) == Retried(task="t", state="blocked")
+    assert [each.task for each in ada.run(ada.fleet.why("t")).needs] == ["open"]
+    complete(ada, "open")
+    complete(ada, "t")
+    complete(ada, "need")
+    assert standing(stage) == ["need", "open", "t"]
+
+
+def test_a_wait_is_no_circle_by_a_task_that_has_the_name_of_what_was_needed(
+    stage: Stage, ada: Client
+) -> None:
+    done(ada, "need")
+    ada.run(ada.tasks.publish("open"))
+    ada.run(ada.tasks.publish("t", needs=["open", "need"]))
+    stage.clock.advance(LONG)
+    assert maintained(ada) == 1
+    ada.run(ada.tasks.publish("need"))
+    one, two = stage.client("one", ttl=900), stage.client("two", ttl=900)
+    one.run(one.tasks.claim("need"))
+    two.run(two.tasks.claim("open"))
+    waits = one.start(one.tasks.claim("t", wait=600))
+    assert waits.asleep, "two completes what it needs, and one is not in the way"
 
 
 def test_the_record_tells_of_a_task_that_was_forgotten(stage: Stage, ada: Client) -> None:
