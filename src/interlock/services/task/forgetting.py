@@ -20,20 +20,21 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 
+import msgspec
 from msgspec import Struct
 
 from interlock.core import forgetting as core
 from interlock.core import keys
 from interlock.core.board import Board
 from interlock.core.decision import Decision
+from interlock.core.forgetting import Survey
 from interlock.core.retention import Forgotten, Keep
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.services.runner import Deciding, Done, Runner, Who
-from interlock.services.states import readable
+from interlock.services.states import decoded, readable
 from interlock.services.steps import Read
-from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.rounds import Round
 from interlock.settings import Settings
@@ -56,6 +57,7 @@ old: a task that failed and is needed."""
 _LONG = 1_000
 """Items of a round that is worth writing down."""
 _NOW = (0.0, 0)
+_SURVEY = msgspec.json.Decoder(Survey)
 
 
 class Forgot(Struct, frozen=True, kw_only=True):
@@ -121,7 +123,7 @@ class Forgetting:
 
     def _is_settled(self, start: Snapshot) -> bool:
         """Whether somebody looked at all of them, and nothing can have become due since."""
-        survey = readable(states.survey, start[keys.OVER])
+        survey = readable(_survey, start[keys.OVER])
         now = self._runner.clock.wall()
         return survey is not None and survey.settles(self._keep, now, start.revision)
 
@@ -178,7 +180,7 @@ class Forgetting:
 
         def deciding() -> Deciding[None]:
             item = (yield (keys.OVER,))[keys.OVER]
-            return core.note(survey, readable(states.survey, item))
+            return core.note(survey, readable(_survey, item))
 
         if around.looked > _LONG and survey.settles(self._keep, now, survey.revision):
             yield from self._runner.change(deciding, who)
@@ -221,6 +223,10 @@ def kept(settings: Settings | None) -> Keep:
     """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
     found = (settings or Settings()).task()
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+
+
+def _survey(item: Item | None) -> Survey | None:
+    return None if item is None else decoded(_SURVEY, item)
 
 
 def _relied(tasks: Mapping[str, int]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from interlock.core import keys
-from interlock.core.forgetting import Survey
 from interlock.core.task import Claim, Due, Ended, Ready, Result, Spec, Status
 from interlock.services.states import decoded, readable
 from interlock.store import Item
@@ -25,7 +24,6 @@ _READY = msgspec.json.Decoder(Ready)
 _DUE = msgspec.json.Decoder(Due)
 _ENDED = msgspec.json.Decoder(Ended)
 _RESULT = msgspec.json.Decoder(Result)
-_SURVEY = msgspec.json.Decoder(Survey)
 _NAMES = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -77,11 +75,6 @@ def ended(item: Item) -> Ended:
 def result(item: Item | None) -> Result | None:
     """What came of a task."""
     return None if item is None else decoded(_RESULT, item)
-
-
-def survey(item: Item | None) -> Survey | None:
-    """What was over when all tasks were looked at."""
-    return None if item is None else decoded(_SURVEY, item)
 
 
 def names(item: Item) -> tuple[str, ...]:
