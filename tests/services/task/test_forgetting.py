@@ -18,7 +18,7 @@ from interlock.core.batch import Imported
 from interlock.core.retention import Keep
 from interlock.core.task import Claimed, Completed, Exists, Nothing, NotOwner, Published, Retried
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreBusy
 from interlock.services.runner import Who
 from interlock.services.task import forgetting
 from interlock.services.task.forgetting import Forgetting
@@ -220,6 +220,20 @@ def test_nothing_that_failed_goes_while_a_plan_is_being_imported(stage: Stage, a
     ada.run(ada.tasks.publish_all(plan))
     assert maintained(ada) == 0
     assert "broken" in standing(stage)
+
+
+def test_nothing_that_failed_goes_while_a_task_cannot_be_read_that_may_need_it(
+    stage: Stage, ada: Client
+) -> None:
+    cancelled(ada, "broken")
+    done(ada, "done")
+    ada.run(ada.tasks.publish("t", needs=["broken"]))
+    stage.store.commit(Txn(id="txn_1", puts=(Put(keys.data("t"), b"{"),), quiet=True))
+    stage.clock.advance(LONG)
+    assert maintained(ada) == 1
+    left = stage.store.read(keys.status("broken"), keys.status("done"))
+    assert left[keys.status("broken")] is not None
+    assert left[keys.status("done")] is None
 
 
 def test_a_plan_that_was_imported_long_ago_is_imported_anew(stage: Stage, ada: Client) -> None:
@@ -436,12 +450,19 @@ def test_whoever_works_a_lot_lets_go_of_what_is_over_now_and_then(
     monkeypatch.setenv("INTERLOCK_TASK_KEPT", "5")
     worker = stage.client("worker", ttl=None)
     done(worker, *[f"t{number}" for number in range(12)])
+    worker.desk.tending.also = {"broken": _broken, **worker.desk.tending.also}
     for _ in range(4):  # begins anywhere, counts, and lets go
         worker.desk.tending.due = True
         while worker.desk.tending.due:
             worker.run(worker.desk.keeper.turn())
         stage.clock.advance(2)
     assert standing(stage) == ["t10", "t11", "t7", "t8", "t9"]
+
+
+def _broken(_who: Who) -> Op[bool]:
+    """Something else that is to be done now and then, and cannot be."""
+    yield from ()
+    raise StoreBusy("others are quicker")
 
 
 # ---- whatever is struck -------------------------------------------------------------------------
