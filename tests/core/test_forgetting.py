@@ -72,15 +72,24 @@ def test_of_what_ended_with_one_commit_all_stay_or_none() -> None:
 
 
 def test_a_survey_settles_until_the_oldest_is_too_old_or_too_many_can_have_ended() -> None:
-    survey, keep = Survey(revision=10, oldest=950.0, count=3), Keep(age=AGE, count=5)
-    assert survey.settles(keep, NOW, 12)
-    assert not survey.settles(keep, NOW, 13)
+    survey, keep = Survey(revision=10, at=NOW, oldest=950.0, count=3), Keep(age=AGE, count=4)
+    assert survey.settles(keep, NOW + 9, 12)
+    assert not survey.settles(keep, NOW + 9, 13), "a quarter more than are kept"
+    assert survey.settles(keep, NOW, 1_000_000), "none can have ended in no time"
     assert survey.settles(keep, 950.0 + AGE, 12)
     assert not survey.settles(keep, 951.0 + AGE, 12)
 
 
+def test_whoever_saw_what_is_old_and_needed_looks_again_after_a_while() -> None:
+    late, keep = Survey(revision=10, at=NOW, oldest=-1e6, count=3), Keep(age=6400.0, count=128)
+    assert not late.settles(keep, NOW + 1, 11)
+    assert late.rests(keep, NOW + 99, 12)
+    assert not late.rests(keep, NOW + 101, 12)
+    assert not late.rests(keep, NOW + 99, 13)
+
+
 def test_an_older_survey_does_not_replace_a_newer_one() -> None:
-    old, new = (Survey(revision=number, oldest=0.0, count=0) for number in (1, 2))
+    old, new = (Survey(revision=number, at=0.0, oldest=0.0, count=0) for number in (1, 2))
     assert forgetting.note(new, old).changes
     assert not forgetting.note(old, new).changes
 

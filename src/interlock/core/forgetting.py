@@ -37,6 +37,9 @@ from interlock.core.task import BATCH, Spec, State, Status
 KEEP = 90 * 86400.0
 """As long as the record keeps its story, so that both end together."""
 KEPT = 100_000
+SLACK, PART = 4, 64
+MOST_A_SECOND = 1000.0
+"""What nobody expects to be exceeded for long: a revision may be a time, and count nothing."""
 OPERATIONS = 6
 """That forgetting one task may take."""
 
@@ -56,13 +59,24 @@ class Survey(Struct, frozen=True, kw_only=True):
     """What was over when all tasks were looked at: how many, and the oldest of them since when."""
 
     revision: int
+    at: float
     oldest: float
     count: int
 
     def settles(self, keep: Keep, now: float, revision: int) -> bool:
-        """Whether nothing can be too old yet, nor too much by a commit for each task that ended."""
+        """Whether nothing can be too old yet, nor too many by more than a quarter."""
         old = self.oldest + keep.age < now
-        return not old and self.count + max(revision - self.revision, 0) <= keep.count
+        most = keep.count + keep.count // SLACK
+        return not old and self.count + self._came(now, revision) <= most
+
+    def rests(self, keep: Keep, now: float, revision: int) -> bool:
+        """Whether that may wait for whoever looked: what is old may stay since it is needed."""
+        few = self._came(now, revision) <= keep.count // PART
+        return self.settles(keep, now, revision) or (few and now < self.at + keep.age / PART)
+
+    def _came(self, now: float, revision: int) -> float:
+        """How many can have ended since: one for each commit, where revisions count those."""
+        return max(0.0, min(revision - self.revision, (now - self.at) * MOST_A_SECOND))
 
 
 def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:

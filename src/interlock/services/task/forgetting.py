@@ -51,12 +51,8 @@ SOME_PAGE = 250
 _BREATH = 0.01
 """Seconds between two pages of a small part, in which others of this process go on."""
 _AT_ONCE = 60
-_PART = 64
-"""Whoever made a round rests for so small a part of what is kept, though something stays that is
-old: a task that failed and is needed."""
 _LONG = 1_000
 """Items of a round that is worth writing down."""
-_NOW = (0.0, 0)
 _SURVEY = msgspec.json.Decoder(Survey)
 
 
@@ -77,8 +73,8 @@ class Forgetting:
         self._cut = 0
         self._suspects: dict[str, int] = {}
         self._began = False
-        self._rests = _NOW
-        """Until which moment and which revision there is nothing to do."""
+        self._seen: Survey | None = None
+        """What a round saw that left nothing to do at once."""
         self._limit = FIRST_PAGE
         self._left = 0
 
@@ -91,7 +87,7 @@ class Forgetting:
             while not around.over:
                 done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
             done += yield from self._end(who, around)
-            if self._rests != _NOW:
+            if self._seen is not None:
                 break
             start = yield Read(keys.NEEDED, keys.OVER)
         return Forgot(forgotten=done, left=self._left)
@@ -117,8 +113,8 @@ class Forgetting:
         return done >= SOME
 
     def _is_resting(self, start: Snapshot) -> bool:
-        moment, full = self._rests
-        rests = self._runner.clock.wall() < moment and start.revision < full
+        now, seen = self._runner.clock.wall(), self._seen
+        rests = seen is not None and seen.rests(self._keep, now, start.revision)
         return rests or (not self._suspects and self._is_settled(start))
 
     def _is_settled(self, start: Snapshot) -> bool:
@@ -164,15 +160,10 @@ class Forgetting:
         cut = core.cut(around.stay, self._keep.count)
         again = bool(around.fresh) or cut > around.cut
         self._cut, self._suspects = cut, around.fresh
-        self._rests = _NOW if again else self._rest(around)
+        self._seen = None if again else around.survey
         if not again:
             yield from self._note(who, around)
         return done
-
-    def _rest(self, around: Round) -> tuple[float, int]:
-        keep, survey = self._keep, around.survey
-        moment = max(survey.oldest + keep.age, self._runner.clock.wall() + keep.age / _PART)
-        return moment, survey.revision + max(keep.count - survey.count, keep.count // _PART)
 
     def _note(self, who: Who, around: Round) -> Op[None]:
         """Let everybody know, if it took long to see that nothing is left to do."""

@@ -46,14 +46,15 @@ class Round:
         self.looked = 0
         self.stay = array("q")
         """At which revisions those ended that stay."""
-        self._oldest = now
+        self._began = self._oldest = now
         self._tried = frozenset(suspects)
         self._data: Item | None = None
 
     @property
     def survey(self) -> Survey:
         """What stays, as of the beginning: whatever ends later is no older than that."""
-        return Survey(revision=self.revision, oldest=self._oldest, count=len(self.stay))
+        count = len(self.stay)
+        return Survey(revision=self.revision, at=self._began, oldest=self._oldest, count=count)
 
     def meet(self, items: Sequence[Item]) -> list[Past]:
         """Know what a page says; those that are over."""
