@@ -432,6 +432,23 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
     assert bob.run(sweep(bob, keep)).forgotten == 600
 
 
+def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
+    stage: Stage, ada: Client, looked: list[int]
+) -> None:
+    cancelled(ada, "broken")
+    ada.run(ada.tasks.publish("t", needs=["broken"]))
+    stage.clock.advance(LONG)
+    some = Forgetting(ada.runner, Keep(age=DAY, count=1000))
+    for _ in range(3):  # begins anywhere, suspects it, and finds who needs it
+        ada.run(some.some(Who()))
+    looked.clear()
+    ada.run(some.some(Who()))
+    assert sum(looked) == 0
+    stage.clock.advance(DAY / 64)
+    ada.run(some.some(Who()))
+    assert sum(looked) == 4
+
+
 def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
     stage: Stage, ada: Client
 ) -> None:
