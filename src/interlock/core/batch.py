@@ -121,7 +121,7 @@ class Survey(Struct, frozen=True, kw_only=True):
 def survey(board: Board, wanted: Plan) -> Survey:
     """Look at everything that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
-    board.known.ask_for((batch, *wanted.places, *wanted.outside))
+    flow.look_at(board, wanted.outside, (batch, *wanted.places))
     status, label = board.status(batch), None
     if status is not None:
         label = board.known.spec(batch)
@@ -130,10 +130,16 @@ def survey(board: Board, wanted: Plan) -> Survey:
     for id_ in wanted.places:
         if (refused := in_use(board, wanted, id_)) is not None:
             return Survey(refused=refused)
+    _all_there(board, wanted)
+    return _counted(board, wanted, label)
+
+
+def _all_there(board: Board, wanted: Plan) -> None:
+    """See that what a plan needs besides its own tasks exists."""
+    flow.look_at(board, wanted.outside)
     board.known.all_of(lambda need: flow.there(board, need), wanted.outside)
     if missing := [need for need in wanted.outside if not flow.there(board, need)]:
         raise plan.unknown(wanted, missing)
-    return _counted(board, wanted, label)
 
 
 def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | None:
@@ -236,6 +242,7 @@ def add(
         return Decision(outcome=None)
     _ask_for_sets(board, specs.values())
     if status is None:
+        _all_there(board, wanted)
         _label(board, wanted, begun, "blocked")
     if alive or status is None:
         _beat(board, wanted.batch)

@@ -38,7 +38,8 @@ Indexes say where to look and are never the truth:
     ended   What failed or died.
 
 Only what exists can be needed, and what is complete stays so.  So a circle of needs can come only
-from tasks that are published together, and is refused there (``core/plan.py``).
+from tasks that are published together, and is refused there (``core/plan.py``).  What has been over
+for long is forgotten; a need that is gone was complete (``core/forgetting.py``).
 """
 
 from __future__ import annotations
@@ -340,7 +341,7 @@ RetryOutcome: TypeAlias = Retried | Unchanged
 
 Word: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried",
+    "cancelled", "retried", "forgotten",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """What can happen to a task, as events name it."""

@@ -30,12 +30,12 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
     """Put a task where everybody finds it; one that is there already stays as it is."""
     if (status := board.known.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
-    board.known.ask_for(spec.needs)
+    flow.look_at(board, spec.needs)
     unknown = next((need for need in spec.needs if not flow.there(board, need)), None)
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
-            " or both together: interlock task import FILE"
+            " or both together: interlock task import FILE; what was completed long ago, leave out"
         )
     status = flow.place(board, id_, spec)
     return board.decision(
@@ -240,7 +240,7 @@ def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.known.spec(id_)
-    at = flow.unmet(board, spec.needs, 0)
+    at = flow.unmet(board, id_, spec.needs, 0)
     missed = status.deadline is not None and status.deadline < board.now
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:

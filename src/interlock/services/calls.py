@@ -93,7 +93,9 @@ class Desk:
         """Tasks, likewise."""
         from interlock.services.task import Tasks
 
-        return Tasks(self.runner, self.queues)
+        tasks = Tasks(self.runner, self.queues, self.settings)
+        self.tending.also["tasks"] = tasks.forget
+        return tasks
 
     @cached_property
     def pulse(self) -> Pulse:

@@ -50,6 +50,9 @@ def maintained(outcome: Maintained, _paint: Paint) -> str:
         done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
     if isinstance(outcome.forgotten, int):
         done += f", forgot {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
+    if isinstance(outcome.forgotten_tasks, int):
+        tasks = outcome.forgotten_tasks
+        done += f", forgot {tasks} task{'' if tasks == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 

@@ -105,7 +105,10 @@ class Seen:
         snapshot: Snapshot = yield Read(*_items(task), result)
         seen = _seen(task, snapshot.items, base)
         if seen is None:
-            reason = f"there is no task {task}"
+            reason = (
+                f"there is no task {task}; of one that was forgotten"
+                f" 'interlock record explain task/{task}' tells"
+            )
             return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])
         came = states.result(snapshot[result])
