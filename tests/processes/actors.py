@@ -126,7 +126,7 @@ def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think
 
 
 def share(url: str, notes: str, weights: str, terms: str) -> None:
-    """Take slots of one semaphore, again and again, until the moment that we are told, or enough."""
+    """Take slots of one semaphore, again and again, until that moment, or enough."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     session, ttl, think = map(float, terms.split(","))
@@ -180,8 +180,22 @@ def zombie(url: str, ttl: str) -> None:
     fleet.close()
 
 
+class Awake:
+    """Looks at the clock all the time, and so knows how long its process stood still."""
+
+    def __init__(self) -> None:
+        self.stood = 0.0
+        self._last = time.monotonic()
+
+    def look(self) -> float:
+        """The moment."""
+        before, self._last = self._last, time.monotonic()
+        self.stood = max(self.stood, self._last - before)
+        return self._last
+
+
 def hold(url: str, lock: str, ttl: str, way: str) -> None:
-    """Hold a lock, and say when we knew that it was lost."""
+    """Hold a lock, and say when we stopped, and how long we stood still before, at the longest."""
     store = opened(url, patience=3)
     if way == "async":
         import asyncio
@@ -192,11 +206,13 @@ def hold(url: str, lock: str, ttl: str, way: str) -> None:
     try:
         with fleet.lock(lock, ttl=float(ttl), interrupt=way == "interrupt") as held:
             say("held", held.token)
+            awake = Awake()
             try:
                 while way == "interrupt" or not held.lost:
+                    awake.look()
                     time.sleep(0.001)  # an interrupt strikes between two calls, not inside one
             finally:
-                say("stopped", time.monotonic())
+                say("stopped", awake.look(), awake.stood)
     except Lost as error:
         say("raised", type(error).__name__)
     fleet.store.close()
@@ -211,10 +227,12 @@ async def _hold_async(store: Store, lock: str, ttl: float) -> None:
     try:
         async with fleet.lock(lock, ttl=ttl) as held:
             say("held", held.token)
+            awake = Awake()
             try:
-                await asyncio.sleep(60)
+                while awake.look():  # noqa: ASYNC110 - until it is cancelled
+                    await asyncio.sleep(0.001)
             finally:
-                say("stopped", time.monotonic())
+                say("stopped", awake.look(), awake.stood)
     except Lost as error:
         say("raised", type(error).__name__)
     await store.close_async()

@@ -45,7 +45,7 @@ async def _once(worker: Worker, claim: Claim, lines: asyncio.StreamReader) -> No
         async with claim:
             say("begun", claim.task, claim.attempt)
             told = (await lines.readline()).decode().strip()
-            while told == WHEN_STOPPED and not worker.stopped:
+            while told == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.002)
         say("done", claim.task)
     except Lost:
