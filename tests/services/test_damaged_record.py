@@ -26,8 +26,8 @@ SMALL = Limits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[interlock.Fleet]:
-    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=2.0) as fleet:
+def fleet(tmp_path: Path, lively: None) -> Iterator[interlock.Fleet]:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=20.0) as fleet:
         for _ in range(5):
             with fleet.lock("merge"):
                 pass
@@ -120,12 +120,12 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
 
 
 def test_a_task_goes_on_beating_whatever_a_beat_meets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lively: None
 ) -> None:
     monkeypatch.setattr(Tending, "tend", _broken)
 
     async def work() -> None:
-        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=2.0) as fleet:
+        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=20.0) as fleet:
             lease = fleet.calls.desk.session_lease
             assert lease is not None
             fleet.calls.desk.tending._many()

@@ -170,9 +170,10 @@ def test_what_is_renewed_lives_and_what_is_not_lapses(store: EtcdStore) -> None:
     assert store.commit(late) == Conflict({"live/other": None})
 
 
+@pytest.mark.usefixtures("lively")
 def test_an_idle_agent_costs_etcd_nothing_but_keep_alives(server: EtcdServer, url: str) -> None:
     watcher = opened(url)
-    with interlock.connect(url, agent="ada", ttl=3):
+    with interlock.connect(url, agent="ada", ttl=30):
         revision, before = watcher.read().revision, calls(server)
         until(
             lambda: calls(server).get("LeaseKeepAlive", 0) - before.get("LeaseKeepAlive", 0) >= 3,
