@@ -518,7 +518,7 @@ def test_a_worker_hears_that_it_is_to_stop_while_the_store_is_away(
         thread.start()
         assert asked.wait(30)
         worker.stop("SIGTERM")
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -528,7 +528,7 @@ def test_a_subscriber_is_called_in_both_worlds(fleet: interlock.Fleet, store: Me
         publish(fleet, 2)
         until(lambda: len(heard) == 2)
         assert [event.task for _, event in zip(range(2), iterated, strict=False)] == names(2)
-    assert "interlock-events" not in {thread.name for thread in threading.enumerate()}
+    until(lambda: "interlock-events" not in {thread.name for thread in threading.enumerate()})
 
     async def body(other: aio.Fleet) -> None:
         asynchronous: list[str] = []
