@@ -7,13 +7,13 @@ from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
 from interlock.core.lock import Acquired, Busy, Released
-from interlock.store import Log, Range, Ref, Store
+from interlock.store import Log, Range, Store
 from interlock.testing.proxy import Proxy
 
 
 def _picture(store: Store) -> tuple[object, ...]:
     """All that there is, and who lives; not when they renewed that, as they do at any time."""
-    refs: list[Ref] = [Log(limit=10_000), Range("locks/"), Range("sessions/")]
+    refs: list[Range | Log] = [Log(limit=10_000), Range("locks/"), Range("sessions/")]
     living = Range("live/")
     found = store.read(*refs, living).ranges
     alive = tuple((item.key, item.value) for item in found[living])
