@@ -27,7 +27,7 @@ SMALL = Limits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
 
 @pytest.fixture
 def fleet(tmp_path: Path, lively: None) -> Iterator[interlock.Fleet]:
-    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=20.0) as fleet:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
         for _ in range(5):
             with fleet.lock("merge"):
                 pass
@@ -125,7 +125,7 @@ def test_a_task_goes_on_beating_whatever_a_beat_meets(
     monkeypatch.setattr(Tending, "tend", _broken)
 
     async def work() -> None:
-        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=20.0) as fleet:
+        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
             lease = fleet.calls.desk.session_lease
             assert lease is not None
             fleet.calls.desk.tending._many()

@@ -173,7 +173,7 @@ def test_what_is_renewed_lives_and_what_is_not_lapses(store: EtcdStore) -> None:
 @pytest.mark.usefixtures("lively")
 def test_an_idle_agent_costs_etcd_nothing_but_keep_alives(server: EtcdServer, url: str) -> None:
     watcher = opened(url)
-    with interlock.connect(url, agent="ada", ttl=30):
+    with interlock.connect(url, agent="ada", ttl=10):
         revision, before = watcher.read().revision, calls(server)
         until(
             lambda: calls(server).get("LeaseKeepAlive", 0) - before.get("LeaseKeepAlive", 0) >= 3,
