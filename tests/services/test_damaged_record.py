@@ -41,7 +41,9 @@ def spoil(fleet: interlock.Fleet, value: bytes | str, revision: int = 3) -> None
     file.close()
 
 
-@pytest.mark.parametrize("value", [NO_UTF8, DEEP, b"", b"[]"])
+@pytest.mark.parametrize(
+    "value", [NO_UTF8, DEEP, b"", b"[]"], ids=["no UTF-8", "deep", "empty", "a list"]
+)
 def test_an_entry_that_cannot_be_read_is_told_in_one_line(
     fleet: interlock.Fleet, value: bytes
 ) -> None:
@@ -52,7 +54,7 @@ def test_an_entry_that_cannot_be_read_is_told_in_one_line(
     assert fleet.record.verify().integrity == "bad"
 
 
-@pytest.mark.parametrize("value", [NO_UTF8, DEEP])
+@pytest.mark.parametrize("value", [NO_UTF8, DEEP], ids=["no UTF-8", "deep"])
 def test_maintain_says_which_entry_stops_it(
     fleet: interlock.Fleet, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
