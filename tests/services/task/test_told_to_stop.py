@@ -90,9 +90,9 @@ def test_where_no_signal_can_interrupt_a_second_stop_takes_the_claim_away(
 
     def work() -> None:
         for claim in ada.tasks.work(stop_on_signals=signals):
-            stop(boss)
-            stop(boss, "now")
             with claim:
+                stop(boss)
+                stop(boss, "now")
                 until(partial(getattr, claim, "lost"))
             with pytest.raises(Lost):
                 claim.complete()
