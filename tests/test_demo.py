@@ -344,6 +344,7 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
         late="fenced",
     )
     beside = [*seen.builds, Build("ada", 2, took=1.1, done=1.2)]
+    cut_short = [Build("bob", 3, took=0.1), Build("ada", 3, took=0.2, done=0.8), *seen.builds]
 
     def outcome(
         lines: list[Line] | None = None,
@@ -375,10 +376,13 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome([*run()[:-2], *by_dan, run()[-1]]) == ["only_by_those_who_can"]
     assert outcome([line for line in run() if line.outcome != "reclaimed"]) == ["attempt_counted"]
     assert outcome(attempt=1) == ["attempt_counted"]
+    assert outcome(attempt=3) == ["attempt_counted"]
+    assert outcome(renumbered([entry(TRAP, "failed", "dan"), *run()]), attempt=3) == []
     assert outcome(task_moved=60.0) == ["moved_on_in_time"]
     assert outcome(slots_moved=60.0) == ["moved_on_in_time"]
     assert outcome(late="completed") == ["late_done_refused"]
     assert outcome(builds=beside) == ["never_above_the_capacity"]
+    assert outcome(builds=cut_short) == []
     assert outcome(writes=good[:-1]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], count=1)]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], token=1)]) == ["one_merge_at_a_time"]

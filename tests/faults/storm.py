@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from random import Random
@@ -91,7 +92,7 @@ class Agent:
         begin = time.monotonic()
         self._got(lock, got)
         time.sleep(rest)
-        self._stayed(lock, got.token, begin, kept=lease.alive())
+        self._stayed(lock, got.token, begin, lease.alive)
         gave = client.release(lock, token=got.token)
         if isinstance(gave, LockReleased):
             self.released[client.fleet.session, f"lock/{lock}"] += 1
@@ -106,7 +107,7 @@ class Agent:
                     self._got(lock, held.outcome)
                     begin = time.monotonic()
                     await asyncio.sleep(rest)
-                    self._stayed(lock, held.token, begin, kept=not held.lost)
+                    self._stayed(lock, held.token, begin, lambda: not held.lost)
 
             client.do(lambda _: holds())
         else:
@@ -114,15 +115,16 @@ class Agent:
                 self._got(lock, held.outcome)
                 begin = time.monotonic()
                 time.sleep(rest)
-                self._stayed(lock, held.token, begin, kept=not held.lost)
+                self._stayed(lock, held.token, begin, lambda: not held.lost)
         return "block"
 
     def _got(self, lock: str, grant: LockGranted) -> None:
         self.tokens.append((lock, grant.token or 0))
 
-    def _stayed(self, lock: str, token: int, begin: float, *, kept: bool) -> None:
+    def _stayed(self, lock: str, token: int, begin: float, kept: Callable[[], bool]) -> None:
+        """Note what we could rely on up to this moment, as we know after it."""
         end = time.monotonic()
-        if kept:
+        if kept():
             self.stays.append((lock, Stay(token, begin, end, self.name)))
 
     def _last_turn(self, client: Client, lock: str) -> None:

@@ -61,9 +61,10 @@ def forgetful(tmp_path: Path) -> Iterator[Scene]:
         yield scene
 
 
+@pytest.mark.usefixtures("lively")
 def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scene) -> None:
     """Everything may be gone; but no token is given twice, and work goes on."""
-    ada, amy = (forgetful.client("ada", None, way, ttl=3) for way in WAYS)
+    ada, amy = (forgetful.client("ada", None, way, ttl=10) for way in WAYS)
     waiters = [forgetful.client(f"bob-{way}", None, way, ttl=30) for way in WAYS]
     blocks = [ada.fleet.lock("one"), amy.fleet.lock("two")]
     one = blocks[0].__enter__()

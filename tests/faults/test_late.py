@@ -7,15 +7,17 @@ from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
 from interlock.core.lock import LockAcquired, LockBusy, LockReleased
-from interlock.store import Log, Range, Ref, Store
+from interlock.store import Log, Range, Store
 from interlock.testing.proxy import Proxy
 
 
 def _picture(store: Store) -> tuple[object, ...]:
-    """All that there is, but for how long it still lives."""
-    refs: list[Ref] = [Log(limit=10_000), Range("locks/"), Range("sessions/"), Range("live/")]
-    found = store.read(*refs).ranges.values()
-    return tuple((item.key, item.value, item.revision) for items in found for item in items)
+    """All that there is, and who lives; not when they renewed that, as they do at any time."""
+    refs: list[Range | Log] = [Log(limit=10_000), Range("locks/"), Range("sessions/")]
+    living = Range("live/")
+    found = store.read(*refs, living).ranges
+    alive = tuple((item.key, item.value) for item in found[living])
+    return *((item.key, item.value, item.revision) for ref in refs for item in found[ref]), alive
 
 
 def _release_late(scene: Scene, proxy: Proxy, *, after: int) -> None:

@@ -98,8 +98,9 @@ def answer(url: str, agent: str) -> None:
             return
 
 
-def flood(url: str, agent: str, to: str) -> None:
+def flood(url: str, agent: str, to: str, rate: str) -> None:
     """Send as fast as one can until we are told to end, and say how often one was let."""
+    os.environ["INTERLOCK_MESSAGE_RATE"] = rate
     let = refused = 0
     os.set_blocking(sys.stdin.fileno(), False)
     with interlock.connect(url, agent=agent, ttl=30) as fleet:

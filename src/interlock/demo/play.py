@@ -75,11 +75,11 @@ class Seen:
         return sum(b.slots for b in self.builds if b.took <= moment < self._until(b))
 
     def _until(self, build: Build) -> float:
-        """When a build was over: what was cut short counts as never begun."""
+        """When a build was over: what was cut short counts as never begun, but for the last one."""
         if build.done is not None:
             return build.done
-        died = build.agent == self.victim and self.killed > build.took
-        return self.killed if died else build.took
+        its = [b for b in self.builds if b.agent == self.victim and b.took < self.killed]
+        return self.killed if its and build is its[-1] else build.took
 
 
 class Play:
