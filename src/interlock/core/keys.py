@@ -21,7 +21,7 @@
     claims/{session}/{id} who works on what
     ended/{id}            tasks that failed, or are dead letters
     mailboxes/{agent}     an agent that messages can be sent to
-    joined/{agent}        an agent that has had a session at least once
+    joined/{agent}        an agent that has had a session, and sits at no shell since
     agents/{agent}/{session}    its sessions
     serving/{agent}/{caller}    who takes messages for it now, while a liveness key lives
     paused/{agent}        an agent that may not send for now, and why

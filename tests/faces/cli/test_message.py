@@ -345,6 +345,21 @@ def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
     assert shell.run("send", "bob", "x").status == 0
 
 
+def test_who_comes_too_late_for_alerts_reads_so_and_what_a_filter_has_to_do_with_it(
+    shell: Here,
+) -> None:
+    shell.exported["INTERLOCK_MESSAGE_ALERTS"] = "1"
+    shell.run("subscribe", "built", "--agent", "bob")
+    shell.run("subscribe", "built", "--from", "eve", "--agent", "cy")
+    for _ in range(2):
+        shell.run("alert", "built")
+    shell.run("maintain")
+    gone = "  missed: the oldest alerts of built were gone before you read them"
+    assert f"{gone}\n" in shell.run("inbox", "--agent", "bob").out
+    said = shell.run("inbox", "--agent", "cy").out
+    assert f"{gone}, and your filter may have left all of them out\n" in said
+
+
 def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here) -> None:
     id_ = shell.json("send", "bob", "x")[1]["message"]
     status, answer = shell.json("ack", id_, "msg_9", "--agent", "bob")

@@ -243,6 +243,34 @@ def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stag
     assert asking(ada, id_="qry_2").run().result() == NobodyToAsk(to="bob")
 
 
+def test_who_looks_into_the_inbox_of_a_living_session_does_not_change_how_that_counts(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    person = stage.client("bob", ttl=None)
+    before = stage.store.read().revision
+    person.run(person.messages.inbox())
+    assert stage.store.read().revision == before, "a look writes nothing"
+    bob.run(bob.agents.leave())
+    assert asking(ada).run().result() == NobodyToAsk(to="bob")
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_session_that_begins_while_a_shell_looks_counts(*, local: bool) -> None:
+    """Whatever step of the look it comes before."""
+    for steps in range(9):
+        stage = Stage()
+        ada, bob = stage.client("ada"), stage.client("bob")
+        bob.run(bob.agents.leave())
+        shell = (stage.client if local else stage.remote)("bob", ttl=None)
+        looks = Hand(shell.messages.inbox(), shell.store, shell.clock)
+        assert all(looks.go() for _ in range(steps))
+        again = stage.client("bob")
+        looks.run().result()
+        again.run(again.agents.leave())
+        assert asking(ada).run().result() == NobodyToAsk(to="bob"), steps
+
+
 def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())

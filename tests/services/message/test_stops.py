@@ -8,7 +8,7 @@ from interlock.core import keys
 from interlock.core.message import NobodyToStop, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed
 from interlock.services.message.calls import MessageCalls
-from interlock.services.message.stops import Stop, Stops
+from interlock.services.message.stops import LATER, Stop, Stops
 from interlock.services.steps import Read
 from interlock.services.task.worker import Shift
 from interlock.store import Ref, Snapshot
@@ -71,8 +71,9 @@ def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> N
 
 
 def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:
-    bob, _ = stage.client("bob"), stage.client("ada")
+    bob, before = stage.client("bob"), stage.client("ada")
     stop(bob, "ada")
+    before.run(before.agents.leave())
     later = stage.client("ada")
     assert len(unread(later)) == 1
     listening = stops(later)
@@ -123,6 +124,32 @@ def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_who
     assert unread(later) == []
     stage.clock.advance(61)
     assert waits.run().result() == []
+
+
+def test_a_stop_stays_for_a_loop_that_has_not_read_it_though_a_later_worker_passes_over_it(
+    stage: Stage,
+) -> None:
+    bob, loop = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    later = stage.client("ada")
+    assert came(later, stops(later)) == []
+    assert [each.id for each in loop.run(loop.messages.receiver().take(0))] == [old]
+
+
+def test_a_listener_clears_away_what_it_passed_over_once_nobody_is_left_for_whom_it_was(
+    stage: Stage,
+) -> None:
+    bob, before = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
+    old = stop(bob, "ada")
+    later = stage.client("ada", ttl=1000)
+    waits = later.start(stops(later).take(None))
+    assert (waits.asleep, unread(later)) == (True, [old])
+    stage.clock.advance(LATER)
+    assert (waits.run().asleep, unread(later)) == (True, [old])
+    before.run(before.agents.leave())
+    stage.clock.advance(LATER)
+    assert (waits.run().asleep, unread(later)) == (True, [])
+    assert waits.wakes == float("inf"), "there is nothing left to look for"
 
 
 def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:

@@ -237,6 +237,22 @@ def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
     assert [each.id for each in unread(bob).messages] == ids[3:]
 
 
+def test_who_missed_something_hears_whether_a_filter_may_have_left_it_out(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
+    ada, bob, cleo = *pair(stage), stage.client("cleo", ttl=None)
+    bob.run(bob.messages.subscribe("built", senders=["eve"]))
+    cleo.run(cleo.messages.subscribe("built"))
+    alerts(ada, 3)
+    assert maintained(ada) == 1
+    told = [unread(each).messages[0] for each in (bob, cleo)]
+    assert [(each.kind, each.data["filtered"]) for each in told] == [
+        ("missed", True),
+        ("missed", False),
+    ]
+
+
 def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Stage) -> None:
     ada, bob = pair(stage)
     for each in (bob, ada):

@@ -28,7 +28,6 @@ from interlock.faces.plain import quoted
 
 _SHORT = {"-h": "help", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
-_CLOSE = 0.75
 _PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]..")
 _WORDS = re.compile(r"[A-Za-z][\w ./-]{0,39}", re.ASCII)
@@ -146,7 +145,7 @@ class _Words:
 
     def _place(self, word: str) -> None:
         if not self._places:
-            raise BadInput(f"{quoted(word)} is one word too many; {self._one_word()}")
+            raise BadInput(f"{quoted(word)} is one word too many; {self._one_word(word)}")
         field = self._places[0]
         if field.repeats and len(self._places) > 1:
             self._row.append(word)
@@ -155,11 +154,14 @@ class _Words:
             self._places.pop(0)
         self._set(field, word)
 
-    def _one_word(self) -> str:
+    def _one_word(self, word: str) -> str:
         """What to do about words too many: a text without quotes is several."""
+        from interlock.faces.cli import hints
+
+        more = hints.time(word, self._options.values()) or usage(self._name)
         if self._last is None or self._last.kind not in ("body", "text", "json"):
-            return usage(self._name)
-        return f"{_placeholder(self._last)} is one word, so quote it; {usage(self._name)}"
+            return more
+        return f"{_placeholder(self._last)} is one word, so quote it; {more}"
 
     def _share_out(self) -> None:
         """Of words for a list and for what stands behind it, the last ones are for the latter."""
@@ -179,7 +181,7 @@ class _Words:
         key, equals, text = word.partition("=")
         field = self._options.get(key)
         if field is None:
-            raise BadInput(f"there is no option {quoted(key)} here{self._meant(key)}")
+            raise BadInput(f"there is no option {quoted(key)} here; {self._meant(key)}")
         if not field.takes_value:
             if equals:
                 raise BadInput(f"{key} takes no value; drop what follows '='")
@@ -205,10 +207,9 @@ class _Words:
         self._found[field.name] = (*before, *(value(field, part) for part in parts))
 
     def _meant(self, key: str) -> str:
-        from difflib import get_close_matches
+        from interlock.faces.cli import hints
 
-        close = get_close_matches(key, self._options, 1, _CLOSE)
-        return f"; did you mean {close[0]}?" if close else f"; {usage(self._name)}"
+        return hints.option(self._name, key, self._options) or usage(self._name)
 
 
 EXAMPLES = {

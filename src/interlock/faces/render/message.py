@@ -56,7 +56,10 @@ def _missed(message: Received, paint: Paint) -> str:
     if isinstance(message.data, dict) and "unreadable" in message.data:
         hint = "a message that cannot be read; run 'interlock doctor'"
         return f"{paint('bold', message.id)}  {word}: {hint}"
-    return f"{paint('bold', message.id)}  {word}: the oldest {what} were gone before you read them"
+    gone = f"the oldest {what} were gone before you read them"
+    if isinstance(message.data, dict) and message.data.get("filtered"):
+        gone += ", and your filter may have left all of them out"
+    return f"{paint('bold', message.id)}  {word}: {gone}"
 
 
 def _head(message: Received, paint: Paint, reader: str) -> str:

@@ -19,6 +19,7 @@ from interlock.services.message.acking import Acking
 from interlock.services.message.reading import Found
 from interlock.services.runner import Runner, Who
 from interlock.services.states import readable
+from interlock.services.steps import Read
 from interlock.store import Item
 
 
@@ -42,22 +43,27 @@ def past(
     sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
     if not sent:
         return set()
-    sessions = yield from every(keys.present(who.agent))
     own = keys.present(who.agent, who.session)
-    began = next((item.created for item in sessions if item.key == own), 0)
-    earlier = {id_: seq for id_, seq in sent.items() if seq < began}
+    item = (yield Read(own))[own]
+    earlier = {id_: seq for id_, seq in sent.items() if item is not None and seq < item.created}
     if earlier:
-        first = yield from _first(sessions, began)
-        if done := [id_ for id_, seq in earlier.items() if seq < first]:
-            yield from acking.acknowledge(who, done)
+        yield from clear(acking, who, earlier)
     return set(earlier)
 
 
-def _first(sessions: Iterable[Item], own: int) -> Op[int]:
-    """When the oldest of these sessions began that lives, and of ours."""
+def clear(acking: Acking, who: Who, earlier: Mapping[str, int]) -> Op[list[str]]:
+    """Acknowledge those of these stops away that nobody is left for; ``earlier`` is when they came.
+
+    All of them are from before our session, so that one is not asked for.
+    """
+    sessions = yield from every(keys.present(who.agent))
     began = {keys.live(keys.last(item.key)): item.created for item in sessions}
     lives = yield from looked_up(began)
-    return min([own, *[began[key] for key, item in lives.items() if item is not None]])
+    there = [began[key] for key, item in lives.items() if item is not None]
+    done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
+    if done:
+        yield from acking.acknowledge(who, done)
+    return done
 
 
 def _is_stop(item: Item | None) -> bool:

@@ -48,9 +48,14 @@ class Topic(Struct, frozen=True, kw_only=True):
         """Whether a message is one to be read."""
         if self.cursor.has(revision) or message.sender == self.without:
             return False
-        if not self.wanted.senders and not self.wanted.where:
+        if not self.filtered:
             return True
         return matches(self.wanted, message, msgspec.json.decode(message.data))
+
+    @property
+    def filtered(self) -> bool:
+        """Whether it leaves out some messages by who sent them, or by what they say."""
+        return bool(self.wanted.senders or self.wanted.where)
 
     @property
     def whole(self) -> Topic:
@@ -254,7 +259,10 @@ def unreadable(found: Found) -> Received:
 
 
 def missed(topic: Topic) -> Received:
-    """What somebody is told who comes too late for some messages of a topic."""
+    """What somebody is told who comes too late for some messages of a topic.
+
+    They are gone, so nobody can tell which of them a filter would have left out.
+    """
     forgot = topic.trimmed or Trimmed(upto=0, count=0)
     upto = forgot.missing(topic.without)
     return Received(
@@ -264,7 +272,7 @@ def missed(topic: Topic) -> Received:
         at=0.0,
         seq=upto,
         type=topic.name,
-        data={"upto": upto, "trimmed": forgot.count},
+        data={"upto": upto, "trimmed": forgot.count, "filtered": topic.filtered},
     )
 
 

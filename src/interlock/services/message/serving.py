@@ -111,17 +111,32 @@ def known(runner: Runner, seat: Seat) -> Op[bool]:
     """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
 
     Whoever looks without a session sits at a shell, whatever it did before: from then on it is
-    not away for want of one.
+    not away for want of one.  While its agent has a session it may be anybody, who reads for it.
     """
     who = seat.who
     mailbox, joined = keys.mailbox(who.agent), keys.joined(who.agent)
     snapshot: Snapshot = yield Read(mailbox, joined)
-    puts = (Write(mailbox, MAILBOX),) if snapshot[mailbox] is None else ()
-    shell = not seat.joined and snapshot[joined] is not None
-    if puts or shell:
-        deletes = (joined,) if shell else ()
-        yield from runner.change(_said("agent.mailbox", who, puts, deletes), who)
-    return bool(puts)
+    if snapshot[mailbox] is None:
+        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
+    mark = None if seat.joined else snapshot[joined]
+    if mark is not None and not (yield from _has_session(who.agent)):
+        yield from runner.change(lambda: _at_a_shell(who, mark), who)
+    return snapshot[mailbox] is None
+
+
+def _has_session(agent: str) -> Op[bool]:
+    sessions = yield from every(keys.present(agent))
+    live = yield from looked_up(map(alive_by, sessions))
+    return any(item is not None for item in live.values())
+
+
+def _at_a_shell(who: Who, mark: Item) -> Deciding[str]:
+    """It is no agent with sessions any more, unless it began one since we looked."""
+    found = (yield (mark.key,))[mark.key]
+    if found is None or found.revision != mark.revision:
+        return Decision(outcome="done")
+    thing = f"agent/{who.agent}"
+    return Decision(outcome="done", verb="agent.mailbox", thing=thing, deletes=(mark.key,))
 
 
 def is_new(agent: str) -> Op[bool]:

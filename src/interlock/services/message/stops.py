@@ -1,9 +1,10 @@
 """Stops: what asks a session to end, heard without a touch on anything else in the inbox.
 
 A stop is meant for the sessions of an agent that were there when it was sent.  Whoever came later
-is the next incarnation: it passes over the stop, and acknowledges it away.  All who were there
-obey: a stop is heard from the watch, so it does not matter who acknowledges it first.  Whoever
-obeyed does so when it takes no more work; killed before that, it leaves that to the next one.
+is the next incarnation: it passes over the stop, and acknowledges it away once none of those is
+left, since a plain loop among them may still have to find it in the inbox.  All who were there and
+listen here obey: a stop is heard from the watch, so it does not matter who acknowledges it first.
+Whoever obeyed does so when it takes no more work; killed before that, it leaves that to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from interlock.core import keys
 from interlock.driving import Op, Pause
 from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.services.gather import looked_up
-from interlock.services.message import reading, states
+from interlock.services.message import over, reading, states
 from interlock.services.message.acking import Acking
 from interlock.services.runner import Runner, Who
 from interlock.services.steps import Open, Read, Take
@@ -28,6 +29,8 @@ AGAIN = 0.5
 """Seconds after which a store that is away is asked again."""
 NAP = 1.0
 """Seconds after which whoever listens in a thread looks whether it still is to."""
+LATER = 5.0
+"""Seconds after which it is asked again whether anybody is left for whom an old stop was."""
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -53,6 +56,9 @@ class Stops:
         self._unsure: dict[str, int] = {}
         """What came and was not looked at yet, and when."""
         self._told: dict[str, Stop] = {}
+        self._past: dict[str, int] = {}
+        """Those for whoever was there before us, while one of these lives; and when they came."""
+        self._due = 0.0
 
     def apart(self) -> Stops:
         """One to listen with in another thread: what one of them told, the other does not."""
@@ -73,9 +79,9 @@ class Stops:
                 yield from self._begin()
             if found := (yield from self._look()):
                 return found
-            left = None if ends is None else max(0.0, ends - self._runner.clock.monotonic())
+            left = self._left(ends)
             changes = yield Take(self._watch, left)  # type: ignore[arg-type]  # it is open
-            if not changes and left is not None and self._runner.clock.monotonic() >= (ends or 0.0):
+            if not changes and ends is not None and self._runner.clock.monotonic() >= ends:
                 return []
             self._hear(changes)
 
@@ -135,18 +141,30 @@ class Stops:
             if not each.deleted and each.key.startswith(self.inbox):
                 self._unsure.setdefault(keys.last(each.key), each.revision)
 
+    def _left(self, ends: float | None) -> float | None:
+        """How long to sleep at most."""
+        moments = [*([] if ends is None else [ends]), *([self._due] if self._past else [])]
+        return max(0.0, min(moments) - self._runner.clock.monotonic()) if moments else None
+
     def _look(self) -> Op[list[Stop]]:
-        """Which of what came is a stop for us; one for those before us is acknowledged away."""
+        """Which of what came is a stop for us; one for those before us is passed over."""
         unsure = {id_: seq for id_, seq in self._unsure.items() if id_ not in self._told}
         stops = (yield from self._stops(unsure)) if unsure else []
         since = self._since or 0
-        past = [each.id for each in stops if unsure[each.id] < since]
-        if past:
-            yield from Acking(self._runner).acknowledge(self._who, past)
+        self._past |= {each.id: unsure[each.id] for each in stops if unsure[each.id] < since}
+        yield from self._clear()
         for id_ in unsure:
             self._unsure.pop(id_, None)
-        meant = [each for each in stops if each.id not in past]
+        meant = [each for each in stops if unsure[each.id] >= since]
         return [each for each in meant if self._told.setdefault(each.id, each) is each]
+
+    def _clear(self) -> Op[None]:
+        """Acknowledge away what was passed over, as soon as nobody is left for whom it was."""
+        now = self._runner.clock.monotonic()
+        if self._past and now >= self._due:
+            for id_ in (yield from over.clear(Acking(self._runner), self._who, self._past)):
+                del self._past[id_]
+            self._due = now + LATER
 
     def _stops(self, unsure: Iterable[str]) -> Op[list[Stop]]:
         """Bodies are read of what is urgent, or acknowledged so soon that nobody can tell."""

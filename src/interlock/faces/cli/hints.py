@@ -1,0 +1,58 @@
+"""What was probably meant with a word that a command cannot take; empty if nobody can tell.
+
+A guess that is wrong leads astray, so an option is named only for a slip of one letter, or where
+it begins as the word does.  A time without its option is for one that takes a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os.path import commonprefix
+
+from interlock.core import words
+from interlock.errors import BadDuration
+from interlock.faces.operations.shape import Field
+
+_ANYWAY = {"inbox --unread": "what is unread is shown anyway, so leave it out"}
+_LEAST, _ENOUGH = 3, 4
+"""Letters that two words begin with: of one that is no longer, and of any."""
+
+
+def option(name: str, word: str, known: Iterable[str]) -> str:
+    """What to write instead of an option that a command does not have."""
+    if f"{name} {word}" in _ANYWAY:
+        return _ANYWAY[f"{name} {word}"]
+    bare, options = word.lstrip("-"), [each for each in known if each.startswith("--")]
+    close = [each for each in options if _is_slip(bare, each[2:])]
+    close += [each for each in options if _begin_alike(bare, each[2:])]
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def time(word: str, known: Iterable[Field]) -> str:
+    """The options that a time which stands alone may be for."""
+    wanted = [field.option for field in known if field.kind == "duration" and _fits(field, word)]
+    meant = [f"{each} {word.strip()}" for each in dict.fromkeys(wanted)]
+    *others, last = meant or [""]
+    return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if meant else ""
+
+
+def _is_slip(word: str, meant: str) -> bool:
+    """Whether one letter is wrong, too many or too few, or two of them are swapped."""
+    same = len(commonprefix((word, meant)))
+    one, two = word[same:], meant[same:]
+    swapped = one[:2] == two[1::-1] and one[2:] == two[2:]
+    slips = swapped or one[1:] == two[1:] or one[1:] == two or one == two[1:]
+    return slips and len(word) > 1
+
+
+def _begin_alike(word: str, meant: str) -> bool:
+    same = len(commonprefix((word, meant)))
+    return same >= _ENOUGH or same == min(len(word), len(meant)) >= _LEAST
+
+
+def _fits(field: Field, word: str) -> bool:
+    try:
+        words.patience(word) if field.forever else words.duration(word)
+    except BadDuration:
+        return False
+    return True
