@@ -16,7 +16,7 @@ with (
 ):
     steps = 0
     try:
-        with ada.lock("gpu", max_hold="600ms") as held:
+        with ada.lock("gpu", max_hold="1s") as held:
             while not held.lost:
                 time.sleep(0.05)  # One small step of a long work.
                 steps += 1
@@ -27,4 +27,4 @@ with (
             assert bob.locks.show("gpu").holder == "bob"
     else:
         raise AssertionError("the block should have ended with Lost")
-assert 1 <= steps <= 12
+assert 1 <= steps <= 20

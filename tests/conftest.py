@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests import searches
 
+from interlock.services import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
@@ -63,6 +64,15 @@ def redis_url(redis_server: RedisServer) -> str:
 def etcd_url(etcd_server: EtcdServer) -> str:
     """A namespace of its own on the shared etcd."""
     return etcd_server.url(f"test{next(_numbers)}")
+
+
+@pytest.fixture
+def lively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions of this process beat ten times as often as they must.
+
+    Who waits for a beat then needs no session so short that a machine which stands still ends it.
+    """
+    monkeypatch.setattr(keeper, "BEATS_PER_TTL", 10 * keeper.BEATS_PER_TTL)
 
 
 @pytest.fixture(params=["sqlite", "redis", "etcd"])

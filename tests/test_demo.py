@@ -25,7 +25,7 @@ from msgspec.structs import replace
 import interlock
 from interlock.core.decision import Event
 from interlock.core.log import Line
-from interlock.core.task import Claimed, Nothing
+from interlock.core.task import Claimed, NoTask
 from interlock.demo import place, run_demo
 from interlock.demo.crew import names
 from interlock.demo.facts import gather
@@ -115,8 +115,8 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     with interlock.connect(str(tmp_path / "store.db"), agent="test") as fleet:
         lines = fleet.record.log(limit=10_000, last=False)
         claims = [fleet.tasks.claim(step.task) for step in plan()]
-        assert (fleet.locks.list(), fleet.tasks.next(can=["*"])) == ((), Nothing(reason=NOTHING))
-    assert {claim.state for claim in claims if isinstance(claim, Nothing)} == {"complete"}
+        assert (fleet.locks.list(), fleet.tasks.next(can=["*"])) == ((), NoTask(reason=NOTHING))
+    assert {claim.state for claim in claims if isinstance(claim, NoTask)} == {"complete"}
     assert len(claims) == 60
     done = Counter(line.thing for line in lines if line.outcome == "completed")
     assert set(done.values()) == {1}
@@ -344,6 +344,7 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
         late="fenced",
     )
     beside = [*seen.builds, Build("ada", 2, took=1.1, done=1.2)]
+    cut_short = [Build("bob", 3, took=0.1), Build("ada", 3, took=0.2, done=0.8), *seen.builds]
 
     def outcome(
         lines: list[Line] | None = None,
@@ -375,10 +376,13 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome([*run()[:-2], *by_dan, run()[-1]]) == ["only_by_those_who_can"]
     assert outcome([line for line in run() if line.outcome != "reclaimed"]) == ["attempt_counted"]
     assert outcome(attempt=1) == ["attempt_counted"]
+    assert outcome(attempt=3) == ["attempt_counted"]
+    assert outcome(renumbered([entry(TRAP, "failed", "dan"), *run()]), attempt=3) == []
     assert outcome(task_moved=60.0) == ["moved_on_in_time"]
     assert outcome(slots_moved=60.0) == ["moved_on_in_time"]
     assert outcome(late="completed") == ["late_done_refused"]
     assert outcome(builds=beside) == ["never_above_the_capacity"]
+    assert outcome(builds=cut_short) == []
     assert outcome(writes=good[:-1]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], count=1)]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], token=1)]) == ["one_merge_at_a_time"]

@@ -13,8 +13,8 @@ ROOT = Path(interlock.__file__).parent
 FOUNDATION = {"errors", "version", "clock", "driving", "threads"}
 BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
 CLIENTS = {
-    "opening", "client", "client_messages", "client_tasks", "client_work",
-    "aio", "aio_messages", "aio_tasks", "aio_work",
+    "opening", "client", "client_messages", "client_record", "client_tasks", "client_work",
+    "aio", "aio_messages", "aio_record", "aio_tasks", "aio_work",
 }  # fmt: skip
 CLIENTS |= {"interlock"}
 
@@ -32,12 +32,14 @@ MAY_IMPORT = {
     "settings": {"core", "errors"},
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,
-    "client": BELOW_CLIENTS | {"opening", "client_messages", "client_tasks"},
+    "client": BELOW_CLIENTS | {"opening", "client_messages", "client_record", "client_tasks"},
     "client_messages": BELOW_CLIENTS | {"client"},
+    "client_record": BELOW_CLIENTS | {"client"},
     "client_tasks": BELOW_CLIENTS | {"client", "client_work"},
     "client_work": BELOW_CLIENTS | {"client"},
-    "aio": BELOW_CLIENTS | {"opening", "aio_messages", "aio_tasks"},
+    "aio": BELOW_CLIENTS | {"opening", "aio_messages", "aio_record", "aio_tasks"},
     "aio_messages": BELOW_CLIENTS | {"aio"},
+    "aio_record": BELOW_CLIENTS | {"aio"},
     "aio_tasks": BELOW_CLIENTS | {"aio", "aio_work"},
     "aio_work": BELOW_CLIENTS | {"aio"},
     "interlock": BELOW_CLIENTS | CLIENTS,

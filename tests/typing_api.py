@@ -6,47 +6,62 @@ import logging
 from typing import assert_never, assert_type
 
 import interlock
-from interlock import aio
-from interlock.core.batch import Checked, Imported
-from interlock.core.batch import Exists as PlanExists
+from interlock import (
+    Acknowledged,
+    AlreadyAcknowledged,
+    AlreadyFree,
+    Anchored,
+    Arrived,
+    Checked,
+    Completed,
+    Exported,
+    Failed,
+    Halted,
+    Imported,
+    InboxFull,
+    Joined,
+    Late,
+    Left,
+    Limited,
+    LockAcquired,
+    LockBusy,
+    LockDeadlock,
+    LockExtended,
+    LockFenced,
+    LockNotOwner,
+    LockReleased,
+    MessageExists,
+    NoSemaphore,
+    NoTask,
+    NotAsked,
+    NothingUnread,
+    PlanExists,
+    Proof,
+    Reclaimed,
+    Renewed,
+    Replied,
+    Reported,
+    Resized,
+    Sent,
+    SessionLapsed,
+    UnknownAgent,
+    UnknownMessages,
+    UnknownQuery,
+    Unreported,
+    Uploaded,
+    aio,
+)
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
-from interlock.core.lock import (
-    Acquired,
-    AlreadyFree,
-    Busy,
-    Deadlock,
-    Extended,
-    Fenced,
-    NotOwner,
-    Reclaimed,
-    Released,
-)
 from interlock.core.log import Line
-from interlock.core.logs import LogLine, Uploaded
-from interlock.core.message import (
-    Acknowledged,
-    Already,
-    Halted,
-    Kind,
-    Limited,
-    NotYours,
-    Sent,
-    Unknown,
-)
-from interlock.core.message import Exists as MessageExists
-from interlock.core.message import Full as InboxFull
-from interlock.core.pool import Proof
-from interlock.core.query import Late, NoQuery, NotAsked, Replied
-from interlock.core.report import Reported, Unreported
-from interlock.core.semaphore import NoSemaphore, Resized
-from interlock.core.session import Agent, Joined, Lapsed, Left, Renewed
-from interlock.core.task import Completed, Failed, Nothing, TaskEvent
-from interlock.core.verdict import Anchored, Exported, Verified
+from interlock.core.logs import LogLine
+from interlock.core.message import Kind
+from interlock.core.session import Agent
+from interlock.core.task import TaskEvent
+from interlock.core.verdict import Verified
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
-from interlock.services.message.looking import Arrived, Inbox
-from interlock.services.message.looking import Nothing as Quiet
+from interlock.services.message.looking import Inbox
 from interlock.services.semaphore import Shown as SemaphoreShown
 from interlock.services.task.shown import Shown as TaskShown
 from interlock.services.task.shown import TaskList
@@ -55,19 +70,24 @@ from interlock.services.why import Why
 
 def blocking(fleet: interlock.Fleet) -> str:
     outcome = fleet.locks.acquire("merge", ttl="30s", wait=5, metadata={"step": 1})
-    assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
-    assert_type(fleet.locks.release("merge", token=3), Released | AlreadyFree | NotOwner | Fenced)
-    assert_type(fleet.locks.heartbeat("merge"), Extended | NotOwner | Fenced)
+    assert_type(
+        outcome, LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+    )
+    assert_type(
+        fleet.locks.release("merge", token=3),
+        LockReleased | AlreadyFree | LockNotOwner | LockFenced,
+    )
+    assert_type(fleet.locks.heartbeat("merge"), LockExtended | LockNotOwner | LockFenced)
     assert_type(fleet.locks.list(), tuple[Shown, ...])
     assert_type(fleet.locks.show("merge"), Shown)
     assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
-    assert_type(fleet.tasks.show("t1"), TaskShown | Nothing)
+    assert_type(fleet.tasks.show("t1"), TaskShown | NoTask)
     assert_type(fleet.tasks.publish_all([{"id": "t2"}], id="p"), Imported | Checked | PlanExists)
     assert_type(fleet.agents.join(ttl=900), Joined)
-    assert_type(fleet.agents.leave(), Left | Lapsed)
-    assert_type(fleet.agents.beat(), Renewed | Lapsed)
+    assert_type(fleet.agents.leave(), Left | SessionLapsed)
+    assert_type(fleet.agents.beat(), Renewed | SessionLapsed)
     assert_type(fleet.agents.list(), tuple[Agent, ...])
-    assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | Lapsed)
+    assert_type(fleet.agents.status("busy", can=["gpu"]), Reported | Unreported | SessionLapsed)
     fleet.pulse.be("busy", doing="task/t1")
     assert_type(fleet.agents.log(["a line"]), Uploaded)
     assert_type(fleet.agents.logged("ada", limit=5), tuple[LogLine, ...])
@@ -83,14 +103,14 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.semaphores.show("builds"), SemaphoreShown | NoSemaphore)
     assert_type(fleet.semaphores.resize("builds", 3), Resized)
     match outcome:
-        case Acquired() | Extended() | Reclaimed():
+        case LockAcquired() | LockExtended() | Reclaimed():
             assert_type(outcome.token, int | None)
             return f"{outcome.token}"
-        case Busy():
+        case LockBusy():
             return outcome.holder
-        case Deadlock():
+        case LockDeadlock():
             return " -> ".join(outcome.cycle)
-        case Fenced():
+        case LockFenced():
             return outcome.lock
         case _:
             assert_never(outcome)
@@ -132,21 +152,21 @@ async def work_async(fleet: aio.Fleet) -> None:
 def messages(fleet: interlock.Fleet) -> None:
     assert_type(
         fleet.messages.alert("build", {"ok": False}),
-        Sent | MessageExists | Already | Unknown | InboxFull | Limited | Halted,
+        Sent | MessageExists | AlreadyAcknowledged | UnknownAgent | InboxFull | Limited | Halted,
     )
-    assert_type(fleet.messages.ack("msg_1"), Acknowledged | NotYours)
-    assert_type(fleet.messages.reply("qry_1", "yes"), Replied | Late | NotAsked | NoQuery)
+    assert_type(fleet.messages.ack("msg_1"), Acknowledged | UnknownMessages)
+    assert_type(fleet.messages.reply("qry_1", "yes"), Replied | Late | NotAsked | UnknownQuery)
     assert_type(fleet.messages.inbox(kind="mail"), Inbox)
-    assert_type(fleet.messages.wait("30s"), Arrived | Quiet)
+    assert_type(fleet.messages.wait("30s"), Arrived | NothingUnread)
     for message in fleet.messages.recv(can=["review"]):
         assert_type(message, interlock.Message)
         assert_type(message.kind, Kind)
-        assert_type(message.reply("yes"), Replied | Late | NotAsked | NoQuery)
+        assert_type(message.reply("yes"), Replied | Late | NotAsked | UnknownQuery)
         assert_type(message.file().read(), bytes)
     with fleet.messages.recv(timeout="5s", ack=False) as received:
         batch = received.take()
         assert_type(batch, tuple[interlock.Message, ...])
-        assert_type(received.ack(*batch), Acknowledged | NotYours)
+        assert_type(received.ack(*batch), Acknowledged | UnknownMessages)
 
 
 async def messages_async(fleet: aio.Fleet) -> None:
@@ -154,7 +174,7 @@ async def messages_async(fleet: aio.Fleet) -> None:
     if isinstance(answer, interlock.Answered):
         assert_type(answer.by, str)
     async for message in fleet.messages.recv():
-        assert_type(await message.ack(), Acknowledged | NotYours)
+        assert_type(await message.ack(), Acknowledged | UnknownMessages)
         assert_type(await message.file().read(), bytes)
     async with fleet.messages.recv(ack=False) as received:
         await received.ack(*await received.take())
@@ -175,10 +195,12 @@ def mistakes(fleet: interlock.Fleet) -> None:
 async def awaited() -> None:
     async with await aio.connect(agent="ada") as fleet:
         outcome = await fleet.locks.acquire("merge", ttl="30s", wait=5)
-        assert_type(outcome, Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced)
+        assert_type(
+            outcome, LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+        )
         assert_type(await fleet.locks.show("merge"), Shown)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
-        assert_type(await fleet.agents.status("idle"), Reported | Unreported | Lapsed)
+        assert_type(await fleet.agents.status("idle"), Reported | Unreported | SessionLapsed)
         assert_type(await fleet.maintain(), Maintained)
         async with fleet.lock("merge") as held:
             assert_type(held.token, int)

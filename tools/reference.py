@@ -11,14 +11,14 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 import interlock
-from interlock import aio, client, client_messages, client_tasks, client_work, errors
+from interlock import aio, client, client_messages, client_record, client_tasks, client_work, errors
 from interlock.core import (
     answers,
     lock,
@@ -26,7 +26,6 @@ from interlock.core import (
     matter,
     message,
     query,
-    report,
     semaphore,
     session,
     several,
@@ -38,7 +37,7 @@ from interlock.core.health import Health, Problem
 from interlock.core.log import Line
 from interlock.core.observed import Counters, Observed
 from interlock.core.story import Story
-from interlock.core.verdict import Anchored, Compared, Exported, Finding, Verified
+from interlock.core.verdict import Compared, Finding, Verified
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.operations.shape import Field, Operation, fields
@@ -63,34 +62,16 @@ RETURNED: tuple[type, ...] = (
     SemaphoreShown,
     Slots,
     Queued,
-    semaphore.NoSemaphore,
-    semaphore.Resized,
-    task.Published,
-    task.Exists,
-    task.Claimed,
-    task.Taken,
-    task.Blocked,
-    task.Nothing,
-    task.Extended,
-    task.Completed,
-    task.Failed,
-    task.Cancelled,
-    task.Retried,
-    task.Unchanged,
     task.TaskEvent,
     TaskList,
     TaskShown,
+    message.Received,
+    message.File,
+    message.Heard,
+    looking.Inbox,
+    matter.Shown,
     session.Agent,
-    session.Joined,
-    session.Renewed,
-    session.Left,
-    session.Lapsed,
     logs.LogLine,
-    logs.Uploaded,
-    report.Reported,
-    report.Unreported,
-    message.PausedAgent,
-    message.Resumed,
     Line,
     Story,
     Happening,
@@ -99,8 +80,6 @@ RETURNED: tuple[type, ...] = (
     Verified,
     Finding,
     Compared,
-    Exported,
-    Anchored,
     Why,
     Health,
     Problem,
@@ -110,12 +89,9 @@ CALLED: dict[type, str] = {
     Shown: "LockShown",
     SemaphoreShown: "SemaphoreShown",
     TaskShown: "TaskShown",
-    task.Extended: "TaskExtended",
     matter.Shown: "DecisionShown",
 }
 """Those that have one name where they are made."""
-ANSWERS = {"locks": lock, "slots": semaphore, "several": several, "tasks": task}
-"""Where each noun has its own form of an answer that means the same for all."""
 UNIONS = {
     "SendOutcome": message.SendOutcome,
     "AskOutcome": query.AskOutcome,
@@ -124,21 +100,6 @@ UNIONS = {
     "ResolveOutcome": matter.ResolveOutcome,
 }
 """Answers about messages, by the name that signatures have for them."""
-SAID: tuple[type, ...] = (
-    message.Received,
-    message.File,
-    looking.Inbox,
-    looking.Arrived,
-    looking.Nothing,
-    message.Subscribed,
-    message.Heard,
-    message.Unsubscribed,
-    message.NotSubscribed,
-    message.Acknowledged,
-    message.NotYours,
-    matter.Shown,
-)
-"""What else they answer."""
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
 """Public to the command line and to the client alone."""
 OUTSIDE = ((client_messages.Messages, "wait"),)
@@ -202,23 +163,45 @@ def tag(outcome: type) -> str:
     return str(config.tag) if config is not None and config.tag else ""
 
 
-def word(outcome: type) -> str:
-    """The same, for an answer that each noun has a form of."""
-    return tag(next(iter(_forms(outcome).values()), outcome))
+def named(outcome: type[Outcome]) -> bool:
+    """Whether an outcome has a word of its own; without one it stands above others that do."""
+    return tag(outcome) != outcome.__name__
 
 
-def forms(outcome: type) -> str:
-    """The fields of an outcome, for each noun where they differ."""
-    if not (found := _forms(outcome)):
-        return members(outcome)
-    return "; ".join(f"{noun}: {members(form)}" for noun, form in found.items())
+def forms(outcome: type[Outcome]) -> list[type[Outcome]]:
+    """All that has a word and is below an outcome, by their names."""
+    public = [getattr(interlock, name) for name in interlock.__all__]
+    kinds = [value for value in public if isinstance(value, type) and issubclass(value, outcome)]
+    return [kind for kind in kinds if named(kind)]
 
 
-def _forms(outcome: type) -> dict[str, type]:
-    if outcome.__module__ != answers.__name__:
-        return {}
-    same = {noun: getattr(home, outcome.__name__, None) for noun, home in ANSWERS.items()}
-    return {noun: form for noun, form in same.items() if form is not None}
+def above(outcome: type[Outcome]) -> str:
+    """What means the same for all nouns, and is true for this outcome."""
+    homes = [home for home in outcome.__mro__[1:] if home.__module__ == answers.__name__]
+    return ", ".join(f"`{home.__name__}`" for home in homes)
+
+
+def shared(kinds: Iterable[type]) -> str:
+    """The fields that all of these have."""
+    first, *others = [kind.__struct_encode_fields__ for kind in kinds]  # type: ignore[attr-defined]
+    return ", ".join(f"`{name}`" for name in first if all(name in other for other in others))
+
+
+def rest(kinds: Sequence[type]) -> Iterator[str]:
+    """What each of these has besides."""
+    known = shared(kinds).split(", ")
+    for kind in kinds:
+        yield ", ".join(name for name in members(kind).split(", ") if name not in known)
+
+
+def words() -> dict[str, list[type[Outcome]]]:
+    """The outcomes that commands answer with, by their words."""
+    found: dict[str, list[type[Outcome]]] = {}
+    for name in operations.names():
+        for outcome in operations.find(name).outcomes:
+            if issubclass(outcome, Outcome) and outcome not in found.setdefault(tag(outcome), []):
+                found[tag(outcome)].append(outcome)
+    return found
 
 
 # ---- Commands ---------------------------------------------------------------------------------
@@ -248,6 +231,21 @@ def commands() -> Iterator[str]:
             ("3", "not allowed"),
             ("4", "trouble with the store"),
             ("128+n", "ended by signal n"),
+        ),
+    )
+    yield "### Words that several commands answer\n"
+    yield (
+        "The field `outcome` of an answer is one word.\n"
+        "Where several commands answer with the same word, a script can rely on what all have; "
+        "besides, each names its thing by its noun, such as `lock`, `semaphore` or `task`.\n"
+        "A field that has nothing to say is left out.\n"
+    )
+    yield table(
+        ("outcome", "all have", "some have"),
+        (
+            (f"`{word}`", shared(kinds), "; ".join(dict.fromkeys(filter(None, rest(kinds)))))
+            for word, kinds in sorted(words().items())
+            if len(kinds) > 1
         ),
     )
     for noun, verbs in operations.INDEX.items():
@@ -340,9 +338,9 @@ def python() -> Iterator[str]:
         ("`fleet.messages`: messages between agents.", client_messages.Messages),
         ("`fleet.agents`: agents, which are their sessions.", client.Agents),
         ("`fleet.pulse`: what we say of ourselves as we go on.", Pulse),
-        ("`fleet.record`: what happened.", client.Record),
-        ("`fleet.record.follow()`: the record as it goes on.", client.Follower),
-        ("`fleet.observe()`: every event as it happens.", client.Observer),
+        ("`fleet.record`: what happened.", client_record.Record),
+        ("`fleet.record.follow()`: the record as it goes on.", client_record.Follower),
+        ("`fleet.observe()`: every event as it happens.", client_record.Observer),
         ("`with fleet.lock(...) as held`: what we have in our hands.", client.Held),
         ("`for claim in fleet.tasks.work()`: a task in our hands.", client_work.Claim),
         ("`fleet.tasks.work()`: one task after the other.", client_work.Worker),
@@ -363,15 +361,39 @@ def python() -> Iterator[str]:
     yield signature("with interlock.trace", interlock.trace).replace("Iterator[str]", "str")
     yield whole(interlock.trace.__doc__) + "\n"
     yield "## Outcomes\n"
-    yield "Frozen values, made for `match`; each is a name of `interlock`.\n"
+    yield (
+        "Frozen values, made for `match`; each is a name of `interlock`, and no two share one.\n"
+        "Those that mean the same for several nouns are below one class: "
+        "`case interlock.Full():` is right for slots and for an inbox, "
+        "`case interlock.InboxFull():` for the inbox alone.\n"
+    )
     public = [getattr(interlock, name) for name in interlock.__all__]
     names = [value for value in public if isinstance(value, type)]
+    outcomes = [value for value in names if issubclass(value, Outcome)]
     yield table(
-        ("name", "word", "meaning", "fields"),
+        ("name", "meaning", "all have", "those below it"),
         (
-            (f"`{value.__name__}`", word(value), first(value.__doc__), forms(value))
-            for value in names
-            if issubclass(value, msgspec.Struct)
+            (
+                f"`{value.__name__}`",
+                first(value.__doc__),
+                shared(forms(value)),
+                ", ".join(f"`{kind.__name__}`" for kind in forms(value)),
+            )
+            for value in outcomes
+            if not named(value)
+        ),
+    )
+    yield (
+        "Each of these has a word, which is the field `outcome` of its JSON and stands in the "
+        "record.\n"
+        "A few are in the record only, such as `waiting`: no call returns them.\n"
+    )
+    yield table(
+        ("name", "word", "below", "meaning", "fields"),
+        (
+            (f"`{v.__name__}`", f"`{tag(v)}`", above(v), first(v.__doc__), members(v))
+            for v in outcomes
+            if named(v)
         ),
     )
     yield "## Other values\n"
@@ -383,16 +405,6 @@ def python() -> Iterator[str]:
             for value in RETURNED
         ),
     )
-    yield "## What messages answer\n"
-    yield (
-        "Import those that are not names of `interlock` from where they are made.\n"
-        "`interlock.Deadlock` is true for a question, too; "
-        "but a full inbox is not `interlock.Full`, which is of slots.\n"
-    )
-    yield table(
-        ("name", "word", "made in", "meaning", "fields"),
-        ((*_said(value), first(value.__doc__), members(value)) for value in spoken()),
-    )
     yield "## Errors\n"
     yield "All are below `InterlockError`; [errors](errors.md) has the whole tree.\n"
     yield table(
@@ -403,18 +415,6 @@ def python() -> Iterator[str]:
             if issubclass(value, errors.InterlockError)
         ),
     )
-
-
-def spoken() -> Iterator[type]:
-    """What calls about messages return, each once."""
-    answered = [kind for union in UNIONS.values() for kind in get_args(union)]
-    yield from dict.fromkeys((*answered, *SAID))
-
-
-def _said(value: type) -> tuple[str, str, str]:
-    name = CALLED.get(value, value.__name__)
-    public = getattr(interlock, value.__name__, None) is value
-    return f"`{name}`", tag(value), f"`{'interlock' if public else value.__module__}`"
 
 
 def methods(made: type) -> Iterator[str]:

@@ -13,13 +13,125 @@ from interlock.version import __version__
 if TYPE_CHECKING:
     from interlock.client import Fleet, Held, connect
     from interlock.client_messages import Message
-    from interlock.core.answers import Acquired, Busy, Deadlock, Fenced, NotOwner, Released
-    from interlock.core.lock import AlreadyFree, Extended, Reclaimed
-    from interlock.core.message import Limited, Sent
+    from interlock.core.answers import (
+        Acquired,
+        Away,
+        Busy,
+        Cancelled,
+        Deadlock,
+        Exists,
+        Extended,
+        Fenced,
+        Full,
+        Gone,
+        Granted,
+        Nothing,
+        NotOwner,
+        Paused,
+        Released,
+        Unknown,
+        Waiting,
+    )
+    from interlock.core.batch import Checked, Imported, PlanExists
+    from interlock.core.flow import Expired, Moved
+    from interlock.core.lock import (
+        AlreadyFree,
+        LockAcquired,
+        LockBusy,
+        LockDeadlock,
+        LockExtended,
+        LockFenced,
+        LockGone,
+        LockGranted,
+        LockNotOwner,
+        LockReleased,
+        LockWaiting,
+        Reclaimed,
+    )
+    from interlock.core.logs import Uploaded
+    from interlock.core.matter import AlreadyResolved, Resolved, UnknownDecision
+    from interlock.core.message import (
+        Acknowledged,
+        AlreadyAcknowledged,
+        Halted,
+        InboxFull,
+        Limited,
+        MessageExists,
+        NobodyToStop,
+        NotSubscribed,
+        PausedAgent,
+        Resumed,
+        Sent,
+        Subscribed,
+        UnknownAgent,
+        UnknownMessages,
+        Unsubscribed,
+    )
     from interlock.core.pool import Proof
-    from interlock.core.query import Answered, TimedOut
-    from interlock.core.semaphore import AlreadyHeld, Full, Increased, NotHolder
-    from interlock.core.task import Blocked, Claimed, Completed, Nothing, Published, Taken
+    from interlock.core.query import (
+        Answered,
+        Asked,
+        Handed,
+        Late,
+        NobodyToAsk,
+        NotAsked,
+        QueryCancelled,
+        QueryDeadlock,
+        QueryExists,
+        Replied,
+        TakenBack,
+        TimedOut,
+        TooMany,
+        UnknownQuery,
+    )
+    from interlock.core.report import Reported, Unreported
+    from interlock.core.retention import Forgotten
+    from interlock.core.semaphore import (
+        AlreadyHeld,
+        Increased,
+        NoSemaphore,
+        NotHolder,
+        Removed,
+        Resized,
+        SlotsAcquired,
+        SlotsDeadlock,
+        SlotsFenced,
+        SlotsFull,
+        SlotsGone,
+        SlotsGranted,
+        SlotsReleased,
+        SlotsWaiting,
+    )
+    from interlock.core.session import Joined, Leaving, Left, Renewed, SessionLapsed
+    from interlock.core.several import (
+        SeveralAcquired,
+        SeveralBusy,
+        SeveralDeadlock,
+        SeveralFenced,
+        SeveralGone,
+        SeveralNotOwner,
+        SeveralReleased,
+        SeveralWaiting,
+    )
+    from interlock.core.task import (
+        Blocked,
+        Claimed,
+        Completed,
+        Failed,
+        NoTask,
+        Published,
+        Retried,
+        Taken,
+        TaskCancelled,
+        TaskDeadlock,
+        TaskExists,
+        TaskExtended,
+        TaskFenced,
+        TaskNotOwner,
+        TaskReleased,
+        Unchanged,
+    )
+    from interlock.core.verdict import Anchored, Exported
     from interlock.errors import (
         BadInput,
         Changed,
@@ -31,75 +143,91 @@ if TYPE_CHECKING:
         StoreTrouble,
         Unavailable,
     )
+    from interlock.services.message.looking import Arrived, NothingUnread
     from interlock.services.trace import trace
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
     "interlock.client_messages": ("Message",),
-    "interlock.core.answers": ("Acquired", "Busy", "Deadlock", "Fenced", "NotOwner", "Released"),
-    "interlock.core.lock": ("AlreadyFree", "Extended", "Reclaimed"),
-    "interlock.core.message": ("Limited", "Sent"),
-    "interlock.core.pool": ("Proof",),
-    "interlock.core.query": ("Answered", "TimedOut"),
-    "interlock.core.semaphore": ("AlreadyHeld", "Full", "Increased", "NotHolder"),
-    "interlock.core.task": (
-        "Blocked", "Claimed", "Completed", "Nothing", "Published", "Taken",
+    "interlock.core.answers": (
+        "Acquired", "Away", "Busy", "Cancelled", "Deadlock", "Exists", "Extended", "Fenced",
+        "Full", "Gone", "Granted", "NotOwner", "Nothing", "Paused", "Released", "Unknown",
+        "Waiting",
     ),
+    "interlock.core.batch": ("Checked", "Imported", "PlanExists"),
+    "interlock.core.flow": ("Expired", "Moved"),
+    "interlock.core.lock": (
+        "AlreadyFree", "LockAcquired", "LockBusy", "LockDeadlock", "LockExtended", "LockFenced",
+        "LockGone", "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting", "Reclaimed",
+    ),
+    "interlock.core.logs": ("Uploaded",),
+    "interlock.core.matter": ("AlreadyResolved", "Resolved", "UnknownDecision"),
+    "interlock.core.message": (
+        "Acknowledged", "AlreadyAcknowledged", "Halted", "InboxFull", "Limited", "MessageExists",
+        "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent", "Subscribed",
+        "UnknownAgent", "UnknownMessages", "Unsubscribed",
+    ),
+    "interlock.core.pool": ("Proof",),
+    "interlock.core.query": (
+        "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
+        "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
+        "UnknownQuery",
+    ),
+    "interlock.core.report": ("Reported", "Unreported"),
+    "interlock.core.retention": ("Forgotten",),
+    "interlock.core.semaphore": (
+        "AlreadyHeld", "Increased", "NoSemaphore", "NotHolder", "Removed", "Resized",
+        "SlotsAcquired", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
+        "SlotsReleased", "SlotsWaiting",
+    ),
+    "interlock.core.session": ("Joined", "Leaving", "Left", "Renewed", "SessionLapsed"),
+    "interlock.core.several": (
+        "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced", "SeveralGone",
+        "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
+    ),
+    "interlock.core.task": (
+        "Blocked", "Claimed", "Completed", "Failed", "NoTask", "Published", "Retried", "Taken",
+        "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced",
+        "TaskNotOwner", "TaskReleased", "Unchanged",
+    ),
+    "interlock.core.verdict": ("Anchored", "Exported"),
     "interlock.errors": (
         "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed",
         "StoreTrouble", "Unavailable",
     ),
+    "interlock.services.message.looking": ("Arrived", "NothingUnread"),
     "interlock.services.trace": ("trace",),
 }  # fmt: skip
 
 __all__ = [
-    "Acquired",
-    "AlreadyFree",
-    "AlreadyHeld",
-    "Answered",
-    "BadInput",
-    "Blocked",
-    "Busy",
-    "Changed",
-    "Claimed",
-    "Completed",
-    "Deadlock",
-    "Deadlocked",
-    "Extended",
-    "Fenced",
-    "Fleet",
-    "Full",
-    "Held",
-    "Increased",
-    "InterlockError",
-    "Lapsed",
-    "Limited",
-    "Lost",
-    "Message",
-    "NotAllowed",
-    "NotHolder",
-    "NotOwner",
-    "Nothing",
-    "Proof",
-    "Published",
-    "Reclaimed",
-    "Released",
-    "Sent",
-    "StoreTrouble",
-    "Taken",
-    "TimedOut",
-    "Unavailable",
-    "__version__",
-    "connect",
-    "trace",
-]
+    "Acknowledged", "Acquired", "AlreadyAcknowledged", "AlreadyFree", "AlreadyHeld",
+    "AlreadyResolved", "Anchored", "Answered", "Arrived", "Asked", "Away", "BadInput", "Blocked",
+    "Busy", "Cancelled", "Changed", "Checked", "Claimed", "Completed", "Deadlock", "Deadlocked",
+    "Exists", "Expired", "Exported", "Extended", "Failed", "Fenced", "Fleet", "Forgotten", "Full",
+    "Gone", "Granted", "Halted", "Handed", "Held", "Imported", "InboxFull", "Increased",
+    "InterlockError", "Joined", "Lapsed", "Late", "Leaving", "Left", "Limited", "LockAcquired",
+    "LockBusy", "LockDeadlock", "LockExtended", "LockFenced", "LockGone", "LockGranted",
+    "LockNotOwner", "LockReleased", "LockWaiting", "Lost", "Message", "MessageExists", "Moved",
+    "NoSemaphore", "NoTask", "NobodyToAsk", "NobodyToStop", "NotAllowed", "NotAsked", "NotHolder",
+    "NotOwner", "NotSubscribed", "Nothing", "NothingUnread", "Paused", "PausedAgent", "PlanExists",
+    "Proof", "Published", "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed",
+    "Released", "Removed", "Renewed", "Replied", "Reported", "Resized", "Resolved", "Resumed",
+    "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
+    "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
+    "SlotsAcquired", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
+    "SlotsReleased", "SlotsWaiting", "StoreTrouble", "Subscribed", "Taken", "TakenBack",
+    "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced", "TaskNotOwner",
+    "TaskReleased", "TimedOut", "TooMany", "Unavailable", "Unchanged", "Unknown", "UnknownAgent",
+    "UnknownDecision", "UnknownMessages", "UnknownQuery", "Unreported", "Unsubscribed", "Uploaded",
+    "Waiting", "__version__", "connect", "trace",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first used: a command pays only for what it needs."""
+    """Import a public name when it is first used, once: a command pays only for what it needs."""
     for home, names in _HOMES.items():
         if name in names:
             from importlib import import_module
 
-            return getattr(import_module(home), name)
+            return globals().setdefault(name, getattr(import_module(home), name))
     raise AttributeError(f"module 'interlock' has no attribute {name!r}")

@@ -10,14 +10,13 @@ If a lock is lost inside its block, the block is cancelled in time and raises Lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.decision import Outcome
-from interlock.core.log import Line
 from interlock.core.pool import Proof
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
@@ -27,21 +26,19 @@ from interlock.opening import desk_at, opened_async
 from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
-from interlock.services.record import Following
 from interlock.services.runner import TRACE
-from interlock.store import Resync, Store
+from interlock.store import Store
 
 if TYPE_CHECKING:
     import logging
 
     from interlock.aio_messages import Messages
+    from interlock.aio_record import Observer, Record
     from interlock.aio_tasks import Tasks
-    from interlock.core.observed import Observed
-    from interlock.services.observe import Observing
     from interlock.services.report import Pulse
 
 C_co = TypeVar("C_co", bound=Calls, covariant=True)
@@ -120,79 +117,6 @@ class Agents(Noun[AgentCalls]):
         return self.calls.handler(level)
 
 
-class Record(Noun[RecordCalls]):
-    """What happened."""
-
-    log = awaited(RecordCalls.log)
-    explain = awaited(RecordCalls.explain)
-    verify = awaited(RecordCalls.verify)
-    export = awaited(RecordCalls.export)
-    anchor = awaited(RecordCalls.anchor)
-
-    def follow(self, after: int = 0) -> Follower:
-        """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
-
-        A ``Resync`` among them says that history up to its revision is gone: read what is left
-        with ``log``.
-        """
-        return Follower(self.calls.follow(after), self.calls.desk.store)
-
-
-class Follower:
-    """The record as it goes on; use it in an ``async with`` block, or close it."""
-
-    def __init__(self, following: Following, store: Store) -> None:
-        self._following = following
-        self._store = store
-
-    def take(self, timeout: float | None = None) -> Awaitable[tuple[Line, ...] | Resync]:
-        """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive_async(self._following.take(timeout), self._store)
-
-    async def close(self) -> None:
-        """Stop listening."""
-        self._following.close()
-
-    async def __aiter__(self) -> AsyncIterator[Line | Resync]:
-        while True:
-            found = await self.take()
-            for each in (found,) if isinstance(found, Resync) else found:
-                yield each
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class Observer:
-    """All that happens, as it happens; use it in an ``async with`` block, or close it."""
-
-    def __init__(self, observing: Observing, store: Store) -> None:
-        self._observing = observing
-        self._store = store
-
-    def take(self, timeout: float | None = None) -> Awaitable[tuple[Observed, ...]]:
-        """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive_async(self._observing.take(timeout), self._store)
-
-    async def close(self) -> None:
-        """Stop listening."""
-        self._observing.close()
-
-    async def __aiter__(self) -> AsyncIterator[Observed]:
-        while True:
-            for each in await self.take():
-                yield each
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
 class Held(InHand):
     """A lock, slots, or several things in our hands."""
 
@@ -256,7 +180,6 @@ class Fleet(Noun[FleetCalls]):
         self.semaphores = Semaphores(SemaphoreCalls(desk))
         self.several = Several(SeveralCalls(desk))
         self.agents = Agents(AgentCalls(desk))
-        self.record = Record(RecordCalls(desk))
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
@@ -278,13 +201,23 @@ class Fleet(Noun[FleetCalls]):
         ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
         ``missed`` says that history up to its revision is gone.
         """
+        from interlock.aio_record import Observer
+
         observing = self.calls.observing(nouns)
         await drive_async(observing.open(after), self.store)
         return Observer(observing, self.store)
 
     @cached_property
+    def record(self) -> Record:
+        """What happened; whoever never asks does not pay for it."""
+        from interlock.aio_record import Record
+        from interlock.services.records import RecordCalls
+
+        return Record(RecordCalls(self.calls.desk))
+
+    @cached_property
     def tasks(self) -> Tasks:
-        """Tasks; whoever never asks for one does not pay for them."""
+        """Tasks, likewise."""
         from interlock.aio_tasks import Tasks
         from interlock.services.task.calls import TaskCalls
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
-from interlock.core.message import Acknowledged, File, NotYours, Received
+from interlock.core.message import Acknowledged, File, Received, UnknownMessages
 from interlock.core.query import ReplyOutcome
 from interlock.driving import drive_async
 from interlock.services.message import files
@@ -87,7 +87,7 @@ class Receiver:
             found = await drive_async(self._reception.take(), self._store)
         return tuple([self._message(each) for each in found])
 
-    def ack(self, *messages: Message | str) -> Awaitable[Acknowledged | NotYours]:
+    def ack(self, *messages: Message | str) -> Awaitable[Acknowledged | UnknownMessages]:
         """Acknowledge messages now, or their ids, with one commit."""
         return drive_async(self._reception.ack(ids_of(messages)), self._store)
 
@@ -130,7 +130,7 @@ class Message(MessageInHand):
         super().__init__(received, reception)
         self._store = store
 
-    def ack(self) -> Awaitable[Acknowledged | NotYours]:
+    def ack(self) -> Awaitable[Acknowledged | UnknownMessages]:
         """Acknowledge it now: it will not come again."""
         return drive_async(self._reception.ack((self.id,)), self._store)
 

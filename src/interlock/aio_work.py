@@ -56,7 +56,7 @@ class Claim(ClaimInHand):
         op = self._working.fail(reason, error, retry=retry)
         return drive_async(op, self._working.desk.store)
 
-    def release(self) -> Awaitable[core.Released]:
+    def release(self) -> Awaitable[core.TaskReleased]:
         """Give the task back to the queue; no attempt is counted."""
         return drive_async(self._working.release(), self._working.desk.store)
 

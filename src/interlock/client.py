@@ -13,14 +13,13 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from interlock.clock import Clock
 from interlock.core.decision import Outcome
-from interlock.core.log import Line
 from interlock.core.pool import Proof
 from interlock.core.session import TTL
 from interlock.core.words import FOREVER
@@ -30,22 +29,20 @@ from interlock.opening import desk_at, opened
 from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import Calls, Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Calls, Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
-from interlock.services.record import Following
 from interlock.services.runner import TRACE, Who
-from interlock.store import Resync, Store
+from interlock.store import Store
 from interlock.threads import background
 
 if TYPE_CHECKING:
     import logging
 
     from interlock.client_messages import Messages
+    from interlock.client_record import Observer, Record
     from interlock.client_tasks import Tasks
-    from interlock.core.observed import Observed
-    from interlock.services.observe import Observing
     from interlock.services.report import Pulse
 
 C_co = TypeVar("C_co", bound=Calls, covariant=True)
@@ -122,77 +119,6 @@ class Agents(Noun[AgentCalls]):
         is uploaded then.
         """
         return self.calls.handler(level)
-
-
-class Record(Noun[RecordCalls]):
-    """What happened."""
-
-    log = blocking(RecordCalls.log)
-    explain = blocking(RecordCalls.explain)
-    verify = blocking(RecordCalls.verify)
-    export = blocking(RecordCalls.export)
-    anchor = blocking(RecordCalls.anchor)
-
-    def follow(self, after: int = 0) -> Follower:
-        """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
-
-        A ``Resync`` among them says that history up to its revision is gone: read what is left
-        with ``log``.
-        """
-        return Follower(self.calls.follow(after), self.calls.desk.store)
-
-
-class Follower:
-    """The record as it goes on; use it in a ``with`` block, or close it."""
-
-    def __init__(self, following: Following, store: Store) -> None:
-        self._following = following
-        self._store = store
-
-    def take(self, timeout: float | None = None) -> tuple[Line, ...] | Resync:
-        """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive(self._following.take(timeout), self._store)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._following.close()
-
-    def __iter__(self) -> Iterator[Line | Resync]:
-        while True:
-            found = self.take()
-            yield from (found,) if isinstance(found, Resync) else found
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class Observer:
-    """All that happens, as it happens; use it in a ``with`` block, or close it."""
-
-    def __init__(self, observing: Observing, store: Store) -> None:
-        self._observing = observing
-        self._store = store
-
-    def take(self, timeout: float | None = None) -> tuple[Observed, ...]:
-        """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive(self._observing.take(timeout), self._store)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._observing.close()
-
-    def __iter__(self) -> Iterator[Observed]:
-        while True:
-            yield from self.take()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Held(InHand):
@@ -274,7 +200,6 @@ class Fleet(Noun[FleetCalls]):
         self.semaphores = Semaphores(SemaphoreCalls(desk))
         self.several = Several(SeveralCalls(desk))
         self.agents = Agents(AgentCalls(desk))
-        self.record = Record(RecordCalls(desk))
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
@@ -295,13 +220,23 @@ class Fleet(Noun[FleetCalls]):
         ``nouns`` asks for those of some alone: ``message``, ``query``, ``task``.  An event called
         ``missed`` says that history up to its revision is gone.
         """
+        from interlock.client_record import Observer
+
         observing = self.calls.observing(nouns)
         drive(observing.open(after), self.store)
         return Observer(observing, self.store)
 
     @cached_property
+    def record(self) -> Record:
+        """What happened; whoever never asks does not pay for it."""
+        from interlock.client_record import Record
+        from interlock.services.records import RecordCalls
+
+        return Record(RecordCalls(self.calls.desk))
+
+    @cached_property
     def tasks(self) -> Tasks:
-        """Tasks; whoever never asks for one does not pay for them."""
+        """Tasks, likewise."""
         from interlock.client_tasks import Tasks
         from interlock.services.task.calls import TaskCalls
 
@@ -513,7 +448,6 @@ __all__ = [
     "Fleet",
     "Held",
     "Locks",
-    "Record",
     "Semaphores",
     "Several",
     "connect",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import Fleet, Noun, blocking
-from interlock.core.message import Acknowledged, File, NotYours, Received
+from interlock.core.message import Acknowledged, File, Received, UnknownMessages
 from interlock.core.query import ReplyOutcome
 from interlock.driving import drive
 from interlock.services.message import files
@@ -87,7 +87,7 @@ class Receiver:
             found = drive(self._reception.take(), self._store)
         return tuple([self._message(each) for each in found])
 
-    def ack(self, *messages: Message | str) -> Acknowledged | NotYours:
+    def ack(self, *messages: Message | str) -> Acknowledged | UnknownMessages:
         """Acknowledge messages now, or their ids, with one commit; any thread may."""
         return drive(self._reception.ack(ids_of(messages)), self._store)
 
@@ -131,7 +131,7 @@ class Message(MessageInHand):
         super().__init__(received, reception)
         self._store = store
 
-    def ack(self) -> Acknowledged | NotYours:
+    def ack(self) -> Acknowledged | UnknownMessages:
         """Acknowledge it now: it will not come again."""
         return drive(self._reception.ack((self.id,)), self._store)
 

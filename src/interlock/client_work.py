@@ -51,7 +51,7 @@ class Claim(ClaimInHand):
         """The attempt failed; ``retry=False`` says that no other will ever succeed."""
         return self._drive(self._working.fail(reason, error, retry=retry))
 
-    def release(self) -> core.Released:
+    def release(self) -> core.TaskReleased:
         """Give the task back to the queue; no attempt is counted."""
         return self._drive(self._working.release())
 

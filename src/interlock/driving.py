@@ -12,7 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Generator
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -81,6 +84,27 @@ async def drive_async(op: Op[T], on: object) -> T:
                 step = op.send(answer)
     except StopIteration as done:
         return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+
+
+async def asleep(until: asyncio.Future[None], timeout: float | None) -> None:
+    """Sleep until somebody finishes this future, or the time is up: ``asyncio.wait`` for one.
+
+    That would take two more turns of the loop, and who sleeps here is to be quick afterwards.
+    """
+    if timeout is None:
+        await until
+        return
+    timer = until.get_loop().call_later(timeout, finish, until)
+    try:
+        await until
+    finally:
+        timer.cancel()
+
+
+def finish(future: asyncio.Future[None]) -> None:
+    """Wake whoever sleeps until this is done."""
+    if not future.done():
+        future.set_result(None)
 
 
 async def _undisturbed(awaitable: Awaitable[T]) -> T:

@@ -16,6 +16,10 @@
     busy = "30s"
     log_bytes = "4MB"
 
+    [task]
+    keep = "90d"
+    kept = 100000
+
     [message]
     rate = 100
     window = "1s"
@@ -54,6 +58,7 @@ _TABLES = {
     "agent": ("busy", "waiting", "idle", "log_bytes", "log_age"),
     "message": ("rate", "window", "body", "inbox", "keep", "kept", "alerts", "open_queries"),
     "record": ("hot", "keep", "sealed"),
+    "task": ("keep", "kept"),
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
@@ -108,6 +113,10 @@ class Settings:
         ``busy``, ``waiting`` and ``idle`` in seconds, ``log_bytes``, ``log_age`` in seconds.
         """
         return self._limits("agent")
+
+    def task(self) -> dict[str, float]:
+        """What is set for tasks that are over: ``keep`` in seconds, and how many are ``kept``."""
+        return self._limits("task")
 
     def message(self) -> dict[str, float]:
         """What is set for messages: how often somebody may send, how much, and what is kept.

@@ -7,18 +7,18 @@ that reads its input would not hear of it until the next line comes.
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
 def background(target: Callable[[], None], name: str) -> threading.Thread:
     """A thread that ends with the program, and hears no signals."""
+    import signal  # a short command starts no thread
+
+    left = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
     def run() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, left)
         target()
 
     return threading.Thread(target=run, name=name, daemon=True)

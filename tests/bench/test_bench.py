@@ -10,7 +10,7 @@ import pytest
 
 from interlock.bench import handoff, idle, locks, messages, pairs, record, run_bench, tasks
 from interlock.bench.engine import within
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired
 from interlock.errors import BadInput
 from interlock.stores.address import parse
 from interlock.testing.servers import EtcdServer, RedisServer
@@ -136,7 +136,7 @@ def test_an_alert_is_one_commit_however_many_subscribed(
 def test_the_record_is_measured_beside_a_client_that_keeps_none(tmp_path: Path) -> None:
     url = str(tmp_path / "store.db")
     with record.unrecorded(url) as fleet:
-        assert isinstance(fleet.locks.acquire("merge"), Acquired)
+        assert isinstance(fleet.locks.acquire("merge"), LockAcquired)
         assert fleet.locks.show("merge").holder == "bench"
         assert fleet.record.log() == ()
 

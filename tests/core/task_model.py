@@ -40,6 +40,7 @@ class Job(Struct, kw_only=True):
     cancelled: bool = False
     ended: Held | None = None
     newest: int = 0
+    number: int = 0
 
 
 class Times(Struct):
@@ -55,6 +56,9 @@ class Model:
     def __init__(self, times: Callable[[], Times], rest: Callable[[float], float]) -> None:
         self.jobs: dict[str, Job] = {}
         self.lives_until: dict[str, float] = {}
+        self._published = 0
+        self.done: list[str] = []
+        """Those that were complete and are forgotten."""
         self._times = times
         self._rest = rest
 
@@ -63,6 +67,8 @@ class Model:
         return ends > self._times().monotonic
 
     def publish(self, job: Job) -> None:
+        self._published += 1
+        job.number = self._published
         self.jobs[job.name] = job
         self._place(job)
 
@@ -127,10 +133,26 @@ class Model:
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None
 
+    def forget(self, job: Job) -> None:
+        """It was over; whoever needs it has no more to wait for."""
+        assert job.state in ("complete", "failed", "dead"), job
+        del self.jobs[job.name]
+        if job.state == "complete":
+            self.done.append(job.name)
+            return
+        open_ = [each for each in self.jobs.values() if each.state != "complete"]
+        needed = [each.name for each in open_ if job.name in each.needs and self._meant(each, job)]
+        assert not needed, "what failed stays while it is needed"
+
+    def _meant(self, job: Job, need: Job) -> bool:
+        """A task needs what was there before it, and not what has that name now."""
+        return need.number < job.number
+
     def _place(self, job: Job) -> None:
         job.state = "pending" if self._met(job) else "blocked"
         named = job.state == "pending" and job.not_before is not None
         job.early = named and (job.not_before or 0.0) > self._times().wall
 
     def _met(self, job: Job) -> bool:
-        return all(self.jobs[need].state == "complete" for need in job.needs)
+        needs = [self.jobs[need] for need in job.needs if need in self.jobs]
+        return all(need.state == "complete" for need in needs if self._meant(job, need))

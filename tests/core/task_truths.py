@@ -34,6 +34,7 @@ class Board(Struct):
 
     specs: dict[str, Spec] = {}
     statuses: dict[str, Status] = {}
+    created: dict[str, int] = {}
     owners: dict[str, Claim] = {}
     tokens: dict[str, int] = {}
     ready: dict[str, list[str]] = {}
@@ -42,6 +43,7 @@ class Board(Struct):
     claims: dict[tuple[str, str], tuple[str, ...]] = {}
     ended: set[str] = set()
     todo: set[str] = set()
+    results: set[str] = set()
 
     def states(self) -> dict[str, str]:
         return {task: status.state for task, status in self.statuses.items()}
@@ -63,6 +65,7 @@ def _learn(board: Board, item: Item) -> None:
             board.specs[task] = states.spec(item) or Spec(at=0)
         case keys.TASKS, "status":
             board.statuses[task] = states.status(item) or Status(state="dead")
+            board.created[task] = item.created
         case keys.TASKS, "owner":
             claim = states.claim(item)
             assert claim is not None
@@ -77,9 +80,11 @@ def _learn(board: Board, item: Item) -> None:
             board.claims[item.key.split("/")[1], task] = states.names(item)
         case keys.ENDED, _:
             board.ended.add(task)
+        case keys.TASKS, "result":
+            board.results.add(task)
         case _:
-            assert folder == keys.TODO or item.key.endswith("/result")
-            board.todo.update([task] if folder == keys.TODO else [])
+            assert folder == keys.TODO
+            board.todo.add(task)
 
 
 def complaints(board: Board) -> list[str]:
@@ -120,22 +125,35 @@ def _places(board: Board) -> Iterator[str]:
 
 def _needs(board: Board) -> Iterator[str]:
     complete = {task for task, status in board.statuses.items() if status.state == "complete"}
+    needed = {need for spec in board.specs.values() for need in spec.needs}
+    gone = needed - board.statuses.keys()  # it was complete
     for task, status in board.statuses.items():
+        later = {need for need in board.specs[task].needs if _later(board, need, task)}
+        met = complete | gone | later
         spec, hangs = board.specs[task], board.hangs.get(task, [])
         if status.state != "blocked":
             if hangs:
                 yield f"{task} is {status.state} and hangs on {hangs}"
-            if status.state in ("pending", "running", "complete") and not complete >= {*spec.needs}:
-                yield f"{task} is {status.state} before {set(spec.needs) - complete}"
+            if status.state in ("pending", "running", "complete") and (
+                needs := {*spec.needs} - met
+            ):
+                yield f"{task} is {status.state} before {needs}"
             continue
         if hangs != [status.on] or spec.needs[status.place] != status.on:
             yield f"{task} is blocked on {status.on} and hangs on {hangs}"
-        if not complete.issuperset(spec.needs[: status.place]):
+        if not met.issuperset(spec.needs[: status.place]):
             yield f"{task} is past a need that is not complete"
         if status.on in complete and status.on not in board.todo:
             yield f"{task} hangs on {status.on}, which is complete, and nobody will know"
-        if status.on not in complete and not board.statuses[status.on].awaited:
+        if status.on not in board.statuses:
+            yield f"{task} hangs on {status.on}, which is gone"
+        elif status.on not in complete and not board.statuses[status.on].awaited:
             yield f"{task} hangs on {status.on}, which does not know"
+
+
+def _later(board: Board, need: str, task: str) -> bool:
+    """Whether there is another task now by the name of what was needed."""
+    return need in board.created and board.created[need] > board.created[task]
 
 
 def _indexes(board: Board) -> Iterator[str]:
@@ -143,8 +161,11 @@ def _indexes(board: Board) -> Iterator[str]:
     if over != board.ended:
         yield f"ended {board.ended}, over {over}"
     for need in board.todo:
-        if board.statuses[need].state != "complete":
-            yield f"{need} is to be drained and {board.statuses[need].state}"
+        state = board.statuses[need].state if need in board.statuses else "gone"
+        if state != "complete":
+            yield f"{need} is to be drained and {state}"
+    if lost := {*board.ended, *board.results} - board.statuses.keys():
+        yield f"left behind by tasks that are gone: {lost}"
 
 
 def completions(store: Store) -> list[str]:

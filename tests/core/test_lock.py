@@ -85,7 +85,7 @@ def queued(*agents: str) -> Pool:
 
 def test_a_free_lock_is_taken() -> None:
     decision = acquire("ada")
-    assert decision.outcome == lock.Acquired(
+    assert decision.outcome == lock.LockAcquired(
         lock="merge", holder="ada", expires_in=30.0, grant="grt_ada"
     )
     assert grant(state(decision)).live == (ADA,)
@@ -94,7 +94,7 @@ def test_a_free_lock_is_taken() -> None:
 
 def test_a_held_lock_is_busy_and_names_its_holder() -> None:
     decision = acquire("bob", held(), ADA)
-    assert decision.outcome == lock.Busy(lock="merge", holder="ada", since=NOW)
+    assert decision.outcome == lock.LockBusy(lock="merge", holder="ada", since=NOW)
     assert not decision.changes
 
 
@@ -112,7 +112,7 @@ def test_a_grant_is_stale_when_any_of_its_liveness_keys_is_gone(gone: str) -> No
     found = held(ttl=9.0, max_hold=60.0)
     live = set(grant(found).live) - {gone}
     assert isinstance(acquire("bob", found, *live).outcome, lock.Reclaimed)
-    assert isinstance(acquire("bob", found, *live, gone).outcome, lock.Busy)
+    assert isinstance(acquire("bob", found, *live, gone).outcome, lock.LockBusy)
 
 
 def test_whoever_meets_a_stale_grant_gets_it_and_is_told_from_whom() -> None:
@@ -130,7 +130,7 @@ def test_whoever_meets_a_stale_grant_gets_it_and_is_told_from_whom() -> None:
 def test_a_stale_grant_goes_to_the_first_live_waiter_before_whoever_meets_it() -> None:
     found = queued("dead", "bob")
     decision = acquire("cleo", found, BOB)
-    assert isinstance(decision.outcome, lock.Busy)
+    assert isinstance(decision.outcome, lock.LockBusy)
     assert decision.outcome.holder == "bob"
     assert grant(state(decision)).id == "grt_bob"
     assert state(decision).waiters == ()
@@ -139,7 +139,7 @@ def test_a_stale_grant_goes_to_the_first_live_waiter_before_whoever_meets_it() -
 
 def test_whoever_meets_a_stale_grant_and_waits_queues_behind_the_heir() -> None:
     decision = acquire("cleo", queued("bob"), BOB, wait=True)
-    assert decision.outcome == lock.Waiting(lock="merge", holder="bob", before=0)
+    assert decision.outcome == lock.LockWaiting(lock="merge", holder="bob", before=0)
     assert [waiter.id for waiter in state(decision).waiters] == ["grt_cleo"]
     assert decision.signals == (keys.wake("grt_bob"),)
 
@@ -147,14 +147,14 @@ def test_whoever_meets_a_stale_grant_and_waits_queues_behind_the_heir() -> None:
 def test_a_lapsed_holder_may_only_come_again() -> None:
     found = held()
     assert isinstance(acquire("ada", found, token=5).outcome, lock.Reclaimed)
-    assert beat(found, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(
+    assert beat(found, caller("ada", 5), set(), 30.0).outcome == lock.LockFenced(
         lock="merge", holder="ada"
     )
 
 
 def test_acquiring_again_extends_for_a_call_that_carries_the_token() -> None:
     decision = acquire("ada", held(), ADA, token=5)
-    assert decision.outcome == lock.Extended(
+    assert decision.outcome == lock.LockExtended(
         lock="merge", holder="ada", token=5, expires_in=30.0, grant="grt_ada"
     )
     assert decision.quiet
@@ -162,16 +162,16 @@ def test_acquiring_again_extends_for_a_call_that_carries_the_token() -> None:
 
 
 def test_acquiring_again_extends_for_a_whole_session() -> None:
-    assert isinstance(acquire("ada", held(), ADA, whole_session=True).outcome, lock.Extended)
+    assert isinstance(acquire("ada", held(), ADA, whole_session=True).outcome, lock.LockExtended)
 
 
 def test_two_tasks_of_one_session_are_two_callers() -> None:
-    assert isinstance(acquire("ada", held(), ADA).outcome, lock.Busy)
+    assert isinstance(acquire("ada", held(), ADA).outcome, lock.LockBusy)
 
 
 @pytest.mark.parametrize(("agent", "token"), [("bob", 5), ("ada", 4), ("ada", 6)])
 def test_a_token_counts_only_under_its_holders_name(agent: str, token: int) -> None:
-    assert isinstance(acquire(agent, held(), ADA, token=token).outcome, lock.Busy)
+    assert isinstance(acquire(agent, held(), ADA, token=token).outcome, lock.LockBusy)
 
 
 def test_extending_with_other_metadata_records_them() -> None:
@@ -193,7 +193,7 @@ def test_waiters_queue_in_the_order_of_their_coming() -> None:
     found = queued("bob", "cleo")
     assert [waiter.id for waiter in found.waiters] == ["grt_bob", "grt_cleo"]
     decision = acquire("dora", found, ADA, wait=True)
-    assert decision.outcome == lock.Waiting(lock="merge", holder="ada", before=2)
+    assert decision.outcome == lock.LockWaiting(lock="merge", holder="ada", before=2)
 
 
 def test_a_queue_has_a_limit() -> None:
@@ -201,7 +201,7 @@ def test_a_queue_has_a_limit() -> None:
     full = Pool(found.grants, found.waiters * WAITERS)
     with pytest.raises(NotAllowed, match="already wait"):
         acquire("cleo", full, ADA, BOB, wait=True)
-    assert isinstance(acquire("cleo", full, ADA, BOB).outcome, lock.Busy)
+    assert isinstance(acquire("cleo", full, ADA, BOB).outcome, lock.LockBusy)
 
 
 def test_the_dead_do_not_fill_a_queue() -> None:
@@ -213,7 +213,7 @@ def test_the_dead_do_not_fill_a_queue() -> None:
 
 def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> None:
     decision = release(queued("dead", "bob", "cleo"), caller("ada", 5), {BOB, CLEO})
-    assert decision.outcome == lock.Released(lock="merge", next="bob")
+    assert decision.outcome == lock.LockReleased(lock="merge", next="bob")
     found = state(decision)
     assert grant(found).id == "grt_bob"
     assert grant(found).token is None
@@ -223,7 +223,7 @@ def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> N
 
 def test_release_without_waiters_frees_the_lock_and_its_keys() -> None:
     decision = release(held(ttl=9.0, max_hold=60.0), caller("ada", 5), set())
-    assert decision.outcome == lock.Released(lock="merge")
+    assert decision.outcome == lock.LockReleased(lock="merge")
     assert set(decision.deletes) == {"locks/merge", "live/grt_ada", "live/grt_ada.limit"}
 
 
@@ -238,7 +238,7 @@ def test_a_free_lock_is_already_free() -> None:
 
 
 def test_a_session_speaks_for_its_grant_without_a_token() -> None:
-    assert isinstance(release(held(), caller("ada"), set()).outcome, lock.Released)
+    assert isinstance(release(held(), caller("ada"), set()).outcome, lock.LockReleased)
 
 
 def test_an_older_token_is_fenced() -> None:
@@ -246,12 +246,12 @@ def test_an_older_token_is_fenced() -> None:
         release(held(), caller("ada", 4), {ADA}),
         beat(held(), caller("ada", 4), {ADA}, 30.0),
     ):
-        assert decision.outcome == lock.Fenced(lock="merge", holder="ada", token=5)
+        assert decision.outcome == lock.LockFenced(lock="merge", holder="ada", token=5)
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 5), caller("ada", 6)])
 def test_who_never_held_it_is_no_owner(who: lock.Caller) -> None:
-    assert release(held(), who, {ADA}).outcome == lock.NotOwner(lock="merge", holder="ada")
+    assert release(held(), who, {ADA}).outcome == lock.LockNotOwner(lock="merge", holder="ada")
 
 
 def test_a_refusal_changes_nothing_but_is_recorded_once_in_a_while() -> None:
@@ -265,13 +265,13 @@ def test_a_refusal_changes_nothing_but_is_recorded_once_in_a_while() -> None:
 def test_a_beat_renews_what_the_grant_lives_by_and_never_its_limit() -> None:
     found = held(ttl=9.0, max_hold=60.0)
     decision = beat(found, caller("ada", 5), set(grant(found).live), 30.0)
-    assert isinstance(decision.outcome, lock.Extended)
+    assert isinstance(decision.outcome, lock.LockExtended)
     assert [(put.key, put.ttl) for put in decision.puts] == [("live/grt_ada", 9.0)]
     assert decision.quiet
 
 
 def test_a_beat_on_a_free_lock_is_fenced() -> None:
-    assert beat(None, caller("ada", 5), set(), 30.0).outcome == lock.Fenced(lock="merge")
+    assert beat(None, caller("ada", 5), set(), 30.0).outcome == lock.LockFenced(lock="merge")
 
 
 def test_a_promoted_waiter_starts_with_a_short_ttl() -> None:
@@ -286,14 +286,16 @@ def test_a_promoted_waiter_starts_with_a_short_ttl() -> None:
 def test_a_look_takes_what_was_handed_over() -> None:
     found = seen(state(release(queued("bob"), caller("ada", 5), {BOB})), 9)
     decision = look(found, "bob", {BOB})
-    assert decision.outcome == lock.Acquired(lock="merge", holder="bob", token=9, grant="grt_bob")
+    assert decision.outcome == lock.LockAcquired(
+        lock="merge", holder="bob", token=9, grant="grt_bob"
+    )
     assert not decision.changes
 
 
 def test_a_look_passes_a_stale_grant_on_in_order() -> None:
     found = queued("bob", "cleo")
     decision = look(found, "cleo", {BOB, CLEO})
-    assert decision.outcome == lock.Waiting(lock="merge", holder="bob", before=0)
+    assert decision.outcome == lock.LockWaiting(lock="merge", holder="bob", before=0)
     assert grant(state(decision)).id == "grt_bob"
     decision = look(found, "cleo", {CLEO})
     assert isinstance(decision.outcome, lock.Reclaimed)
@@ -302,12 +304,12 @@ def test_a_look_passes_a_stale_grant_on_in_order() -> None:
 
 def test_a_look_changes_nothing_while_the_holder_lives() -> None:
     decision = look(queued("bob"), "bob", {ADA, BOB})
-    assert decision.outcome == lock.Waiting(lock="merge", holder="ada", before=0)
+    assert decision.outcome == lock.LockWaiting(lock="merge", holder="ada", before=0)
     assert not decision.changes
 
 
 def test_who_is_not_in_the_queue_any_more_is_told() -> None:
-    gone = lock.Gone(lock="merge")
+    gone = lock.LockGone(lock="merge")
     assert look(None, "bob", set()).outcome == gone
     assert look(held(), "bob", {ADA}).outcome == gone
     assert withdraw(held(), "bob", {ADA}).outcome == gone
@@ -315,7 +317,7 @@ def test_who_is_not_in_the_queue_any_more_is_told() -> None:
 
 def test_withdraw_leaves_the_queue_to_the_others() -> None:
     decision = withdraw(queued("bob", "cleo"), "bob", {ADA, BOB, CLEO})
-    assert decision.outcome == lock.Busy(lock="merge", holder="ada", since=NOW, waiters=1)
+    assert decision.outcome == lock.LockBusy(lock="merge", holder="ada", since=NOW, waiters=1)
     assert [waiter.id for waiter in state(decision).waiters] == ["grt_cleo"]
 
 

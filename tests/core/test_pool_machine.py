@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 from msgspec import Struct
 from tests.core.pool_worlds import KEYS, THINGS, Call, CoreWorld, ServiceWorld, Terms, World
 
-from interlock.core import keys
+from interlock.core import answers, keys
 from interlock.core.pool import Grant, Pool, Waiter
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import margin
@@ -217,7 +217,7 @@ class PoolMachine(RuleBasedStateMachine):
         given = tuple(map(keys.of, things))
         stands = any(self._grant(key, belief.grant) for key in given)
         outcome = self.world.release(who, things, belief.token)
-        assert (type(outcome).__name__ == "Released") == stands
+        assert isinstance(outcome, answers.Released) == stands
         for key in given:
             belief.weights.pop(key)
         if not belief.weights:
@@ -234,7 +234,7 @@ class PoolMachine(RuleBasedStateMachine):
         if any((grant.token, grant.agent) == (token, agent) for grant in pool.grants):
             return  # only a part of it was given back
         outcome = self.world.release(Who(agent, session), (thing,), token)
-        assert type(outcome).__name__ != "Released"
+        assert not isinstance(outcome, answers.Released)
         self.observe()
 
     @precondition(lambda self: self.waiting)
@@ -283,16 +283,14 @@ class PoolMachine(RuleBasedStateMachine):
 
     def _ended(self, terms: Terms, ended: object) -> None:
         """What a call was told must be what everybody can see."""
-        match type(ended).__name__:
-            case "Acquired" | "Reclaimed" | "Increased" | "AlreadyHeld" | "Extended":
+        match ended:
+            case answers.Granted():
                 self._believe(terms, ended)
-            case "Busy" | "Full":
+            case answers.Busy():
                 self._refused(terms)
-            case "Lapsed":
-                assert isinstance(ended, Lapsed)
+            case Lapsed():
                 assert self.lives_until[terms.session] <= self.now
-            case "BadInput":
-                assert isinstance(ended, BadInput)
+            case BadInput():
                 pools = [(self.before[keys.of(t)], w) for t, w in terms.wants if t[:3] == "sem"]
                 assert any(weight > pool.capacity for pool, weight in pools)
             case other:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys, report
 from interlock.core.report import PACES, REMEMBERED, Report, Reported, Say, State
-from interlock.core.session import Lapsed
+from interlock.core.session import SessionLapsed
 
 BUSY = Report(
     agent="ada",
@@ -63,7 +63,7 @@ def test_a_change_is_recorded_and_what_is_not_new_is_only_heard() -> None:
 
 def test_a_session_that_is_over_says_nothing() -> None:
     decision = report.say(BUSY, "ada", "s", Say(state="idle"), alive=False, now=9.0)
-    assert decision.outcome == Lapsed(session="s")
+    assert decision.outcome == SessionLapsed(session="s")
     assert not decision.changes
 
 

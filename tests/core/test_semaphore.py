@@ -30,7 +30,7 @@ def resize(table: Table, capacity: int) -> Decision[semaphore.Resized]:
 
 def test_slots_are_taken_by_weight(table: Table) -> None:
     decision = table.acquire(slots("ada", 2))
-    assert decision.outcome == semaphore.Acquired(
+    assert decision.outcome == semaphore.SlotsAcquired(
         semaphore="x",
         holder="ada",
         weight=2,
@@ -40,14 +40,14 @@ def test_slots_are_taken_by_weight(table: Table) -> None:
         grant="grt_ada",
     )
     assert decision.verb == "sem.acquire"
-    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.Acquired)
+    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.SlotsAcquired)
     assert table.holders(X) == {"ada": 2, "bob": 1}
 
 
 def test_full_says_what_there_is(table: Table) -> None:
     table.acquire(slots("ada", 2))
     decision = table.acquire(slots("bob", 2))
-    assert decision.outcome == semaphore.Full(
+    assert decision.outcome == semaphore.SlotsFull(
         semaphore="x", capacity=3, available=1, holders=("ada",)
     )
     assert not decision.changes
@@ -57,8 +57,8 @@ def test_the_first_who_names_a_capacity_makes_it_and_everybody_must_mean_the_sam
     table = Table()
     with pytest.raises(BadInput, match="give its capacity"):
         table.acquire(slots("ada"))
-    assert isinstance(table.acquire(slots("ada", capacity=4)).outcome, semaphore.Acquired)
-    assert isinstance(table.acquire(slots("bob", capacity=4)).outcome, semaphore.Acquired)
+    assert isinstance(table.acquire(slots("ada", capacity=4)).outcome, semaphore.SlotsAcquired)
+    assert isinstance(table.acquire(slots("bob", capacity=4)).outcome, semaphore.SlotsAcquired)
     with pytest.raises(BadInput, match="has capacity 4, not 5"):
         table.acquire(slots("cleo", capacity=5))
 
@@ -88,7 +88,7 @@ def test_an_increase_waits_behind_everybody(table: Table) -> None:
     table.acquire(slots("cleo", wait=True))
     token = table.token(X, "ada")
     waits = slots("ada", 2, token=token, wait=True, grant="grt_more")
-    assert table.acquire(waits).outcome == semaphore.Waiting(semaphore="x", before=1)
+    assert table.acquire(waits).outcome == semaphore.SlotsWaiting(semaphore="x", before=1)
     release(table, caller("bob"))
     assert table.holders(X) == {"ada": 2, "cleo": 1}
     looked = queue.look(waits, facts(table.pools), NOW)
@@ -104,7 +104,7 @@ def test_an_increase_whose_grant_ends_meanwhile_comes_again(table: Table) -> Non
     release(table, caller("ada"))
     assert table.holders(X) == {"bob": 2}
     looked = queue.look(waits, facts(table.pools), NOW)
-    assert looked.outcome == semaphore.Gone(semaphore="x")
+    assert looked.outcome == semaphore.SlotsGone(semaphore="x")
     assert table.waiters(X) == []
 
 
@@ -112,17 +112,17 @@ def test_the_dead_are_no_reason_to_say_full(table: Table) -> None:
     table.acquire(slots("ada", 2))
     table.acquire(slots("bob", 1))
     decision = table.acquire(slots("cleo", 2), without("ada"))
-    assert isinstance(decision.outcome, semaphore.Acquired)
+    assert isinstance(decision.outcome, semaphore.SlotsAcquired)
     assert table.holders(X) == {"bob": 1, "cleo": 2}
 
 
 def test_nobody_overtakes_so_a_big_request_is_never_starved(table: Table) -> None:
     table.acquire(slots("ada", 2))
     table.acquire(slots("bob", 3, wait=True))
-    assert isinstance(table.acquire(slots("cleo")).outcome, semaphore.Full)
+    assert isinstance(table.acquire(slots("cleo")).outcome, semaphore.SlotsFull)
     table.acquire(slots("dora", wait=True))
     decision = release(table, caller("ada"))
-    assert decision.outcome == semaphore.Released(semaphore="x", next=("bob",))
+    assert decision.outcome == semaphore.SlotsReleased(semaphore="x", next=("bob",))
     assert table.waiters(X) == ["dora"]
 
 
@@ -153,9 +153,9 @@ def test_who_meets_its_own_heir_comes_again_for_a_token_of_its_own(table: Table)
     table.acquire(slots("ada", 3))
     table.acquire(slots("bob", wait=True, grant="grt_first"))
     decision = table.acquire(slots("bob"), without("ada"))
-    assert isinstance(decision.outcome, semaphore.Gone)
+    assert isinstance(decision.outcome, semaphore.SlotsGone)
     assert table.holders(X) == {"bob": 1}
-    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.Acquired)
+    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.SlotsAcquired)
 
 
 @pytest.mark.parametrize("who", [caller("bob"), caller("bob", 1), caller("ada", 9_000)])
@@ -168,9 +168,9 @@ def test_a_token_that_is_over_is_fenced(table: Table) -> None:
     table.acquire(slots("ada"))
     release(table, caller("ada", 1))
     table.acquire(slots("bob"))
-    assert isinstance(release(table, caller("ada", 1)).outcome, semaphore.Fenced)
+    assert isinstance(release(table, caller("ada", 1)).outcome, semaphore.SlotsFenced)
     beat = queue.beat(caller("ada", 1), facts(table.pools), 30.0)
-    assert isinstance(beat.outcome, semaphore.Fenced)
+    assert isinstance(beat.outcome, semaphore.SlotsFenced)
 
 
 def test_a_beat_renews_slots_that_live_and_revives_none(table: Table) -> None:
@@ -179,7 +179,7 @@ def test_a_beat_renews_slots_that_live_and_revives_none(table: Table) -> None:
         queue.beat(caller("ada", 1), facts(table.pools), 30.0).outcome, semaphore.AlreadyHeld
     )
     over = queue.beat(caller("ada", 1), facts(table.pools, without("ada")), 30.0)
-    assert isinstance(over.outcome, semaphore.Fenced)
+    assert isinstance(over.outcome, semaphore.SlotsFenced)
 
 
 def test_a_larger_capacity_serves_who_fits(table: Table) -> None:
@@ -232,7 +232,7 @@ def test_whoever_the_commit_of_a_resize_has_no_room_for_leaves_by_itself(table: 
     table.carry_out(decision)
     assert table.waiters(X) == ["bob"]
     looked = table.carry_out(queue.look(slots("bob", 3), facts(table.pools), NOW))
-    assert looked.outcome == semaphore.Gone(semaphore="x")
+    assert looked.outcome == semaphore.SlotsGone(semaphore="x")
     assert table.waiters(X) == []
 
 
@@ -242,8 +242,8 @@ def test_there_is_a_limit_to_grants_whatever_the_capacity() -> None:
     pool = table.pools[X]
     assert pool is not None
     table.pools[X] = seen(Pool(pool.grants * GRANTS, (), 5000), 1)
-    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.Full)
-    assert isinstance(table.acquire(slots("bob", wait=True)).outcome, semaphore.Waiting)
+    assert isinstance(table.acquire(slots("bob")).outcome, semaphore.SlotsFull)
+    assert isinstance(table.acquire(slots("bob", wait=True)).outcome, semaphore.SlotsWaiting)
 
 
 def test_what_nobody_holds_or_waits_for_can_be_taken_away(table: Table) -> None:
@@ -252,6 +252,6 @@ def test_what_nobody_holds_or_waits_for_can_be_taken_away(table: Table) -> None:
         return table.carry_out(semaphore.remove("x", known, NOW)).outcome
 
     table.acquire(slots("ada"))
-    assert remove() == semaphore.Full(semaphore="x", capacity=3, available=2, holders=("ada",))
+    assert remove() == semaphore.SlotsFull(semaphore="x", capacity=3, available=2, holders=("ada",))
     assert remove("ada") == semaphore.Removed(semaphore="x")
     assert remove() == semaphore.NoSemaphore(semaphore="x")

@@ -29,7 +29,7 @@ def release(table: Table, agent: str, *things: str, dead: tuple[str, ...] = ()) 
 
 def test_all_of_it_is_taken_with_one_decision_under_one_token(table: Table) -> None:
     decision = table.acquire(all_of("ada", "lock/a", "lock/b", "sem/x=2"))
-    assert decision.outcome == several.Acquired(
+    assert decision.outcome == several.SeveralAcquired(
         things=("lock/a", "lock/b", "sem/x=2"), holder="ada", expires_in=30.0, grant="grt_ada"
     )
     assert (decision.verb, decision.thing) == ("acquire", "lock/a+lock/b+sem/x")
@@ -40,8 +40,8 @@ def test_all_of_it_is_taken_with_one_decision_under_one_token(table: Table) -> N
 def test_none_of_it_is_taken_if_some_of_it_cannot_be(table: Table) -> None:
     table.acquire(one("ada", "b"))
     decision = table.acquire(all_of("bob", "lock/a", "lock/b", "sem/x"))
-    assert isinstance(decision.outcome, several.Busy)
-    assert [type(no) for no in decision.outcome.blocked] == [lock.Busy]
+    assert isinstance(decision.outcome, several.SeveralBusy)
+    assert [type(no) for no in decision.outcome.blocked] == [lock.LockBusy]
     assert not decision.changes
 
 
@@ -49,15 +49,17 @@ def test_whatever_blocks_is_named(table: Table) -> None:
     table.acquire(all_of("ada", "lock/a", "sem/x=3"))
     decision = table.acquire(all_of("bob", "lock/a", "lock/b", "sem/x"))
     assert decision.outcome.blocked == (
-        lock.Busy(lock="a", holder="ada", since=NOW),
-        semaphore.Full(semaphore="x", capacity=3, available=0, holders=("ada",)),
+        lock.LockBusy(lock="a", holder="ada", since=NOW),
+        semaphore.SlotsFull(semaphore="x", capacity=3, available=0, holders=("ada",)),
     )
 
 
 def test_it_queues_everywhere_with_one_decision(table: Table) -> None:
     table.acquire(one("ada", "a"))
     decision = table.acquire(all_of("bob", "lock/a", "lock/b", "sem/x", wait=True))
-    assert decision.outcome == several.Waiting(things=("lock/a", "lock/b", "sem/x"), before=0)
+    assert decision.outcome == several.SeveralWaiting(
+        things=("lock/a", "lock/b", "sem/x"), before=0
+    )
     assert [table.waiters(key) for key in (A, B, X)] == [["bob"]] * 3
     assert [table.holders(key) for key in (B, X)] == [{}, {}]
 
@@ -66,7 +68,7 @@ def test_a_free_lock_is_kept_for_who_waits_for_more(table: Table) -> None:
     table.acquire(one("ada", "a"))
     table.acquire(all_of("bob", "lock/a", "lock/b", wait=True))
     refused = table.acquire(one("cleo", "b"))
-    assert refused.outcome == lock.Busy(lock="b", holder="", since=NOW, waiters=1)
+    assert refused.outcome == lock.LockBusy(lock="b", holder="", since=NOW, waiters=1)
     table.acquire(one("cleo", "b", wait=True))
     release(table, "ada", "lock/a")
     assert (table.holders(A), table.holders(B)) == ({"bob": 1}, {"bob": 1})
@@ -80,7 +82,7 @@ def test_who_gives_up_lets_those_behind_it_go_on(table: Table) -> None:
     table.acquire(waits)
     table.acquire(one("cleo", "b", wait=True))
     decision = table.carry_out(queue.withdraw(waits, facts(table.pools), NOW))
-    assert isinstance(decision.outcome, several.Busy)
+    assert isinstance(decision.outcome, several.SeveralBusy)
     assert table.holders(B) == {"cleo": 1}
     assert table.waiters(A) == []
 
@@ -88,7 +90,7 @@ def test_who_gives_up_lets_those_behind_it_go_on(table: Table) -> None:
 def test_a_release_of_a_part_keeps_the_rest_alive(table: Table) -> None:
     table.acquire(all_of("ada", "lock/a", "lock/b", ttl=9.0, max_hold=60.0))
     part = release(table, "ada", "lock/a")
-    assert part.outcome == several.Released(things=("lock/a",))
+    assert part.outcome == several.SeveralReleased(things=("lock/a",))
     assert part.deletes == (A,), "what keeps the other alive stays"
     assert table.holders(B) == {"ada": 1}
 
@@ -101,7 +103,7 @@ def test_a_release_of_all_frees_its_liveness_too(table: Table) -> None:
 
 def test_what_was_never_held_is_not_given_back(table: Table) -> None:
     table.acquire(one("ada", "a"))
-    assert release(table, "bob", "lock/a", "lock/b").outcome == several.NotOwner(
+    assert release(table, "bob", "lock/a", "lock/b").outcome == several.SeveralNotOwner(
         things=("lock/a", "lock/b")
     )
 
@@ -122,7 +124,7 @@ def test_some_of_it_lost_is_all_of_it_lost(table: Table) -> None:
     table.acquire(waits)
     release(table, "ada", "lock/a")
     release(table, "bob", "lock/b")
-    assert isinstance(queue.look(waits, facts(table.pools), NOW).outcome, several.Gone)
+    assert isinstance(queue.look(waits, facts(table.pools), NOW).outcome, several.SeveralGone)
     table.carry_out(queue.abandon(waits, facts(table.pools), NOW))
     assert (table.pools[A], table.pools[B]) == (None, None)
 
@@ -151,10 +153,10 @@ def test_a_decision_asks_for_what_it_needs_and_nothing_else(table: Table) -> Non
     known = Facts({A: table.pools[A]}, {}, {})
     decision, asked = gathered(lambda: queue.release(OF_ADA, known, NOW), known, table)
     assert asked == [("live/ses_bob",), (B,)]
-    assert decision.outcome == lock.Released(lock="a", next="bob")
+    assert decision.outcome == lock.LockReleased(lock="a", next="bob")
 
 
 def test_slots_wait_behind_several(table: Table) -> None:
     table.acquire(one("ada", "a"))
     table.acquire(all_of("bob", "lock/a", "sem/x", wait=True))
-    assert isinstance(table.acquire(slots("cleo")).outcome, semaphore.Full)
+    assert isinstance(table.acquire(slots("cleo")).outcome, semaphore.SlotsFull)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -33,8 +34,10 @@ from tests.core.task_model import LONGEST_REST, Held, Job, Model, Times
 from tests.machines import across_a_bad_network, bounds, run
 
 from interlock.core import task as core
+from interlock.core.retention import Keep
 from interlock.errors import Lapsed
 from interlock.services.runner import Who
+from interlock.services.task.forgetting import Forgetting
 from interlock.services.waiting import Seat
 from interlock.store import Store
 from interlock.stores import open_store
@@ -50,6 +53,7 @@ TTLS = st.sampled_from([None, None, None, 2.5])
 SESSION_TTLS = st.sampled_from([3.5, 6.5])
 SOON = st.sampled_from([None, None, None, 1.5, 3.5])
 LATER = st.sampled_from([None, None, None, 2.5, 7.5])
+AGES = st.sampled_from([1.5, 5000.0])
 BACKOFFS = st.sampled_from([0.0, 1.1])
 ENDS = st.sampled_from(["complete", "complete", "fail", "fail", "release", "beat", "give up"])
 REQUIRES = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=1)
@@ -70,6 +74,7 @@ ACTS = (
     *(["next", "claim", "finish", "advance"] * 3),
     *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
     *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
+    "forget",
 )
 
 
@@ -111,6 +116,8 @@ class TaskMachine(RuleBasedStateMachine):
     @rule(act=st.sampled_from(ACTS), data=st.data())
     def act(self, act: str, data: st.DataObject) -> None:
         """One rule for all, so that each search does a little of everything."""
+        if not self.model.jobs:
+            self.publish(data)
         getattr(self, act)(data)
 
     def _worker(self, data: st.DataObject) -> str:
@@ -178,7 +185,8 @@ class TaskMachine(RuleBasedStateMachine):
         wanted = st.lists(st.sampled_from(known or [""]), max_size=2, unique=True)
         needs = data.draw(st.just([]) | wanted, "needs")
         terms = {word: data.draw(draw, word) for word, draw in TERMS.items()}
-        self._publish(self._worker(data), f"t/{len(known)}", tuple(filter(None, needs)), **terms)
+        name = next(name for n in count() if (name := f"t/{n}") not in known)
+        self._publish(self._worker(data), name, tuple(filter(None, needs)), **terms)
 
     def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> None:
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
@@ -209,7 +217,7 @@ class TaskMachine(RuleBasedStateMachine):
         task, session = self._task(data), self._worker(data)
         client = self.clients[session]
         self._moment(session)
-        assert isinstance(client.run(client.tasks.publish(task, "other")), core.Exists)
+        assert isinstance(client.run(client.tasks.publish(task, "other")), core.TaskExists)
         self.observe()
 
     def claim(self, data: st.DataObject) -> None:
@@ -249,7 +257,7 @@ class TaskMachine(RuleBasedStateMachine):
                 assert self.model.jobs[on].state != "complete"
             case core.Blocked():
                 assert (job.state, self.model.is_due(job)) == ("pending", False)
-            case core.Nothing(state=state):
+            case core.NoTask(state=state):
                 assert state == job.state
                 assert state in ("complete", "failed", "dead")
             case other:
@@ -274,7 +282,7 @@ class TaskMachine(RuleBasedStateMachine):
         client = self.clients[session]
         if not self._lives(session):
             with suppress(Lapsed):
-                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.Nothing)
+                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.NoTask)
             self.observe()
             return None
         best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
@@ -285,7 +293,7 @@ class TaskMachine(RuleBasedStateMachine):
             self.model.fail(self.model.jobs[got.task])
             best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
         if not best:
-            assert isinstance(got, core.Nothing), got
+            assert isinstance(got, core.NoTask), got
             self.observe()
             assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
             left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
@@ -349,7 +357,7 @@ class TaskMachine(RuleBasedStateMachine):
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.release(held.task, token=token))
         if self._is_its(job, held, token):
-            assert isinstance(got, core.Released), got
+            assert isinstance(got, core.TaskReleased), got
             self.model.release(job)
         else:
             self._fenced(got, token)
@@ -360,13 +368,13 @@ class TaskMachine(RuleBasedStateMachine):
         got = client.run(client.tasks.heartbeat(held.task, token=token))
         own = job.held if self._is_its(job, held, token) else None
         if own is not None and self.model.alive(own):
-            assert isinstance(got, core.Extended), got
+            assert isinstance(got, core.TaskExtended), got
             if own.ttl is None:
                 self._live(own.session, self.clients[own.session].desk.seat.session_ttl)
             elif self.moves:
                 own.ends = self.now + own.ttl
         elif own is not None:
-            assert isinstance(got, core.Fenced)
+            assert isinstance(got, core.TaskFenced)
         else:
             self._fenced(got, token)
         self.observe()
@@ -393,14 +401,14 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _fenced(self, got: object, token: int | None) -> None:
         """Without a token nobody can tell for ever that somebody once had it."""
-        known = (core.Fenced, core.NotOwner) if token is None else core.Fenced
+        known = (core.TaskFenced, core.TaskNotOwner) if token is None else core.TaskFenced
         assert isinstance(got, known), got
 
     def meddle(self, data: st.DataObject) -> None:
         """Somebody who never had it, with a token that nobody was given yet."""
         task, client = self._task(data), self.clients[self._worker(data)]
         for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
-            assert isinstance(client.run(act(task, token=2**53 - 1)), core.NotOwner)
+            assert isinstance(client.run(act(task, token=2**53 - 1)), core.TaskNotOwner)
         self.observe()
 
     def cancel(self, data: st.DataObject) -> None:
@@ -408,10 +416,10 @@ class TaskMachine(RuleBasedStateMachine):
         job = self.model.jobs[task]
         got = client.run(client.tasks.cancel(task))
         if job.state in ("blocked", "pending", "running"):
-            assert got == core.Cancelled(task=task)
+            assert got == core.TaskCancelled(task=task)
             self.model.cancel(job)
         elif job.cancelled:
-            assert got == core.Cancelled(task=task, already=True)
+            assert got == core.TaskCancelled(task=task, already=True)
         else:
             assert isinstance(got, core.Unchanged)
             assert got.state == job.state
@@ -437,6 +445,21 @@ class TaskMachine(RuleBasedStateMachine):
         client.run(client.desk.tasks.progress.step(client.desk.me().who))
         self.observe()
         assert not self.model.lost(), "one step is enough for a few"
+
+    def forget(self, data: st.DataObject) -> None:
+        """Let go of what is over for long, or too much; its name may come again."""
+        keep = Keep(
+            age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
+        )
+        client = self.clients[self._worker(data)]
+        client.run(Forgetting(client.runner, keep).run(Who()))
+        board = task_truths.look(self.under)
+        for job in [job for job in self.model.jobs.values() if job.name not in board.statuses]:
+            self.model.forget(job)
+        self.claims = [held for held in self.claims if held.task in self.model.jobs]
+        self.observe()
+        complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
+        assert keep.count or board.todo.issuperset(complete), "none is kept"
 
     def advance(self, data: st.DataObject) -> None:
         self._advance(data.draw(st.integers(1, 3), "seconds"))
@@ -497,7 +520,7 @@ class TaskMachine(RuleBasedStateMachine):
         assert not self._waits()
         done = task_truths.completions(self.under)
         complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
-        assert sorted(done) == sorted(complete), "each once"
+        assert sorted(done) == sorted([*complete, *self.model.done]), "each once"
         complaints = audit(self.under)
         assert complaints == [], complaints
         self.close()

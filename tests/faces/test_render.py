@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from interlock.core import lock, query, semaphore, several
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
-from interlock.core.lock import Acquired, Busy, Fenced
+from interlock.core.lock import LockAcquired, LockBusy, LockFenced
 from interlock.core.log import Line
+from interlock.core.message import Received
 from interlock.core.task import Failed
 from interlock.faces.operations.lock import LockList
 from interlock.faces.operations.record import Entries
@@ -40,15 +41,33 @@ def test_moments_are_words() -> None:
 
 
 def test_a_grant_shows_its_token() -> None:
-    outcome = Acquired(lock="merge", holder="ada", token=12, expires_in=900.0)
+    outcome = LockAcquired(lock="merge", holder="ada", token=12, expires_in=900.0)
     assert render(outcome) == "acquired merge, token 12, expires in 15 min"
 
 
 def test_a_no_names_the_holder() -> None:
-    busy = Busy(lock="merge", holder="ada", since=time.time() - 5, expires_in=25.0, waiters=2)
+    busy = LockBusy(lock="merge", holder="ada", since=time.time() - 5, expires_in=25.0, waiters=2)
     assert render(busy) == "busy merge: held by ada for 5 s, expires in 25 s, 2 waiting"
-    fenced = Fenced(lock="merge", holder="bob", token=13)
+    fenced = LockFenced(lock="merge", holder="bob", token=13)
     assert render(fenced) == "fenced merge: that grant is over; bob has it with token 13"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("", ""),
+        ("answered", ", answered"),
+        ("cancelled", ", taken back"),
+        ("expired", ", expired: nobody waits for its answer"),
+        ("deadlock", ", refused, since waiting for it would never have ended"),
+        ("handed", ", handed to a person"),
+    ],
+)
+def test_a_question_says_what_became_of_it(state: str, words: str) -> None:
+    asked = Received(
+        id="qry_1", kind="query", sender="ada", at=time.time() - 5, seq=1, data="?", state=state
+    )
+    assert render(asked).splitlines()[0] == f"qry_1  question from ada, 5 s ago{words}"
 
 
 def test_colours_do_not_disturb_the_columns() -> None:
@@ -88,15 +107,15 @@ def test_facts_are_aligned_words_and_sizes() -> None:
 
 
 def test_slots_show_what_is_left_and_who_has_the_rest() -> None:
-    got = semaphore.Acquired(
+    got = semaphore.SlotsAcquired(
         semaphore="builds", holder="ada", weight=2, capacity=3, available=1, token=4
     )
     assert render(got) == "acquired 2 of builds, token 4; 1 of 3 left"
-    full = semaphore.Full(
+    full = semaphore.SlotsFull(
         semaphore="builds", capacity=9, available=0, waiters=2, holders=tuple("abcdefg")
     )
     assert render(full) == "full builds: 0 of 9 free, held by a, b, c, d, e and 2 more, 2 waiting"
-    assert render(semaphore.Released(semaphore="builds", next=("ada",))) == (
+    assert render(semaphore.SlotsReleased(semaphore="builds", next=("ada",))) == (
         "released builds; ada has some now"
     )
 
@@ -105,20 +124,20 @@ def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
     then = "give back what you hold, answer what you are asked, then try again"
     circle = f"waiting would never end (bob -> ada -> bob); {then}"
     cycle = ("bob", "ada")
-    assert render(lock.Deadlock(lock="a", cycle=cycle)) == f"deadlock a: {circle}"
-    assert render(semaphore.Deadlock(semaphore="s", cycle=cycle)) == f"deadlock s: {circle}"
-    several_ = several.Deadlock(things=("lock/a", "sem/s=2"), cycle=cycle)
+    assert render(lock.LockDeadlock(lock="a", cycle=cycle)) == f"deadlock a: {circle}"
+    assert render(semaphore.SlotsDeadlock(semaphore="s", cycle=cycle)) == f"deadlock s: {circle}"
+    several_ = several.SeveralDeadlock(things=("lock/a", "sem/s=2"), cycle=cycle)
     assert render(several_) == f"deadlock lock/a, sem/s=2: {circle}"
 
 
 def test_a_question_that_would_never_be_answered_says_whom_to_answer_first() -> None:
-    refused = query.Deadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
+    refused = query.QueryDeadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
     assert render(refused) == (
         "deadlock qry_1: waiting would never end (cleo -> ada -> bob -> cleo);"
         " answer bob first (interlock inbox --agent cleo), or give back what it waits for;"
         " then ask again"
     )
-    alone = query.Deadlock(query="qry_1", cycle=("ada",))
+    alone = query.QueryDeadlock(query="qry_1", cycle=("ada",))
     assert render(alone) == (
         "deadlock qry_1: waiting would never end (ada -> ada); nobody but you could answer"
     )

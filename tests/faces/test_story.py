@@ -7,7 +7,7 @@ import pytest
 
 from interlock.core.happening import Happening
 from interlock.core.story import Story
-from interlock.faces.operations.record import Nothing
+from interlock.faces.operations.record import NoHistory
 from interlock.faces.render import render
 
 
@@ -120,9 +120,9 @@ def test_another_day_is_named() -> None:
 
 
 def test_nothing_says_what_to_try() -> None:
-    said = render(Nothing(thing="lock/ada"))
+    said = render(NoHistory(thing="lock/ada"))
     assert said == (
         "the record knows nothing of lock/ada; for a task write task/ada, for an agent agent/ada;"
         " 'interlock record log' shows all"
     )
-    assert "write" not in render(Nothing(thing="agent/ada"))
+    assert "write" not in render(NoHistory(thing="agent/ada"))

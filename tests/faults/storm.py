@@ -11,6 +11,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from random import Random
@@ -20,7 +21,7 @@ from tests.faults.scene import WAYS, Client, Scene, Way
 from tests.processes import judge
 
 from interlock.core import keys
-from interlock.core.lock import Busy, Granted, Released
+from interlock.core.lock import LockBusy, LockGranted, LockReleased
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, Unavailable
 from interlock.testing.proxy import Proxy
 
@@ -85,15 +86,15 @@ class Agent:
 
     def _bare(self, client: Client, lock: str, wait: float, rest: float) -> str:
         got = client.acquire(lock, wait=wait)
-        if isinstance(got, Busy):
+        if isinstance(got, LockBusy):
             return "busy"
         lease = client.fleet.calls.desk.session_lease
         begin = time.monotonic()
         self._got(lock, got)
         time.sleep(rest)
-        self._stayed(lock, got.token, begin, kept=lease.alive())
+        self._stayed(lock, got.token, begin, lease.alive)
         gave = client.release(lock, token=got.token)
-        if isinstance(gave, Released):
+        if isinstance(gave, LockReleased):
             self.released[client.fleet.session, f"lock/{lock}"] += 1
         return "bare"
 
@@ -106,7 +107,7 @@ class Agent:
                     self._got(lock, held.outcome)
                     begin = time.monotonic()
                     await asyncio.sleep(rest)
-                    self._stayed(lock, held.token, begin, kept=not held.lost)
+                    self._stayed(lock, held.token, begin, lambda: not held.lost)
 
             client.do(lambda _: holds())
         else:
@@ -114,15 +115,16 @@ class Agent:
                 self._got(lock, held.outcome)
                 begin = time.monotonic()
                 time.sleep(rest)
-                self._stayed(lock, held.token, begin, kept=not held.lost)
+                self._stayed(lock, held.token, begin, lambda: not held.lost)
         return "block"
 
-    def _got(self, lock: str, grant: Granted) -> None:
+    def _got(self, lock: str, grant: LockGranted) -> None:
         self.tokens.append((lock, grant.token or 0))
 
-    def _stayed(self, lock: str, token: int, begin: float, *, kept: bool) -> None:
+    def _stayed(self, lock: str, token: int, begin: float, kept: Callable[[], bool]) -> None:
+        """Note what we could rely on up to this moment, as we know after it."""
         end = time.monotonic()
-        if kept:
+        if kept():
             self.stays.append((lock, Stay(token, begin, end, self.name)))
 
     def _last_turn(self, client: Client, lock: str) -> None:
@@ -132,7 +134,7 @@ class Agent:
             except Lapsed:
                 client = self._connected()
                 continue
-            assert isinstance(got, Granted), f"{self.name} waited in vain for {lock}: {got}"
+            assert isinstance(got, LockGranted), f"{self.name} waited in vain for {lock}: {got}"
             client.release(lock, token=got.token)
             return
 

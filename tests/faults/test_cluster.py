@@ -10,7 +10,7 @@ from tests.faults.scene import WAYS, Etcd, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
-from interlock.core.lock import Granted
+from interlock.core.lock import LockGranted
 from interlock.testing.servers import EtcdCluster
 
 BOUND = 60.0
@@ -62,7 +62,7 @@ def test_a_cluster_serves_on_when_a_member_dies_or_freezes(tmp_path: Path) -> No
             settle(lambda n=number: sum(w.done() for w in waits) > n, "a waiter", BOUND)  # type: ignore[misc]
             done = [each for each in waits if each.done()]
             grant = max((each.result() for each in done), key=lambda each: each.token)
-            assert isinstance(grant, Granted)
+            assert isinstance(grant, LockGranted)
             assert grant.token is not None
             assert grant.token > token
             token = grant.token

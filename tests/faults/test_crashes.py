@@ -13,7 +13,7 @@ from tests.faults.scene import WAYS, Redis, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired
 from interlock.errors import Lapsed, Lost
 from interlock.testing.servers import RedisServer
 
@@ -61,9 +61,10 @@ def forgetful(tmp_path: Path) -> Iterator[Scene]:
         yield scene
 
 
+@pytest.mark.usefixtures("lively")
 def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scene) -> None:
     """Everything may be gone; but no token is given twice, and work goes on."""
-    ada, amy = (forgetful.client("ada", None, way, ttl=3) for way in WAYS)
+    ada, amy = (forgetful.client("ada", None, way, ttl=10) for way in WAYS)
     waiters = [forgetful.client(f"bob-{way}", None, way, ttl=30) for way in WAYS]
     blocks = [ada.fleet.lock("one"), amy.fleet.lock("two")]
     one = blocks[0].__enter__()
@@ -103,7 +104,7 @@ def test_whoever_held_something_learns_that_the_server_forgot_it(forgetful: Scen
         fresh = forgetful.client("cleo", None, way)
         for lock in ("one", "two"):
             got = fresh.acquire(lock)
-            assert isinstance(got, Acquired)
+            assert isinstance(got, LockAcquired)
             tokens.append(got.token or 0)
             fresh.release(lock)
     assert all(before < after for before, after in pairwise(tokens))

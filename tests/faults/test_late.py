@@ -6,16 +6,18 @@ import pytest
 from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
-from interlock.core.lock import Acquired, Busy, Released
-from interlock.store import Log, Range, Ref, Store
+from interlock.core.lock import LockAcquired, LockBusy, LockReleased
+from interlock.store import Log, Range, Store
 from interlock.testing.proxy import Proxy
 
 
 def _picture(store: Store) -> tuple[object, ...]:
-    """All that there is, but for how long it still lives."""
-    refs: list[Ref] = [Log(limit=10_000), Range("locks/"), Range("sessions/"), Range("live/")]
-    found = store.read(*refs).ranges.values()
-    return tuple((item.key, item.value, item.revision) for items in found for item in items)
+    """All that there is, and who lives; not when they renewed that, as they do at any time."""
+    refs: list[Range | Log] = [Log(limit=10_000), Range("locks/"), Range("sessions/")]
+    living = Range("live/")
+    found = store.read(*refs, living).ranges
+    alive = tuple((item.key, item.value) for item in found[living])
+    return *((item.key, item.value, item.revision) for ref in refs for item in found[ref]), alive
 
 
 def _release_late(scene: Scene, proxy: Proxy, *, after: int) -> None:
@@ -34,8 +36,8 @@ def test_an_acquire_that_arrives_late_is_refused(scene: Scene, way: Way) -> None
     got = scene.begin(ada.acquire, "merge")
     strike.wait()
     proxy.cut_once()
-    assert isinstance(got.result(), Acquired)
-    assert isinstance(ada.release("merge"), Released)
+    assert isinstance(got.result(), LockAcquired)
+    assert isinstance(ada.release("merge"), LockReleased)
     before = _picture(store)
     _release_late(scene, proxy, after=scene.engine.handled())
     assert _picture(store) == before
@@ -56,7 +58,7 @@ def test_a_release_that_arrives_late_takes_nothing_from_the_next_holder(
     gave = scene.begin(ada.release, "merge")
     strike.wait()
     proxy.cut_once()
-    assert isinstance(gave.result(), Released)
+    assert isinstance(gave.result(), LockReleased)
     token = bob.acquire("merge").token
     before = _picture(store)
     _release_late(scene, proxy, after=scene.engine.handled())
@@ -75,7 +77,7 @@ def test_a_place_in_the_queue_that_is_asked_for_late_is_refused(scene: Scene, wa
     got = scene.begin(ada.acquire, "merge", wait=0.3)
     strike.wait()
     proxy.cut_once()
-    assert isinstance(got.result(), Busy)
+    assert isinstance(got.result(), LockBusy)
     before = _picture(store)
     _release_late(scene, proxy, after=scene.engine.handled())
     assert _picture(store) == before
@@ -124,7 +126,7 @@ def test_a_late_request_that_comes_before_its_void_has_happened_once(
     assert not got.done()
     second.release_requests()
     grant = got.result()
-    assert isinstance(grant, Acquired)
+    assert isinstance(grant, LockAcquired)
     assert grant.token == bob.show("merge").token
     assert voids(store) == 0
     _one_grant(bob)

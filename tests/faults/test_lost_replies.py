@@ -14,7 +14,7 @@ import pytest
 from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
-from interlock.core.lock import Acquired, Busy, Released
+from interlock.core.lock import LockAcquired, LockBusy, LockReleased
 from interlock.core.session import Left, Renewed
 from interlock.testing.proxy import Proxy
 
@@ -67,7 +67,7 @@ def joins(play: Play) -> Iterator[tuple[str, str]]:
     on = ("agent.join", "joined")
     ada = play.suffer(play.ada, on=on).result()
     assert [each.state for each in play.bob.do(lambda f: f.agents.show("ada"))] == ["alive"]
-    assert isinstance(ada.acquire("merge"), Acquired)
+    assert isinstance(ada.acquire("merge"), LockAcquired)
     yield on
 
 
@@ -76,7 +76,7 @@ def acquires(play: Play) -> Iterator[tuple[str, str]]:
     before = play.bob.acquire("merge").token
     play.bob.release("merge")
     got = play.suffer(play.ada().acquire, "merge", on=on).result()
-    assert isinstance(got, Acquired)
+    assert isinstance(got, LockAcquired)
     shown = play.bob.show("merge")
     assert (shown.holder, shown.token) == ("ada", got.token)
     assert got.token > before
@@ -88,9 +88,9 @@ def queues(play: Play) -> Iterator[tuple[str, str]]:
     token = play.bob.acquire("merge").token
     waits = play.suffer(play.ada().acquire, "merge", wait=30, on=on)
     settle(lambda: play.waiters() == ("ada",), "a waiter")
-    assert isinstance(play.bob.release("merge"), Released)
+    assert isinstance(play.bob.release("merge"), LockReleased)
     got = waits.result()
-    assert isinstance(got, Acquired)
+    assert isinstance(got, LockAcquired)
     assert got.token > token
     yield on
 
@@ -102,10 +102,10 @@ def hands_over(play: Play) -> Iterator[tuple[str, str]]:
     waits = play.scene.begin(play.bob.acquire, "merge", wait=30)
     settle(lambda: ada.show("merge").waiters == ("bob",), "a waiter")
     assert isinstance(
-        play.suffer(ada.release, "merge", on=on, with_=b"lock:acquired").result(), Released
+        play.suffer(ada.release, "merge", on=on, with_=b"lock:acquired").result(), LockReleased
     )
     got = waits.result()
-    assert isinstance(got, Acquired)
+    assert isinstance(got, LockAcquired)
     assert got.token > token
     yield on
 
@@ -113,7 +113,7 @@ def hands_over(play: Play) -> Iterator[tuple[str, str]]:
 def withdraws(play: Play) -> Iterator[tuple[str, str]]:
     on = ("lock.withdraw", "busy")
     play.bob.acquire("merge")
-    assert isinstance(play.suffer(play.ada().acquire, "merge", wait=0.2, on=on).result(), Busy)
+    assert isinstance(play.suffer(play.ada().acquire, "merge", wait=0.2, on=on).result(), LockBusy)
     assert play.waiters() == ()
     assert play.bob.show("merge").holder == "bob"
     yield on
@@ -159,7 +159,7 @@ def test_a_conflict_that_nobody_heard_of_changes_nothing(scene: Scene, way: Way)
     strike = Strike(proxy, "drop reply", b'"verb":"lock.acquire"')
     got = ada.acquire("merge")
     strike.wait()
-    assert isinstance(got, Busy)
+    assert isinstance(got, LockBusy)
     assert got.holder == "bob"
     assert bob.show("merge").waiters == ()
     judge.sound(scene.url)

@@ -10,7 +10,7 @@ from tests.faults.scene import WAYS, Redis, Scene, Way, settle
 from tests.processes import judge
 
 import interlock
-from interlock.core.lock import Acquired, Released
+from interlock.core.lock import LockAcquired, LockReleased
 from interlock.errors import StoreFull, StoreReadOnly
 from interlock.testing.servers import RedisServer
 
@@ -50,8 +50,8 @@ def test_a_master_that_becomes_a_replica_says_so_and_goes_on_when_promoted(
         interlock.connect(redis.url, agent="cleo")
     server.command("REPLICAOF", "NO", "ONE")
     for number, each in enumerate(clients):
-        assert isinstance(each.acquire(f"more-{number}"), Acquired)
-        assert isinstance(each.release(f"own-{number}"), Released)
+        assert isinstance(each.acquire(f"more-{number}"), LockAcquired)
+        assert isinstance(each.release(f"own-{number}"), LockReleased)
         assert waits[number].result(20).token > tokens[number]
     judge.sound(redis.url, heads=2)
 
@@ -62,17 +62,17 @@ def test_a_full_server_takes_nothing_more_but_gives_back_and_goes_on_when_there_
 ) -> None:
     ada = redis.client("ada", None, way)
     bob = redis.client("bob")
-    assert isinstance(ada.acquire("merge"), Acquired)
+    assert isinstance(ada.acquire("merge"), LockAcquired)
     server.command("CONFIG", "SET", "maxmemory", 1)
     with pytest.raises(StoreFull, match="maxmemory") as caught:
         ada.acquire("more")
     assert "\n" not in str(caught.value)
     assert bob.show("more").state == "free"
-    assert isinstance(ada.release("merge"), Released)
+    assert isinstance(ada.release("merge"), LockReleased)
     assert bob.show("merge").state == "free"
     with pytest.raises(StoreFull):
         bob.acquire("merge")
     server.command("CONFIG", "SET", "maxmemory", 0)
-    assert isinstance(bob.acquire("merge"), Acquired)
-    assert isinstance(ada.acquire("more"), Acquired)
+    assert isinstance(bob.acquire("merge"), LockAcquired)
+    assert isinstance(ada.acquire("more"), LockAcquired)
     judge.sound(redis.url)

@@ -8,7 +8,7 @@ from collections import Counter
 from tests.faults.scene import Client
 from tests.processes import judge
 
-from interlock.core.lock import Granted, Released
+from interlock.core.lock import LockGranted, LockReleased
 
 
 class Notes:
@@ -35,10 +35,10 @@ def works(client: Client, locks: tuple[str, ...], notes: Notes, over: threading.
     while not over.is_set():
         for lock in locks:
             got = client.acquire(lock, wait=40)
-            assert isinstance(got, Granted), got
+            assert isinstance(got, LockGranted), got
             notes.got(lock, got.token or 0)
             gave = client.release(lock, token=got.token)
-            assert isinstance(gave, Released), gave
+            assert isinstance(gave, LockReleased), gave
             notes.gave()
 
 

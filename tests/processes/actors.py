@@ -87,18 +87,22 @@ def fast_asleep(name: str, *arguments: str) -> None:
     globals()[name](*arguments)
 
 
+ENOUGH = 3
+"""So often everybody has what it wants, also if the machine stands still until the end."""
+
+
 def fight(url: str, notes: str, locks: str, terms: str) -> None:
-    """Take one of the locks, again and again, until the moment that we are told."""
+    """Take one of the locks, again and again, until the moment that we are told, or enough."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     names = locks.split(",")
     session, ttl, think = map(float, terms.split(","))
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
     say("ready")
-    ends = float(wait())
-    while time.monotonic() < ends:
+    ends, kept = float(wait()), 0
+    while time.monotonic() < ends or kept < ENOUGH:
         try:
-            _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
+            kept += _take_once(fleet, book, dice.choice(names), ttl, dice.random() * think)
         except Lapsed:
             fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
         except (Unavailable, Lost, StoreTrouble) as error:
@@ -106,28 +110,30 @@ def fight(url: str, notes: str, locks: str, terms: str) -> None:
     say("over")
 
 
-def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think: float) -> None:
+def _take_once(fleet: interlock.Fleet, book: Notes, name: str, ttl: float, think: float) -> bool:
+    """Whether we could rely on it."""
     asked = time.monotonic()
     held = fleet.lock(name, ttl=ttl, wait=5).__enter__()
     begin = time.monotonic()
     book.write("got", name, held.token, fleet.session, asked, begin)
     if think:
         time.sleep(think)
-    end = time.monotonic()
-    book.write("had", name, held.token, begin, end, "lost" if held.lost else "kept")
+    end, kept = time.monotonic(), not held.lost
+    book.write("had", name, held.token, begin, end, "kept" if kept else "lost")
     outcome = held.release()
     book.write("gave", name, held.token, type(outcome).__name__, fleet.session)
+    return kept
 
 
 def share(url: str, notes: str, weights: str, terms: str) -> None:
-    """Take slots of one semaphore, again and again, until the moment that we are told."""
+    """Take slots of one semaphore, again and again, until that moment, or enough."""
     dice = random.Random(os.getpid())
     book = Notes(notes)
     session, ttl, think = map(float, terms.split(","))
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
     say("ready")
-    ends = float(wait())
-    while time.monotonic() < ends:
+    ends, often = float(wait()), 0
+    while time.monotonic() < ends or often < ENOUGH:
         weight, asked = int(dice.choice(weights.split(","))), time.monotonic()
         try:
             held = fleet.slots("builds", weight=weight, ttl=ttl, wait=20).__enter__()
@@ -136,6 +142,7 @@ def share(url: str, notes: str, weights: str, terms: str) -> None:
             time.sleep(dice.random() * think)
             end, kept = time.monotonic(), not held.lost
             book.write("had", "builds", held.token, begin, end, "kept" if kept else "lost", weight)
+            often += kept
             held.release()
         except Lapsed:
             fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=session)
@@ -173,8 +180,31 @@ def zombie(url: str, ttl: str) -> None:
     fleet.close()
 
 
+class Awake:
+    """A thread that looks at the clock all the time, and so knows how long its process stood still.
+
+    Whatever else holds up a holder, be it its event loop, is no excuse for it.
+    """
+
+    def __init__(self) -> None:
+        self._longest = 0.0
+        self._last = time.monotonic()
+        threading.Thread(target=self._look, daemon=True).start()
+
+    @property
+    def stood(self) -> float:
+        """Seconds that it stood still at the longest."""
+        return max(self._longest, time.monotonic() - self._last)
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(0.001)
+            before, self._last = self._last, time.monotonic()
+            self._longest = max(self._longest, self._last - before)
+
+
 def hold(url: str, lock: str, ttl: str, way: str) -> None:
-    """Hold a lock, and say when we knew that it was lost."""
+    """Hold a lock, and say when we stopped, and how long we stood still before, at the longest."""
     store = opened(url, patience=3)
     if way == "async":
         import asyncio
@@ -185,11 +215,12 @@ def hold(url: str, lock: str, ttl: str, way: str) -> None:
     try:
         with fleet.lock(lock, ttl=float(ttl), interrupt=way == "interrupt") as held:
             say("held", held.token)
+            awake = Awake()
             try:
                 while way == "interrupt" or not held.lost:
                     time.sleep(0.001)  # an interrupt strikes between two calls, not inside one
             finally:
-                say("stopped", time.monotonic())
+                say("stopped", time.monotonic(), awake.stood)
     except Lost as error:
         say("raised", type(error).__name__)
     fleet.store.close()
@@ -204,10 +235,11 @@ async def _hold_async(store: Store, lock: str, ttl: float) -> None:
     try:
         async with fleet.lock(lock, ttl=ttl) as held:
             say("held", held.token)
+            awake = Awake()
             try:
                 await asyncio.sleep(60)
             finally:
-                say("stopped", time.monotonic())
+                say("stopped", time.monotonic(), awake.stood)
     except Lost as error:
         say("raised", type(error).__name__)
     await store.close_async()
@@ -269,7 +301,10 @@ def stop_inside(path: str) -> None:
 
 
 def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
-    """Wait for a lock, slots or several things (a+b), and be killed after the given step."""
+    """Wait for a lock, slots or several things (a+b), and be killed after the given step.
+
+    Whoever stood still for so long that it lost all is as good as killed.
+    """
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     left = [int(step)]
 
@@ -297,10 +332,13 @@ def die_waiting(url: str, lock: str, ttl: str, step: str) -> None:
         if several
         else fleet.lock(lock, ttl=float(ttl))
     )
-    with block as held:
-        say("got", held.token)
-        left[0] = 0
-    say("gave")
+    try:
+        with block as held:
+            say("got", held.token)
+            left[0] = 0
+        say("gave")
+    except (Lapsed, Lost):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def busy(url: str, notes: str, ttl: str) -> None:

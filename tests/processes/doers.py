@@ -10,6 +10,7 @@ from typing import Any
 
 import interlock
 from interlock.core.task import Claimed, Completed
+from interlock.errors import Lapsed
 from interlock.services.task import facts
 
 
@@ -18,7 +19,10 @@ def say(*words: object) -> None:
 
 
 def die(url: str, ttl: str, write: str, when: str) -> None:
-    """Do one task after the other, and be killed at this write, before or after it."""
+    """Do one task after the other, and be killed at this write, before or after it.
+
+    Whoever stood still for so long that its session lapsed is as good as killed.
+    """
     facts._ROOM_ELSEWHERE = 60
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     store: Any = fleet.store
@@ -35,18 +39,22 @@ def die(url: str, ttl: str, write: str, when: str) -> None:
         return answer
 
     setattr(store, word, deadly)
-    while isinstance(got := fleet.tasks.next(wait=10), Claimed):
-        fleet.tasks.complete(got.task, token=got.token)
+    try:
+        while isinstance(got := fleet.tasks.next(wait=60), Claimed):
+            fleet.tasks.complete(got.task, token=got.token)
+    except Lapsed:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drain(url: str) -> None:
-    """Do tasks until there are none, and say how many."""
+    """Take a task, do it with all others until there are none, and say how many."""
     with interlock.connect(url, agent=f"a{os.getpid()}", ttl=30) as fleet:
+        got, done = fleet.tasks.next(), 0
         say("ready")
         sys.stdin.readline()
-        done = 0
-        while isinstance(got := fleet.tasks.next(), Claimed):
+        while isinstance(got, Claimed):
             done += isinstance(fleet.tasks.complete(got.task, token=got.token), Completed)
+            got = fleet.tasks.next()
         say(done)
 
 

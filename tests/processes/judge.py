@@ -126,7 +126,7 @@ def nothing_lost(url: str, books: dict[str, list[Note]]) -> None:
         for note in book:
             if note.word == "got":
                 assert (keys.lock(note.lock), note.token) in acquired, note
-            if note.word == "gave" and note.rest[0] == "Released":
+            if note.word == "gave" and note.rest[0] == "LockReleased":
                 told[note.rest[1], f"lock/{note.lock}"] += 1
     assert all(released[key] >= many for key, many in told.items())
 

@@ -13,7 +13,7 @@ from tests.processes.actors import Notes, say, wait
 
 import interlock
 from interlock import aio
-from interlock.core.message import Exists, Limited, Sent
+from interlock.core.message import Limited, MessageExists, Sent
 from interlock.core.query import Answered, Replied
 
 
@@ -55,7 +55,7 @@ def pour(url: str, agent: str, to: str, many: str) -> None:
                     got = fleet.messages.alert(agent, number, id=id_)
                 case _:
                     got = fleet.messages.send([to, agent], number, hold=True, id=id_)
-            assert isinstance(got, Sent | Exists), got
+            assert isinstance(got, Sent | MessageExists), got
             say(number)
 
 
@@ -98,8 +98,9 @@ def answer(url: str, agent: str) -> None:
             return
 
 
-def flood(url: str, agent: str, to: str) -> None:
+def flood(url: str, agent: str, to: str, rate: str) -> None:
     """Send as fast as one can until we are told to end, and say how often one was let."""
+    os.environ["INTERLOCK_MESSAGE_RATE"] = rate
     let = refused = 0
     os.set_blocking(sys.stdin.fileno(), False)
     with interlock.connect(url, agent=agent, ttl=30) as fleet:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.processes import judge
-from tests.processes.helpers import Cast, terms
+from tests.processes.helpers import Cast, terms, until
 
 import interlock
 
@@ -22,6 +22,7 @@ def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> Non
         crowd = [cast.start("busy", url, tmp_path / f"notes{number}.{n}", ttl) for n in range(5)]
         for actor in crowd:
             assert actor.hear() == "ready"
+        until(lambda n=number: got(tmp_path, n) > 2)  # type: ignore[misc]
         for actor in crowd:
             time.sleep(dice.random() * 0.04)  # the random moment
             actor.kill()
@@ -38,6 +39,11 @@ def kill(cast: Cast, url: str, tmp_path: Path, *, rounds: int, seed: int) -> Non
     judge.one_holder(books)
     judge.nothing_lost(url, books)
     assert judge.tokens_grow(books) > 2 * rounds
+
+
+def got(tmp_path: Path, number: int) -> int:
+    """How many locks the processes of a round had so far."""
+    return sum(book.read_bytes().count(b"got") for book in tmp_path.glob(f"notes{number}.*"))
 
 
 def test_kills_at_random_moments_lose_nothing(url: str, tmp_path: Path, cast: Cast) -> None:

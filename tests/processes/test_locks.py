@@ -152,9 +152,9 @@ def test_whatever_a_zombie_tries_is_refused(url: str, cast: Cast) -> None:
         zombie.thaw()
         assert zombie.rest() == [
             "lost True",
-            "beat Fenced",
-            "commit Fenced",
-            "release Fenced",
+            "beat LockFenced",
+            "commit LockFenced",
+            "release LockFenced",
             "check Lost",
         ]
         held.check()

@@ -15,6 +15,8 @@ import interlock
 from interlock.core.message import Sent
 
 KINDS = ("alert", "share", "query")
+RATE = 20
+"""Messages a second that are let; a slow machine floods with more than that, too."""
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def test_an_asker_that_is_killed_has_the_answer_when_it_asks_again(url: str, pos
 def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> None:
     began = time.monotonic()
     with interlock.connect(url, agent="ada", ttl=60) as fleet:
-        floods = [posters.start("flood", url, "spam", "ada") for _ in range(2)]
+        floods = [posters.start("flood", url, "spam", "ada", RATE) for _ in range(2)]
         for actor in floods:
             assert actor.hear() == "flooding"
         for number in range(30):
@@ -204,7 +206,7 @@ def test_a_flood_is_held_back_and_harms_nobody_else(url: str, posters: Cast) -> 
         assert own == list(range(30))
         assert sum(refused) > 0
         seconds = int(time.monotonic() - began) + 2
-        assert sum(let) <= 100 * seconds, "of all processes together, a hundred in any second"
+        assert sum(let) <= RATE * seconds, "of all processes together, so many in any second"
 
 
 def test_a_message_that_was_sent_is_read_by_the_next_process_of_its_reader(
@@ -226,7 +228,7 @@ def test_two_who_ask_each_other_are_told_that_it_would_never_end(url: str, poste
         assert actor.hear() == "ready"
     for actor in crew:
         actor.tell()
-    assert sorted(actor.hear() for actor in crew) == ["Answered", "Deadlock"]
+    assert sorted(actor.hear() for actor in crew) == ["Answered", "QueryDeadlock"]
     for actor in crew:
         actor.finish()
     judge.sound(url, heads=8)

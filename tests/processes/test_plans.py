@@ -12,7 +12,7 @@ from tests.processes.planners import TASKS, specs
 import interlock
 from interlock.core import keys
 from interlock.core import task as core
-from interlock.core.batch import Exists, Imported
+from interlock.core.batch import Imported, PlanExists
 from interlock.store import Range
 
 MANY = {f"t{number}" for number in range(TASKS)}
@@ -36,14 +36,14 @@ def publish(url: str, planners: Cast, commits: int) -> bool:
     with interlock.connect(url, agent="bob") as fleet:
         assert listed(fleet) <= {"root"}, "nothing else may begin"
         outcome = fleet.tasks.publish_all(specs())
-        assert isinstance(outcome, Imported | Exists)
-        assert not isinstance(outcome, Exists) or not outcome.task
+        assert isinstance(outcome, Imported | PlanExists)
+        assert not isinstance(outcome, PlanExists) or not outcome.task
         assert listed(fleet) == {"root"}
         assert isinstance(fleet.tasks.claim("root"), core.Claimed)
         fleet.tasks.complete("root")
         assert listed(fleet) == MANY
     judge.sound(url)
-    return isinstance(outcome, Exists)
+    return isinstance(outcome, PlanExists)
 
 
 def complete(url: str, planners: Cast, commits: int) -> None:

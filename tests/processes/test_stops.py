@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.processes.helpers import Actor, Cast, until
+from tests.processes.workers import WHEN_STOPPED
 
 import interlock
 from interlock.core import keys
@@ -65,7 +66,7 @@ def test_a_worker_finishes_its_task_and_takes_no_other(path: str, crew: Cast, ac
         fleet.tasks.publish("t2")
         stop(fleet, "done")
         assert unread(fleet) == 1, "it is acknowledged when it was obeyed"
-        ada.tell()
+        ada.tell(WHEN_STOPPED)
         assert ada.rest() == ["done t1", "over boss asked: done"]
         assert (state(fleet, "t1"), state(fleet, "t2")) == ("complete", "pending")
         assert unread(fleet) == 0

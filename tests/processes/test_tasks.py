@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from statistics import median
 
 import pytest
 from tests.core import task_truths
@@ -106,7 +107,7 @@ def test_of_ten_who_claim_at_the_same_moment_one_has_it_and_nine_know_who(url: s
     """The example of the first design, with real clients; and how long a claim takes then."""
     rounds, crowd = 10, 10
     outcomes: list[list[object]] = [[] for _ in range(rounds)]
-    took: list[float] = []
+    took: list[list[float]] = [[] for _ in range(rounds)]
     starts = [threading.Barrier(crowd) for _ in range(rounds)]
     over = threading.Barrier(crowd)  # whoever leaves gives back what it has
 
@@ -116,7 +117,7 @@ def test_of_ten_who_claim_at_the_same_moment_one_has_it_and_nine_know_who(url: s
                 start.wait(PATIENCE)
                 begin = time.perf_counter()
                 got = fleet.tasks.claim(f"t{task}")
-                took.append(time.perf_counter() - begin)
+                took[task].append(time.perf_counter() - begin)
                 outcomes[task].append(got)
             over.wait(PATIENCE)
 
@@ -132,9 +133,9 @@ def test_of_ten_who_claim_at_the_same_moment_one_has_it_and_nine_know_who(url: s
         lost = [got for got in each if isinstance(got, Taken)]
         assert (len(won), len(lost)) == (1, 9)
         assert {got.holder for got in lost} == {won[0].holder}
-    p50, p95 = (sorted(took)[len(took) * part // 100] * 1000 for part in (50, 95))
-    print(f"{crowd} claim at once: p50 {p50:.1f} ms, p95 {p95:.1f} ms")  # noqa: T201
-    assert p95 < (1000 if "://" in url else 100), "no claim waits for long behind nine others"
+    last = median(map(max, took))  # a round in which the machine stood still bends no median
+    print(f"{crowd} claim at once: the last has its answer after {last * 1000:.1f} ms")  # noqa: T201
+    assert last < (1 if "://" in url else 0.1), "no claim waits for long behind nine others"
 
 
 @pytest.mark.parametrize("place", ["memory:", "file"])

@@ -8,7 +8,7 @@ from tests.processes import judge
 from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
-from interlock.core.lock import Released
+from interlock.core.lock import LockReleased
 
 STEPS = 11
 
@@ -53,7 +53,7 @@ def test_a_waiter_killed_in_the_queue_is_passed_over(url: str, cast: Cast) -> No
             heir = cast.start("acquire", url, "merge", 60, 60)
             until(lambda: len(holder.locks.show("merge").waiters) == 2)
             released = held.release()
-        assert isinstance(released, Released)
+        assert isinstance(released, LockReleased)
         assert released.next == f"a{heir.pid}", "its liveness was gone, so it is not served"
         assert heir.hear() == "ready"
         heir.hear()

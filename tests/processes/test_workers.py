@@ -66,7 +66,7 @@ def freeze(worker: Actor, url: str) -> None:
 
 
 def test_the_task_of_a_killed_worker_is_done_by_another_once(url: str, crew: Cast) -> None:
-    ttl = terms(url).ttl
+    ttl = terms(url).at_least(2.0)
     with interlock.connect(url, agent="boss") as fleet:
         started(crew, fleet, "work", url, "ada", ttl, 0).kill()
         bob = crew.start("work", url, "bob", 30, 0)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 
 from tests.processes.actors import say
 
 import interlock
 from interlock import aio
 from interlock.aio_tasks import Subscription
-from interlock.aio_work import Claim
+from interlock.aio_work import Claim, Worker
 from interlock.errors import Lapsed, Lost
+
+WHEN_STOPPED = "when stopped"
+"""A task that is told so is done as soon as its worker knows that it is to stop."""
 
 
 async def _lines() -> asyncio.StreamReader:
@@ -30,17 +34,19 @@ async def work(url: str, agent: str, session: str, ttl: str) -> None:
         worker = fleet.tasks.work(ttl=float(ttl) or None)
         try:
             async for claim in worker:
-                await _once(claim, lines)
+                await _once(worker, claim, lines)
         except Lapsed:
             say("lapsed")
         say("over", worker.stopped)
 
 
-async def _once(claim: Claim, lines: asyncio.StreamReader) -> None:
+async def _once(worker: Worker, claim: Claim, lines: asyncio.StreamReader) -> None:
     try:
         async with claim:
             say("begun", claim.task, claim.attempt)
-            await lines.readline()
+            told = (await lines.readline()).decode().strip()
+            while told == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.002)
         say("done", claim.task)
     except Lost:
         say("lost", claim.task)
@@ -54,7 +60,9 @@ def toil(url: str, agent: str, session: str, ttl: str) -> None:
             try:
                 with claim:
                     say("begun", claim.task, claim.attempt)
-                    sys.stdin.readline()
+                    told = sys.stdin.readline().strip()
+                    while told == WHEN_STOPPED and not worker.stopped:
+                        time.sleep(0.002)
                 say("done", claim.task)
             except Lost:
                 say("lost", claim.task, claim.lost)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from interlock.core.lock import Acquired, Busy, Fenced, Released
+from interlock.core.lock import LockAcquired, LockBusy, LockFenced, LockReleased
 from interlock.errors import BadDuration, BadInput, BadName, Lapsed, TooLarge
 from interlock.testing.stage import Client, Stage
 
@@ -69,9 +69,9 @@ def test_a_bad_name_is_refused_in_one_plain_line_before_anything_is_sent(
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
 def test_a_good_name_works_everywhere(ada: Client, name: str) -> None:
-    assert isinstance(ada.run(ada.locks.acquire(name)), Acquired)
+    assert isinstance(ada.run(ada.locks.acquire(name)), LockAcquired)
     assert [lock.lock for lock in ada.run(ada.locks.list())] == [name]
-    assert isinstance(ada.run(ada.locks.release(name)), Released)
+    assert isinstance(ada.run(ada.locks.release(name)), LockReleased)
 
 
 @pytest.mark.parametrize("duration", BAD_DURATIONS)
@@ -89,13 +89,13 @@ def test_a_lease_shorter_than_the_store_can_measure_is_refused(ada: Client, term
     for duration in (0, 0.1, "499ms"):
         with pytest.raises(BadDuration, match=r"500ms|0\.5"):
             ada.run(ada.locks.acquire("merge", **{term: duration}))  # type: ignore[arg-type]
-    assert isinstance(ada.run(ada.locks.acquire("merge", **{term: "500ms"})), Acquired)  # type: ignore[arg-type]
+    assert isinstance(ada.run(ada.locks.acquire("merge", **{term: "500ms"})), LockAcquired)  # type: ignore[arg-type]
 
 
 def test_metadata_above_the_limit_are_refused(ada: Client) -> None:
     with pytest.raises(TooLarge):
         ada.run(ada.locks.acquire("merge", metadata="x" * 16 * 1024))
-    assert isinstance(ada.run(ada.locks.acquire("merge", metadata="x" * 16_000)), Acquired)
+    assert isinstance(ada.run(ada.locks.acquire("merge", metadata="x" * 16_000)), LockAcquired)
 
 
 @pytest.mark.parametrize("metadata", [object(), {1, 2, object()}, {"x": object()}, "\ud800"])
@@ -151,11 +151,11 @@ def test_the_record_refuses_nonsense(ada: Client) -> None:
 def test_without_a_session_a_grant_lives_by_a_ttl_of_its_own(stage: Stage) -> None:
     shell = stage.client("ada", ttl=None)
     held = shell.run(shell.locks.acquire("merge"))
-    assert isinstance(held, Acquired)
+    assert isinstance(held, LockAcquired)
     assert held.expires_in == 900.0
     stage.clock.advance(899.0)
     other = stage.client("bob", ttl=None)
-    assert isinstance(other.run(other.locks.acquire("merge")), Busy)
+    assert isinstance(other.run(other.locks.acquire("merge")), LockBusy)
 
 
 def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Stage, ada: Client) -> None:
@@ -163,7 +163,7 @@ def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Stage, ada: Client) ->
     bob = stage.client("bob", ttl=86400.0)
     started = stage.clock.monotonic()
     outcome = bob.run(bob.locks.acquire("merge", wait="90s"))
-    assert isinstance(outcome, Busy)
+    assert isinstance(outcome, LockBusy)
     assert outcome.waiters == 0
     assert 90.0 <= stage.clock.monotonic() - started < 91.0
 
@@ -172,9 +172,9 @@ def test_a_grant_can_depend_on_another_one(stage: Stage, ada: Client) -> None:
     from interlock.core.pool import Proof
 
     first = ada.run(ada.locks.acquire("first"))
-    assert isinstance(first, Acquired)
+    assert isinstance(first, LockAcquired)
     proof = Proof(thing="lock/first", grant=first.grant, token=first.token or 0)
-    assert isinstance(ada.run(ada.locks.acquire("second", given=[proof])), Acquired)
+    assert isinstance(ada.run(ada.locks.acquire("second", given=[proof])), LockAcquired)
     ada.run(ada.locks.release("first"))
-    assert ada.run(ada.locks.acquire("third", given=[proof])) == Fenced(lock="first")
+    assert ada.run(ada.locks.acquire("third", given=[proof])) == LockFenced(lock="first")
     assert ada.run(ada.locks.show("third")).state == "free"

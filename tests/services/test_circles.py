@@ -118,7 +118,7 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     holds(bob, "b")
     waits(ada, "b")
     found = waits(bob, "task/t").result()
-    assert found == core.Deadlock(task="t", cycle=("bob", "ada"))
+    assert found == core.TaskDeadlock(task="t", cycle=("bob", "ada"))
     assert all(
         key.startswith(("waits/agent:ada/", "waits/" + ada.someone.name)) for key in listed(stage)
     )
@@ -231,7 +231,7 @@ def test_a_wait_for_a_task_that_is_over_is_listed_no_more(stage: Near, how: str)
             hand.interrupt(KeyboardInterrupt())
         case _:
             ada.run(ada.tasks.complete("t"))
-            assert isinstance(hand.run().result(), core.Nothing)
+            assert isinstance(hand.run().result(), core.NoTask)
     assert listed(stage) == []
     assert audit(stage.store, heads=3) == []
 
@@ -450,7 +450,7 @@ def test_an_asker_that_is_answered_meanwhile_refuses_nobody(stage: Near, steps: 
     end(stage, [keys.live("q1"), keys.query("q1"), *[k for k in listed(stage) if "q1" in k]])
     assert hand.run().done == refused
     bob.run(bob.locks.release("b"))
-    assert isinstance(hand.run().result(), lock.Deadlock if refused else lock.Acquired)
+    assert isinstance(hand.run().result(), lock.LockDeadlock if refused else lock.LockAcquired)
 
 
 @pytest.mark.parametrize("steps", range(14))
@@ -487,7 +487,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     working.take_up()
     assert cycle(waits(ada, "b")) == ("ada", "bob")
     ada.run(working.complete())
-    assert isinstance(first.run().result(), core.Nothing)
+    assert isinstance(first.run().result(), core.NoTask)
     assert ada.someone.works == {}
 
 

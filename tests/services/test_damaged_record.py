@@ -26,8 +26,8 @@ SMALL = Limits(hot_entries=2, newest=1, age=-1.0, pressed=-1.0)
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[interlock.Fleet]:
-    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=2.0) as fleet:
+def fleet(tmp_path: Path, lively: None) -> Iterator[interlock.Fleet]:
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
         for _ in range(5):
             with fleet.lock("merge"):
                 pass
@@ -41,7 +41,9 @@ def spoil(fleet: interlock.Fleet, value: bytes | str, revision: int = 3) -> None
     file.close()
 
 
-@pytest.mark.parametrize("value", [NO_UTF8, DEEP, b"", b"[]"])
+@pytest.mark.parametrize(
+    "value", [NO_UTF8, DEEP, b"", b"[]"], ids=["no UTF-8", "deep", "empty", "a list"]
+)
 def test_an_entry_that_cannot_be_read_is_told_in_one_line(
     fleet: interlock.Fleet, value: bytes
 ) -> None:
@@ -52,7 +54,7 @@ def test_an_entry_that_cannot_be_read_is_told_in_one_line(
     assert fleet.record.verify().integrity == "bad"
 
 
-@pytest.mark.parametrize("value", [NO_UTF8, DEEP])
+@pytest.mark.parametrize("value", [NO_UTF8, DEEP], ids=["no UTF-8", "deep"])
 def test_maintain_says_which_entry_stops_it(
     fleet: interlock.Fleet, value: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,12 +122,12 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
 
 
 def test_a_task_goes_on_beating_whatever_a_beat_meets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lively: None
 ) -> None:
     monkeypatch.setattr(Tending, "tend", _broken)
 
     async def work() -> None:
-        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=2.0) as fleet:
+        async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
             lease = fleet.calls.desk.session_lease
             assert lease is not None
             fleet.calls.desk.tending._many()

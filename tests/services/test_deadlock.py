@@ -266,5 +266,5 @@ def test_the_dead_in_a_queue_do_not_hide_a_circle() -> None:
         other.start(other.semaphores.acquire("slots", wait=500))
     stage.clock.advance(6.0)
     refused = ada.start(ada.semaphores.acquire("slots", wait=500)).result()
-    assert isinstance(refused, semaphore.Deadlock)
+    assert isinstance(refused, semaphore.SlotsDeadlock)
     assert refused.cycle == ("ada",)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.core.lock import Acquired as LockAcquired
-from interlock.core.lock import Extended, Fenced
-from interlock.core.semaphore import Acquired, AlreadyHeld, Increased
-from interlock.core.several import Released
+from interlock.core.lock import LockAcquired, LockExtended, LockFenced
+from interlock.core.semaphore import AlreadyHeld, Increased, SlotsAcquired
+from interlock.core.several import SeveralReleased
 from interlock.errors import BadInput
 from interlock.services.aims import SeveralAim, Terms
 from interlock.services.held import take
@@ -32,7 +31,7 @@ def test_extending_a_grant_says_how_much_of_its_maximum_is_left(stage: Stage, ad
     assert isinstance(got, LockAcquired)
     stage.clock.advance(50.0)
     again = ada.run(ada.locks.acquire("merge", token=got.token))
-    assert isinstance(again, Extended)
+    assert isinstance(again, LockExtended)
     assert again.expires_in == pytest.approx(10.0)
 
 
@@ -51,7 +50,7 @@ def test_whoever_wakes_late_is_told_how_much_of_its_maximum_is_left(
 
 def test_slots_that_one_has_are_kept_though_the_capacity_was_lowered(ada: Client) -> None:
     got = ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
-    assert isinstance(got, Acquired)
+    assert isinstance(got, SlotsAcquired)
     ada.run(ada.semaphores.resize("builds", 1))
     kept = ada.run(ada.semaphores.acquire("builds", weight=2, token=got.token))
     assert isinstance(kept, AlreadyHeld)
@@ -68,8 +67,10 @@ def test_a_proof_of_several_things_is_over_as_soon_as_one_of_them_is(ada: Client
     held = ada.run(take(ada.desk, SeveralAim(("lock/a", "sem/builds")), None, TERMS))
     proof = ada.run(held.check())
     assert isinstance(ada.run(ada.locks.acquire("b", given=[proof])), LockAcquired)
-    assert isinstance(ada.run(ada.several.release("sem/builds", token=held.grant.token)), Released)
-    assert isinstance(ada.run(ada.locks.acquire("c", given=[proof])), Fenced)
+    assert isinstance(
+        ada.run(ada.several.release("sem/builds", token=held.grant.token)), SeveralReleased
+    )
+    assert isinstance(ada.run(ada.locks.acquire("c", given=[proof])), LockFenced)
 
 
 def test_a_name_that_repeats_its_kind_is_refused(ada: Client) -> None:
@@ -83,4 +84,4 @@ def test_what_one_has_is_given_back_whole(ada: Client) -> None:
     ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
     with pytest.raises(BadInput, match="you have 2 of sem/builds"):
         ada.run(ada.several.release("sem/builds=1"))
-    assert isinstance(ada.run(ada.several.release("sem/builds=2")), Released)
+    assert isinstance(ada.run(ada.several.release("sem/builds=2")), SeveralReleased)

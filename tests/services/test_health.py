@@ -11,7 +11,7 @@ import interlock
 from interlock import aio
 from interlock.core import keys
 from interlock.core.health import Health, Problem
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired
 from interlock.core.seal import Limits
 from interlock.driving import drive
 from interlock.services import health
@@ -197,7 +197,7 @@ def test_a_wait_that_will_end_is_no_circle(stage: Stage) -> None:
 def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Stage, steps: int) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
     lock = bob.run(bob.locks.acquire("merge", ttl=900.0))
-    assert isinstance(lock, Acquired)
+    assert isinstance(lock, LockAcquired)
     stage.clock.advance(29.0)
     ada.run(ada.agents.beat())
     stage.clock.advance(29.0)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from interlock import aio
-from interlock.core.lock import Busy
+from interlock.core.lock import LockBusy
 from interlock.driving import Op
 from interlock.services.aims import LockAim, Terms
 from interlock.services.held import take
@@ -97,7 +97,7 @@ def test_an_interrupted_release_takes_nothing_from_its_successor(stage: Stage, a
         hand.go()
         if wait.run().done and not hand.done:
             hand.interrupt(asyncio.CancelledError())
-    assert isinstance(ada.run(ada.locks.acquire("merge")), Busy)
+    assert isinstance(ada.run(ada.locks.acquire("merge")), LockBusy)
     assert bob.run(bob.locks.show("merge")).holder == "bob"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.core.lock import Busy, Reclaimed
+from interlock.core.lock import LockBusy, Reclaimed
 from interlock.errors import StoreAway
 from interlock.services.aims import LockAim, Terms
 from interlock.services.held import Holding, take
@@ -34,7 +34,7 @@ def test_a_holder_gives_up_before_the_store_lets_anybody_else_in(ttl: float) -> 
     assert not held.lost()
     stage.clock.advance(0.002)
     assert held.lost()
-    assert isinstance(bob.run(bob.locks.acquire("merge")), Busy)
+    assert isinstance(bob.run(bob.locks.acquire("merge")), LockBusy)
     stage.clock.advance(margin(ttl))
     assert isinstance(bob.run(bob.locks.acquire("merge")), Reclaimed)
 
@@ -161,7 +161,7 @@ def test_a_maximum_hold_ends_the_block_however_often_it_beats(stage: Stage) -> N
     ada.run(ada.desk.keeper.beat())
     assert held.lost()
     bob = stage.client("bob")
-    assert isinstance(bob.run(bob.locks.acquire("merge")), Busy)
+    assert isinstance(bob.run(bob.locks.acquire("merge")), LockBusy)
     stage.clock.advance(margin(20.0))
     assert isinstance(bob.run(bob.locks.acquire("merge")), Reclaimed)
 

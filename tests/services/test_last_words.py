@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interlock.core.answers import Granted
-from interlock.core.lock import Busy
-from interlock.core.semaphore import Full
+from interlock.core.lock import LockBusy
+from interlock.core.semaphore import SlotsFull
 from interlock.testing.stage import Client, Stage
 
 
@@ -47,5 +47,5 @@ def test_the_living_are(stage: Stage, bob: Client) -> None:
     lock = bob.start(bob.locks.acquire("merge", wait=2.5))
     slot = bob.start(bob.semaphores.acquire("builds", wait=2.5))
     stage.clock.advance(3)
-    assert isinstance(lock.run().result(), Busy)
-    assert isinstance(slot.run().result(), Full)
+    assert isinstance(lock.run().result(), LockBusy)
+    assert isinstance(slot.run().result(), SlotsFull)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.core.lock import Acquired, Reclaimed
+from interlock.core.lock import LockAcquired, Reclaimed
 from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.runner import Who
 from interlock.testing.audit import audit
@@ -95,4 +95,4 @@ def test_a_call_of_maintain_also_sweeps_a_local_store(stage: Stage) -> None:
     keeper = stage.client("keeper")
     keeper.run(keeper.fleet.maintain())
     assert stage.store.sweep() == 0
-    assert isinstance(keeper.run(keeper.locks.acquire("lock-0")), Acquired)
+    assert isinstance(keeper.run(keeper.locks.acquire("lock-0")), LockAcquired)

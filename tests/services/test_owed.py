@@ -15,7 +15,7 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired, LockFenced
 from interlock.core.pool import Proof
 from interlock.driving import Op, Step
 from interlock.errors import InterlockError, StoreBusy
@@ -61,7 +61,7 @@ def test_a_lock_that_could_not_be_released_is_given_back_later(path: Path) -> No
         block.__enter__()
         with held_up(path):
             block.__exit__(None, None, None)
-        assert isinstance(bob.locks.acquire("merge", wait=20), Acquired)
+        assert isinstance(bob.locks.acquire("merge", wait=20), LockAcquired)
 
 
 def test_an_async_block_gives_its_lock_back_later_too(path: Path) -> None:
@@ -75,7 +75,7 @@ def test_an_async_block_gives_its_lock_back_later_too(path: Path) -> None:
             await block.__aenter__()
             with held_up(path):
                 await block.__aexit__(None, None, None)
-            assert isinstance(await bob.locks.acquire("merge", wait=20), Acquired)
+            assert isinstance(await bob.locks.acquire("merge", wait=20), LockAcquired)
 
     asyncio.run(main())
 
@@ -93,14 +93,14 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
         with held_up(path), pytest.raises(StoreBusy):
             carry_on(waiting, step, ada.store)
         bob.locks.release("merge")
-        assert isinstance(bob.locks.acquire("merge", wait=20), Acquired)
+        assert isinstance(bob.locks.acquire("merge", wait=20), LockAcquired)
 
 
 def test_a_proof_that_ended_while_we_waited_gives_the_lock_back() -> None:
     stage = Stage()
     ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
     first = ada.run(ada.locks.acquire("A", max_hold=5))
-    assert isinstance(first, Acquired)
+    assert isinstance(first, LockAcquired)
     proof = Proof(thing="lock/A", grant=first.grant, token=first.token or 0)
     bob.run(bob.locks.acquire("B"))
     waiting = ada.start(ada.locks.acquire("B", wait=60, given=[proof]))
@@ -108,7 +108,7 @@ def test_a_proof_that_ended_while_we_waited_gives_the_lock_back() -> None:
     for client in (ada, bob, cleo):
         client.run(client.agents.beat())
     bob.run(bob.locks.release("B"))
-    assert type(waiting.run().result()).__name__ == "Fenced"
+    assert isinstance(waiting.run().result(), LockFenced)
     assert cleo.run(cleo.locks.show("B")).state == "free"
 
 
@@ -121,7 +121,7 @@ def test_a_held_lock_that_was_released_counts_as_lost(path: Path) -> None:
 def test_a_grant_never_claims_to_outlive_its_maximum_hold(path: Path) -> None:
     with interlock.connect(str(path), agent="ada") as ada:
         taken = ada.locks.acquire("merge", ttl=60, max_hold=5)
-        assert isinstance(taken, Acquired)
+        assert isinstance(taken, LockAcquired)
         assert taken.expires_in == 5
         beat = ada.locks.heartbeat("merge", token=taken.token)
         assert getattr(beat, "expires_in", 60) <= 5

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.lock import Acquired, Deadlock, Reclaimed, Released
+from interlock.core.lock import LockAcquired, LockDeadlock, LockReleased, Reclaimed
 from interlock.core.pool import Grant, Pool, Waiter
-from interlock.core.semaphore import Deadlock as SlotsDeadlock
+from interlock.core.semaphore import SlotsDeadlock
 from interlock.errors import Deadlocked
 from interlock.services import states
 from interlock.services.aims import LockAim, Terms
@@ -69,12 +69,12 @@ def waiter(client: Client, lock: str) -> Waiter:
 def test_the_wait_that_closes_a_circle_is_refused_and_leaves_nothing_behind(stage: Near) -> None:
     ada, bob, waits = crossed(stage)
     outcome = bob.run(bob.locks.acquire("a", wait=600))
-    assert isinstance(outcome, Deadlock)
+    assert isinstance(outcome, LockDeadlock)
     assert outcome.cycle == ("bob", "ada")
     assert ada.run(ada.locks.show("a")).waiters == ()
     assert {keys.wait_of(key) for key in listed(stage)} == {waiter(ada, "b").id}
-    assert isinstance(bob.run(bob.locks.release("b")), Released)
-    assert isinstance(waits.run().result(), Acquired)
+    assert isinstance(bob.run(bob.locks.release("b")), LockReleased)
+    assert isinstance(waits.run().result(), LockAcquired)
     assert listed(stage) == []
 
 
@@ -82,7 +82,7 @@ def test_a_block_that_would_wait_for_ever_raises_who_is_in_the_circle(stage: Nea
     _, bob, _ = crossed(stage)
     with pytest.raises(Deadlocked, match="bob -> ada -> bob") as refused:
         bob.run(take(bob.desk, LockAim("a"), None, TERMS))
-    assert isinstance(refused.value.outcome, Deadlock)
+    assert isinstance(refused.value.outcome, LockDeadlock)
     assert refused.value.outcome.cycle == ("bob", "ada")
 
 
@@ -96,10 +96,10 @@ def test_two_who_close_a_circle_at_the_same_moment_are_not_both_refused(stage: N
         pass
     assert [one.done, two.done].count(True) == 1
     loser, client = (one, ada) if one.done else (two, bob)
-    assert isinstance(loser.result(), Deadlock)
+    assert isinstance(loser.result(), LockDeadlock)
     client.run(client.agents.leave())
     winner = two if loser is one else one
-    assert isinstance(winner.run().result(), Acquired)
+    assert isinstance(winner.run().result(), LockAcquired)
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -114,7 +114,7 @@ def test_a_holder_that_gives_back_at_the_same_moment_refuses_nobody(
     refused = hand.done
     waits.interrupt(KeyboardInterrupt())
     ada.run(ada.locks.release("a"))
-    assert isinstance(hand.run().result(), Deadlock if refused else Acquired)
+    assert isinstance(hand.run().result(), LockDeadlock if refused else LockAcquired)
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -128,7 +128,7 @@ def test_a_member_that_lapses_meanwhile_refuses_nobody(stage: Near, steps: int) 
     bob.run(bob.desk.keeper.beat())
     while not hand.run().done:
         stage.clock.advance(hand.wakes - stage.clock.monotonic())
-    assert isinstance(hand.result(), Deadlock if refused else Acquired | Reclaimed)
+    assert isinstance(hand.result(), LockDeadlock if refused else LockAcquired | Reclaimed)
 
 
 @pytest.mark.parametrize("lapses", [False, True])
@@ -162,7 +162,7 @@ def test_a_stranger_who_queues_meanwhile_changes_nothing(stage: Near) -> None:
         hand.go()
         hand.go()
         eve.start(eve.locks.acquire(name, wait=600))
-    assert isinstance(hand.run().result(), Deadlock)
+    assert isinstance(hand.run().result(), LockDeadlock)
     del ada
 
 
@@ -181,7 +181,7 @@ def test_a_capacity_that_is_lowered_may_close_a_circle_which_the_next_look_finds
     stage.clock.advance(2.0)
     assert isinstance(second.run().result(), SlotsDeadlock)
     bob.run(bob.locks.release("b"))
-    assert isinstance(first.run().result(), Acquired)
+    assert isinstance(first.run().result(), LockAcquired)
 
 
 def test_a_killed_waiter_is_no_edge_and_maintenance_clears_what_it_listed(stage: Near) -> None:
@@ -221,7 +221,7 @@ def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: N
     ada.run(ada.locks.acquire("other"))
     ada.desk.queues.owe(ada.desk.seat, held.aim.ask(held.grant.grant))
     waits = ada.start(ada.locks.acquire("a", wait=600))
-    assert isinstance(waits.run().result(), Acquired)
+    assert isinstance(waits.run().result(), LockAcquired)
 
 
 @pytest.mark.parametrize("holds", [False, True])

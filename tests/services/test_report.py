@@ -12,7 +12,7 @@ from interlock import aio
 from interlock.core import keys
 from interlock.core.log import decode
 from interlock.core.report import PACES, Reported, Unreported
-from interlock.core.session import Agent, Lapsed
+from interlock.core.session import Agent, SessionLapsed
 from interlock.errors import BadInput, StoreAway
 from interlock.services.report import CALM, able, paces
 from interlock.settings import Settings
@@ -173,7 +173,7 @@ def test_a_session_that_left_has_nothing_to_say_any_more(stage: Stage, ada: Clie
     ada.run(ada.agents.leave())
     ada.run(ada.desk.keeper.turn())
     assert ada.desk.pulse.wait() == float("inf")
-    assert isinstance(ada.run(ada.agents.status("idle")), Lapsed)
+    assert isinstance(ada.run(ada.agents.status("idle")), SessionLapsed)
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
 
 
@@ -182,7 +182,7 @@ def test_leaving_while_a_report_is_under_way_leaves_none_behind(stage: Stage) ->
     saying = Hand(ada.agents.status("busy"), ada.store, stage.clock)
     saying.go()
     ada.run(ada.agents.leave())
-    assert isinstance(saying.run().result(), Lapsed)
+    assert isinstance(saying.run().result(), SessionLapsed)
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
 
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.core.lock import Acquired, Busy, Reclaimed, Released
+from interlock.core.lock import (
+    LockAcquired,
+    LockBusy,
+    LockFenced,
+    LockNotOwner,
+    LockReleased,
+    Reclaimed,
+)
 from interlock.core.pool import WAITERS
 from interlock.core.session import Left
 from interlock.driving import Op, Step
@@ -133,7 +140,7 @@ def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
     waiting = bob.start(bob.locks.acquire("merge", wait=60))
     assert waiting.asleep
     ada.run(ada.locks.release("merge"))
-    assert isinstance(waiting.run().result(), Acquired)
+    assert isinstance(waiting.run().result(), LockAcquired)
 
 
 def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) -> None:
@@ -181,7 +188,7 @@ def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
     ada.run(ada.locks.acquire("merge"))
     hand = bob.start(bob.locks.acquire("merge"))
     outcome = hand.result()
-    assert isinstance(outcome, Busy)
+    assert isinstance(outcome, LockBusy)
     assert outcome.expires_in == 30.0
     assert kinds(hand) == [Commit, Read]
 
@@ -193,7 +200,7 @@ def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stag
     assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
-    assert isinstance(giving.result(), Released)
+    assert isinstance(giving.result(), LockReleased)
     assert kinds(giving) == [Commit, Commit], "somebody queued: the conflict said so"
     waiting.run().result()
     assert kinds(waiting)[slept:] == [Take, Read], "one look, and the lock is ours"
@@ -220,10 +227,10 @@ def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Stage) -> N
     stage.clock.advance(2.0)
     giving = ada.start(ada.locks.release("merge"))
     outcome = giving.result()
-    assert isinstance(outcome, Released)
+    assert isinstance(outcome, LockReleased)
     assert outcome.next == "eve"
     assert kinds(giving) == [Commit, Commit, Read, Commit]
-    assert isinstance(waiting.run().result(), Acquired)
+    assert isinstance(waiting.run().result(), LockAcquired)
 
 
 def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
@@ -234,7 +241,7 @@ def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
     near.run(near.fleet.desk.locks.release(ada.desk.seat.who, "merge", token=token))
     near.run(near.locks.acquire("merge"))
     giving = ada.start(ada.locks.release("merge", token=token))
-    assert giving.result().__class__.__name__ == "Fenced"
+    assert isinstance(giving.result(), LockFenced)
     assert near.run(near.locks.show("merge")).holder == "near"
 
 
@@ -259,7 +266,7 @@ def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stag
     assert isinstance(outcome, Left)
     assert sorted(outcome.released) == names
     assert len(commits(leaving)) > 3
-    assert isinstance(waiting.run().result(), Acquired)
+    assert isinstance(waiting.run().result(), LockAcquired)
     assert [shown.lock for shown in bob.run(bob.locks.list())] == ["n07"]
     assert audit(stage.store) == []
 
@@ -288,7 +295,7 @@ def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Stage) -> None
     stage.clock.advance(2.0)
     small(ada, 10)
     outcome = ada.run(ada.locks.release("merge"))
-    assert isinstance(outcome, Released)
+    assert isinstance(outcome, LockReleased)
     assert outcome.next == "eve"
 
 
@@ -329,4 +336,4 @@ def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Stage) ->
     outcome = bob.run(
         bob.desk.locks.release(Who("nobody", "ses_nobody"), "merge", token=lock.token or 0)
     )
-    assert outcome.__class__.__name__ == "NotOwner"
+    assert isinstance(outcome, LockNotOwner)

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core import session as sessions
-from interlock.core.lock import Acquired, Busy, Reclaimed
+from interlock.core.lock import LockAcquired, LockBusy, LockExtended, LockReleased, Reclaimed
 from interlock.core.log import Entry, decode
-from interlock.core.session import Lapsed, Left, Renewed
+from interlock.core.session import Left, Renewed, SessionLapsed
 from interlock.driving import Step
 from interlock.errors import Lapsed as LapsedError
 from interlock.services.steps import Read
@@ -52,8 +52,8 @@ def test_leaving_hands_over_everything_in_one_commit(stage: Stage, ada: Client) 
     assert sorted(left.released) == ["one", "three", "two"]
     assert stage.store.read().revision == before + 1
     assert [wait.run().done for wait in waits] == [True, False, True]
-    assert isinstance(waits[0].result(), Acquired)
-    assert isinstance(waits[2].result(), Acquired)
+    assert isinstance(waits[0].result(), LockAcquired)
+    assert isinstance(waits[2].result(), LockAcquired)
     shown = {lock.lock: lock.holder for lock in bob.run(bob.locks.list())}
     assert shown == {"one": "bob", "two": "cleo"}
     assert stage.store.read(keys.session(ada.session)).items == {keys.session(ada.session): None}
@@ -78,7 +78,7 @@ def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Stage, ada: Client)
     ada.run(ada.locks.acquire("merge", ttl=60))
     ada.run(ada.agents.leave())
     bob = stage.client("bob")
-    assert isinstance(bob.run(bob.locks.acquire("merge")), Busy)
+    assert isinstance(bob.run(bob.locks.acquire("merge")), LockBusy)
 
 
 def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Client) -> None:
@@ -92,14 +92,14 @@ def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Clien
 
 def test_leaving_twice_finds_nothing_left(stage: Stage, ada: Client) -> None:
     ada.run(ada.agents.leave())
-    assert isinstance(ada.run(ada.agents.leave()), Lapsed)
+    assert isinstance(ada.run(ada.agents.leave()), SessionLapsed)
 
 
 def test_leaving_takes_no_lock_that_changed_hands_meanwhile(stage: Stage) -> None:
     """Between its reading and its commit somebody else may release and take a lock of ours."""
     ada, bob = stage.remote("ada"), stage.client("bob")
     held = ada.run(ada.locks.acquire("merge"))
-    assert isinstance(held, Acquired)
+    assert isinstance(held, LockAcquired)
     hand = Hand(ada.agents.leave(), ada.store, stage.clock)
     raced = False
     while not hand.done:
@@ -124,7 +124,7 @@ def test_leaving_forgets_nobody_who_came_meanwhile(stage: Stage) -> None:
     wait = bob.start(bob.locks.acquire("merge", wait=600))
     hand.run()
     assert bob.run(bob.locks.show("merge")).holder == "bob"
-    assert isinstance(wait.run().result(), Acquired)
+    assert isinstance(wait.run().result(), LockAcquired)
 
 
 def _read_the_locks(steps: list[Step]) -> bool:
@@ -139,7 +139,7 @@ def test_a_session_lives_as_long_as_it_beats(stage: Stage, ada: Client) -> None:
         stage.clock.advance(29.0)
         assert isinstance(ada.run(ada.agents.beat()), Renewed)
     stage.clock.advance(30.0)
-    assert isinstance(ada.run(ada.agents.beat()), Lapsed)
+    assert isinstance(ada.run(ada.agents.beat()), SessionLapsed)
 
 
 def test_a_wall_clock_that_jumps_ends_nobody(stage: Stage, ada: Client) -> None:
@@ -165,7 +165,7 @@ def test_a_lapsed_session_is_over_for_good(stage: Stage, ada: Client) -> None:
 def test_two_sessions_under_one_name_are_two_holders(stage: Stage) -> None:
     one, two = stage.client("ada"), stage.client("ada")
     one.run(one.locks.acquire("merge"))
-    assert isinstance(two.run(two.locks.acquire("merge")), Busy)
+    assert isinstance(two.run(two.locks.acquire("merge")), LockBusy)
     two.run(two.agents.leave())
     assert one.run(one.locks.show("merge")).holder == "ada"
 
@@ -175,14 +175,14 @@ def test_a_resumed_session_speaks_for_what_it_holds(stage: Stage) -> None:
     ada.run(ada.locks.acquire("merge"))
     shell = stage.client("ada", ttl=None)
     shell.run(shell.desk.resume(ada.session))
-    assert type(shell.run(shell.locks.acquire("merge"))).__name__ == "Extended"
-    assert type(shell.run(shell.locks.release("merge"))).__name__ == "Released"
+    assert isinstance(shell.run(shell.locks.acquire("merge")), LockExtended)
+    assert isinstance(shell.run(shell.locks.release("merge")), LockReleased)
 
 
 def test_extending_by_token_renews_the_holders_session_by_its_own_ttl(stage: Stage) -> None:
     ada = stage.client("ada", ttl=30.0)
     held = ada.run(ada.locks.acquire("merge"))
-    assert isinstance(held, Acquired)
+    assert isinstance(held, LockAcquired)
     for ttl in (None, 900.0):
         other = stage.client("ada", ttl=ttl)
         stage.clock.advance(10.0)

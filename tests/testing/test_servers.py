@@ -330,7 +330,7 @@ def test_no_server_outlives_its_test(tmp_path: Path, end: str) -> None:
             test.kill()
         else:
             test.terminate()
-        test.wait(10)
+        test.wait(60)
         until(lambda: not exists(pid), "the end of the server")
         if end != "exit":
             os.killpg(test.pid, 9)

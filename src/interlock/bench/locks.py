@@ -12,7 +12,7 @@ import interlock
 from interlock import aio
 from interlock.bench.engine import AsyncFloor, Engine
 from interlock.bench.table import Row, timed
-from interlock.core.lock import Acquired, AcquireOutcome, Released
+from interlock.core.lock import AcquireOutcome, LockAcquired, LockReleased
 
 IN_FLIGHT = 64
 ONE_BY_ONE = {"quick": 300, "full": 1500}
@@ -88,14 +88,14 @@ def read_first(engine: Engine, quick: bool) -> Iterator[Row]:
     ):
         for name in names(quick):
             held = holder.locks.acquire(name)
-            assert isinstance(held, Acquired)  # noqa: S101 - nobody else is there
+            assert isinstance(held, LockAcquired)  # noqa: S101 - nobody else is there
             began = time.perf_counter()
             outcome = fleet.locks.release(name, token=held.token)
             between = time.perf_counter()
             floor.commit(name)
             ours.append(between - began)
             bare.append(time.perf_counter() - between)
-            assert isinstance(outcome, Released)  # noqa: S101 - likewise
+            assert isinstance(outcome, LockReleased)  # noqa: S101 - likewise
         engine.wipe()
     yield timed("release, read first", ours, bare, engine.targets["read-first"])
 

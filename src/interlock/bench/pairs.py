@@ -18,7 +18,7 @@ from interlock.bench import handoff
 from interlock.bench.engine import Bell, NetworkEngine
 from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
-from interlock.core.lock import Acquired
+from interlock.core.lock import LockAcquired
 from interlock.core.task import Claimed
 from interlock.stores import is_network
 
@@ -146,7 +146,7 @@ def serve() -> None:
                     _tell("waiting")
                     outcome = fleet.locks.acquire(_LOCK, wait=PATIENCE)
                     now = time.monotonic()
-                    assert isinstance(outcome, Acquired)  # noqa: S101 - it was our turn
+                    assert isinstance(outcome, LockAcquired)  # noqa: S101 - it was our turn
                     fleet.locks.release(_LOCK)
                 case "follow":
                     while follower.take(timeout=0.05):

@@ -11,7 +11,7 @@ from interlock.bench import locks
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, timed
 from interlock.core.semaphore import AcquireOutcome
-from interlock.core.several import Acquired
+from interlock.core.several import SeveralAcquired
 
 CAPACITY = 4
 SEVERAL = "at most 1.5"
@@ -48,7 +48,7 @@ def three_at_once(engine: Engine, quick: bool) -> Iterator[Row]:
             outcome = fleet.several.acquire(f"lock/{name}.a", f"lock/{name}.b", f"sem/{name}")
             ours.append(time.perf_counter() - between)
             one.append(between - began)
-            assert isinstance(outcome, Acquired)  # noqa: S101 - nobody else is there
+            assert isinstance(outcome, SeveralAcquired)  # noqa: S101 - nobody else is there
         engine.wipe()
     yield timed("two locks and a slot at once, beside one lock", ours, one, SEVERAL)
 

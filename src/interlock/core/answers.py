@@ -1,11 +1,29 @@
 """Answers that mean the same for every noun, whatever else each of them says.
 
-``isinstance(outcome, interlock.Acquired)`` is true for a lock, for slots and for several at once.
+A word that several nouns answer with (the JSON field "outcome") is one class here, called after it,
+and each noun has its own form of it below that.  So ``case interlock.Full():`` is right for slots
+and for an inbox alike, and ``case interlock.InboxFull():`` means the inbox alone.  No two outcomes
+of the product have the same name.
 """
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias, TypeVar
+
+from msgspec import field
+
 from interlock.core.decision import Outcome
+
+What: TypeAlias = Literal["agent", "message", "query", "decision"]
+"""What can be unknown."""
+
+T = TypeVar("T")
+
+
+def always(word: T) -> T:
+    """The value of a field that is the same for all of a class, and yet stands in its JSON."""
+    made: T = field(default_factory=lambda: word)  # a plain default would be left out
+    return made
 
 
 class Granted(Outcome, frozen=True, kw_only=True):
@@ -39,8 +57,18 @@ class Acquired(Granted, frozen=True, kw_only=True):
     """It is yours."""
 
 
+class Extended(Granted, frozen=True, kw_only=True):
+    """You had it and keep it."""
+
+
 class Busy(Outcome, frozen=True, kw_only=True):
     """Somebody else has it, or came before."""
+
+    exit_status = 1
+
+
+class Full(Outcome, frozen=True, kw_only=True):
+    """There is no room: too few slots are left, or too many messages wait."""
 
     exit_status = 1
 
@@ -77,3 +105,37 @@ class Gone(Outcome, frozen=True, kw_only=True):
     """Not in the queue any more, and without what it was for."""
 
     exit_status = 1
+
+
+class Exists(Outcome, frozen=True, kw_only=True):
+    """There is one of this name or id already, and it stays as it is."""
+
+    exit_status = 1
+
+
+class Nothing(Outcome, frozen=True, kw_only=True):
+    """There is none."""
+
+    exit_status = 1
+
+
+class Unknown(Outcome, frozen=True, kw_only=True):
+    """There is none of these names or ids (``unknown``); ``what`` says what they would be."""
+
+    exit_status = 1
+    what: What
+    unknown: tuple[str, ...]
+
+
+class Away(Outcome, frozen=True, kw_only=True):
+    """Nobody is there now."""
+
+    exit_status = 1
+
+
+class Cancelled(Outcome, frozen=True, kw_only=True):
+    """It was called off."""
+
+
+class Paused(Outcome, frozen=True, kw_only=True):
+    """An agent may not send for now."""

@@ -30,7 +30,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.core import codec, flow, keys, plan
+from interlock.core import answers, codec, flow, keys, plan
 from interlock.core.board import Board
 from interlock.core.decision import Decision, Outcome
 from interlock.core.plan import Draft, Plan
@@ -70,10 +70,9 @@ class Checked(Outcome, frozen=True, kw_only=True, tag="checked"):
 Good = TypeVar("Good", Imported, Checked)
 
 
-class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+class PlanExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """This plan was published before, or one of its ids is in use; nothing was written."""
 
-    exit_status = 1
     plan: str
     reason: str
     task: str = ""
@@ -111,7 +110,7 @@ class Begun(Struct, frozen=True, kw_only=True, gc=False):
 class Survey(Struct, frozen=True, kw_only=True):
     """How a plan and a store fit together; ``refused`` if they do not."""
 
-    refused: Exists | Stuck | None = None
+    refused: PlanExists | Stuck | None = None
     ready: int = 0
     blocked: int = 0
     later: int = 0
@@ -122,7 +121,7 @@ class Survey(Struct, frozen=True, kw_only=True):
 def survey(board: Board, wanted: Plan) -> Survey:
     """Look at everything that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
-    board.known.ask_for((batch, *wanted.places, *wanted.outside))
+    flow.look_at(board, wanted.outside, (batch, *wanted.places))
     status, label = board.status(batch), None
     if status is not None:
         label = board.known.spec(batch)
@@ -131,36 +130,42 @@ def survey(board: Board, wanted: Plan) -> Survey:
     for id_ in wanted.places:
         if (refused := in_use(board, wanted, id_)) is not None:
             return Survey(refused=refused)
-    board.known.all_of(lambda need: flow.there(board, need), wanted.outside)
-    if missing := [need for need in wanted.outside if not flow.there(board, need)]:
-        raise plan.unknown(wanted, missing)
+    _all_there(board, wanted)
     return _counted(board, wanted, label)
 
 
-def _other(wanted: Plan, status: Status, label: Spec) -> Exists | Stuck | None:
+def _all_there(board: Board, wanted: Plan) -> None:
+    """See that what a plan needs besides its own tasks exists."""
+    flow.look_at(board, wanted.outside)
+    board.known.all_of(lambda need: flow.there(board, need), wanted.outside)
+    if missing := [need for need in wanted.outside if not flow.there(board, need)]:
+        raise plan.unknown(wanted, missing)
+
+
+def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | None:
     """What a batch of this id says against publishing a plan."""
     if _digest(label) != wanted.digest:
         why = f"another plan was imported under the id {wanted.id}; give another one with --id"
-        return Exists(plan=wanted.id, reason=why)
+        return PlanExists(plan=wanted.id, reason=why)
     if status.state == "complete":
         why = f"this plan was imported before, by {label.by}; its tasks stay as they are"
-        return Exists(plan=wanted.id, reason=why)
+        return PlanExists(plan=wanted.id, reason=why)
     return Stuck(wanted.batch) if status.state == "failed" else None
 
 
-def in_use(board: Board, wanted: Plan, id_: str) -> Exists | Stuck | None:
+def in_use(board: Board, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
     """What the id of a task says against publishing a plan."""
     status = board.status(id_)
     if status is None or status.on == wanted.batch:
         return None
     if not flow.hidden(board, status):
         why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
-        return Exists(plan=wanted.id, task=id_, state=status.state, reason=why)
+        return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = board.status(status.on)
     if other is None or other.state == "failed" or not board.known.has(keys.live(status.on)):
         return Stuck(status.on)
     why = f"task {id_} belongs to an import that is under way; try again when that is over"
-    return Exists(plan=wanted.id, task=id_, state="blocked", reason=why)
+    return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 
 def _counted(board: Board, wanted: Plan, label: Spec | None) -> Survey:
@@ -196,7 +201,9 @@ def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
     )
 
 
-def whole(board: Board, wanted: Plan, begun: Begun) -> Decision[Imported | Exists | Stuck | None]:
+def whole(
+    board: Board, wanted: Plan, begun: Begun
+) -> Decision[Imported | PlanExists | Stuck | None]:
     """Publish a plan with one commit; None if somebody began it as a batch."""
     found = survey(board, wanted)
     if found.refused is not None:
@@ -213,7 +220,7 @@ def whole(board: Board, wanted: Plan, begun: Begun) -> Decision[Imported | Exist
 
 def add(
     board: Board, wanted: Plan, drafts: Sequence[Draft], begun: Begun, *, first: bool, alive: bool
-) -> Decision[Exists | Stuck | None]:
+) -> Decision[PlanExists | Stuck | None]:
     """Write some tasks of a plan, hidden; those that are there already stay as they are.
 
     The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
@@ -235,6 +242,7 @@ def add(
         return Decision(outcome=None)
     _ask_for_sets(board, specs.values())
     if status is None:
+        _all_there(board, wanted)
         _label(board, wanted, begun, "blocked")
     if alive or status is None:
         _beat(board, wanted.batch)

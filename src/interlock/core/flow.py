@@ -6,7 +6,7 @@ along.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from interlock.core import task as core
 from interlock.core.board import Board
 from interlock.core.decision import Decision, Outcome
 from interlock.core.task import Due, Spec, Status
+from interlock.core.turn import Missing
 
 HANGER_SIZE = 6
 """Operations that moving on one task may take."""
@@ -55,7 +56,7 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
             board.put(known, spec.requires)
             board.put(keys.SETS_MARK, {})
     board.rely(keys.status(id_))
-    at = -1 if need else unmet(board, spec.needs, 0)
+    at = -1 if need else unmet(board, id_, spec.needs, 0)
     if at is None:
         return board.begin(id_, spec)
     on = need or spec.needs[at]
@@ -65,18 +66,42 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     return status
 
 
-def unmet(board: Board, needs: Sequence[str], first: int) -> int | None:
-    """Where among its needs, from the first on, a task has one that is not complete."""
+def unmet(board: Board, id_: str, needs: Sequence[str], first: int) -> int | None:
+    """Where among its needs, from the first on, a task has one that is not complete.
+
+    One that is gone was complete (``core/forgetting.py``), and one that came after the task has
+    only the name of what it needs.
+    """
     count = NEEDS_AT_FIRST
     while first < len(needs):
         some = needs[first : first + count]
         board.known.ask_for(some)
         for number, need in enumerate(some, first):
             status = board.status(need)
-            if status is None or status.state != "complete":
+            if status is not None and status.state != "complete" and _meant(board, id_, need):
                 return number
         first, count = first + count, count * NEEDS_FACTOR
     return None
+
+
+def _meant(board: Board, id_: str, need: str) -> bool:
+    """Whether a need was there before the task, or comes with it: by what published them."""
+    own = board.known.oldest.get(id_, 0)  # 0 for what is being published
+    return not own or board.known.oldest.get(need, 0) <= own
+
+
+def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> None:
+    """Know how all of these stand, before a task is published that needs some of them.
+
+    Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
+    """
+    known = board.known.statuses
+    if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
+        raise Missing((keys.NEEDED, *missing) if needs else tuple(missing))
+    states = [each.state for need in needs if (each := board.known.status(need)) is not None]
+    if "failed" in states or "dead" in states:
+        board.rely(keys.NEEDED)
+        board.put(keys.NEEDED, {})
 
 
 def hidden(board: Board, status: Status) -> bool:
@@ -209,7 +234,7 @@ def _next_need(board: Board, id_: str) -> int | None:
     status = board.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return unmet(board, board.known.spec(id_).needs, status.place + 1)
+    return unmet(board, id_, board.known.spec(id_).needs, status.place + 1)
 
 
 class Blame(Struct, frozen=True, gc=False):

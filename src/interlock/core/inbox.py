@@ -6,7 +6,8 @@ still unread (``pending``), as of the revision that it has seen (``upto``), move
 stands right before the first that is unread, or at ``upto`` if there is none.
 
 What was forgotten of a topic before it was acknowledged is told, and ``told`` is how far somebody
-has acknowledged that: what is still there of before stays unread.
+has acknowledged that: what is still there of before stays unread.  Nobody is told of mail to all
+that it sent itself, so nobody misses it either.
 
 Whoever knows the message alone, and not what else is unread, only adds to ``also``.
 
@@ -29,9 +30,9 @@ from interlock.core.decision import Decision, Event, Write
 from interlock.core.message import (
     Acknowledged,
     NotSubscribed,
-    NotYours,
     Subscribed,
     Subscription,
+    UnknownMessages,
     Unsubscribed,
 )
 from interlock.core.post import MAILBOX, acknowledged
@@ -49,20 +50,29 @@ class Cursor(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         place = bisect_left(self.also, revision)
         return revision <= self.after or self.also[place : place + 1] == (revision,)
 
-    def missed(self, trimmed: Trimmed | None) -> bool:
+    def missed(self, trimmed: Trimmed | None, without: str = "") -> bool:
         """Whether something may have been forgotten before it was acknowledged."""
-        return trimmed is not None and self.lacks(trimmed.upto)
+        return trimmed is not None and self.lacks(trimmed.missing(without))
 
     def lacks(self, upto: int) -> bool:
         """Whether it is still to be acknowledged that messages up to here were forgotten."""
         return upto > max(self.after, self.told)
 
 
-class Trimmed(Struct, frozen=True, kw_only=True):
-    """Up to which revision some messages of a topic were forgotten, and how many in all."""
+class Trimmed(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Up to which revision some messages of a topic were forgotten, and how many in all.
+
+    The last of them was sent ``by`` somebody; ``others`` is how far those of all others were.
+    """
 
     upto: int
     count: int
+    by: str = ""
+    others: int = 0
+
+    def missing(self, without: str = "") -> int:
+        """The same for a reader who is not told what one agent, itself, has sent."""
+        return self.others if without and without == self.by else self.upto
 
 
 class Seen(Struct, frozen=True, kw_only=True):
@@ -107,7 +117,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 def acknowledge(
     agent: str, asked: Sequence[str], acks: Acks, known: Known, now: float
-) -> Decision[Acknowledged | NotYours]:
+) -> Decision[Acknowledged | UnknownMessages]:
     """Let these never come again: all of them with one commit.
 
     ``asked`` are the ids as they were given; whatever is neither waiting nor was acknowledged
@@ -134,13 +144,13 @@ def acknowledge(
 
 def _outcome(
     asked: Iterable[str], done: AbstractSet[str], before: AbstractSet[str]
-) -> Acknowledged | NotYours:
+) -> Acknowledged | UnknownMessages:
     ids = tuple(dict.fromkeys(asked))
     new = tuple([id_ for id_ in ids if id_ in done])
     already = tuple([id_ for id_ in ids if id_ not in done and id_ in before])
     unknown = tuple([id_ for id_ in ids if id_ not in done and id_ not in before])
     if unknown:
-        return NotYours(unknown=unknown, messages=new, already=already)
+        return UnknownMessages(unknown=unknown, messages=new, already=already)
     return Acknowledged(messages=new, already=already)
 
 

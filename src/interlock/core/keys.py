@@ -12,6 +12,9 @@
     ready/{set}/{order}/{id}  tasks that wait for a worker, by what they require, best first
     sets/{set}            which requirements tasks have ever had together
     meta/sets             written anew with every new one of these
+    meta/needed           written anew when a task is published that needs one that failed, and when
+                          such ones are forgotten
+    meta/over             how many tasks were over when all were looked at, and for how long
     due/{moment}/{id}     tasks that must not begin yet
     hangs/{need}/{id}     a blocked task, under the one need that it hangs on for now
     todo/{need}           a need that is complete, with tasks under it that were not moved on yet
@@ -108,6 +111,8 @@ WAKE_READY = "wake/ready/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 SETS_MARK = "meta/sets"
+NEEDED = "meta/needed"
+OVER = "meta/over"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
 DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, SERVING, ANSWERS, RATES, REPORTS)

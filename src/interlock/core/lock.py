@@ -17,7 +17,7 @@ from interlock.core.decision import Outcome
 from interlock.core.pool import Grant, Pool
 
 
-class Granted(answers.Granted, frozen=True, kw_only=True):
+class LockGranted(answers.Granted, frozen=True, kw_only=True):
     """What every grant says."""
 
     lock: str
@@ -27,21 +27,21 @@ class Granted(answers.Granted, frozen=True, kw_only=True):
     grant: str = ""
 
 
-class Acquired(Granted, answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
+class LockAcquired(LockGranted, answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
     """The lock was free, or handed over, and is yours."""
 
 
-class Extended(Granted, frozen=True, kw_only=True, tag="extended"):
+class LockExtended(LockGranted, answers.Extended, frozen=True, kw_only=True, tag="extended"):
     """You had it and keep it."""
 
 
-class Reclaimed(Granted, answers.Acquired, frozen=True, kw_only=True, tag="reclaimed"):
+class Reclaimed(LockGranted, answers.Acquired, frozen=True, kw_only=True, tag="reclaimed"):
     """It is yours; its last holder (``reclaimed_from``) went stale."""
 
     reclaimed_from: str
 
 
-class Busy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
+class LockBusy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
     """Somebody else holds it; without a holder, the first who waits for it also waits for more."""
 
     lock: str
@@ -51,7 +51,7 @@ class Busy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
     waiters: int = 0
 
 
-class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
+class LockWaiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In the queue, with so many before you; look again when the holder's liveness may lapse."""
 
     lock: str
@@ -59,20 +59,20 @@ class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     before: int
 
 
-class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
+class LockGone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queue any more: our liveness lapsed and somebody cleaned up."""
 
     lock: str
 
 
-class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+class LockDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """Waiting would never end: these wait for each other, in a circle, beginning with you."""
 
     lock: str
     cycle: tuple[str, ...]
 
 
-class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+class LockReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
     """It was yours and is not any more; ``next`` has it now, if anybody waited."""
 
     lock: str
@@ -85,14 +85,14 @@ class AlreadyFree(Outcome, frozen=True, kw_only=True, tag="already_free"):
     lock: str
 
 
-class NotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
+class LockNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
     """Somebody else holds it, and you never did."""
 
     lock: str
     holder: str
 
 
-class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+class LockFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     """Your grant is over: a later token exists."""
 
     lock: str
@@ -100,9 +100,11 @@ class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     token: int | None = None
 
 
-AcquireOutcome: TypeAlias = Acquired | Extended | Reclaimed | Busy | Deadlock | Fenced
-ReleaseOutcome: TypeAlias = Released | AlreadyFree | NotOwner | Fenced
-BeatOutcome: TypeAlias = Extended | NotOwner | Fenced
+AcquireOutcome: TypeAlias = (
+    LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
+)
+ReleaseOutcome: TypeAlias = LockReleased | AlreadyFree | LockNotOwner | LockFenced
+BeatOutcome: TypeAlias = LockExtended | LockNotOwner | LockFenced
 
 
 class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
@@ -129,20 +131,20 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
                 return self._granted(standing, cast("Grant", standing.grant))
             case "queued":
                 holder = _holder(standing.pools[0])
-                return Waiting(lock=self.lock, holder=holder, before=standing.before)
+                return LockWaiting(lock=self.lock, holder=holder, before=standing.before)
             case "refused":
                 return busy(self.lock, standing.pools[0])
             case "deadlock":
-                return Deadlock(lock=self.lock, cycle=standing.cycle)
+                return LockDeadlock(lock=self.lock, cycle=standing.cycle)
             case "gone":
-                return Gone(lock=self.lock)
+                return LockGone(lock=self.lock)
 
     def fenced(self, thing: str) -> Outcome:
         """Something that it relies on is gone."""
-        return Fenced(lock=thing.partition("/")[2])
+        return LockFenced(lock=thing.partition("/")[2])
 
-    def _granted(self, standing: Standing, grant: Grant) -> Granted:
-        kind = Acquired if standing.kind == "granted" else Extended
+    def _granted(self, standing: Standing, grant: Grant) -> LockGranted:
+        kind = LockAcquired if standing.kind == "granted" else LockExtended
         outcome = kind(
             lock=self.lock,
             holder=grant.agent,
@@ -174,18 +176,18 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
             return AlreadyFree(lock=self.lock)
         grant = pool.grants[0]
         if self.token is not None and grant.token is not None and self.token < grant.token:
-            return Fenced(lock=self.lock, holder=grant.agent, token=grant.token)
-        return NotOwner(lock=self.lock, holder=grant.agent)
+            return LockFenced(lock=self.lock, holder=grant.agent, token=grant.token)
+        return LockNotOwner(lock=self.lock, holder=grant.agent)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """It is the next one's, if anybody waited."""
         del things
-        return Released(lock=self.lock, next=served[0] if served else "")
+        return LockReleased(lock=self.lock, next=served[0] if served else "")
 
     def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
         """It lives on."""
         del pool
-        return Extended(
+        return LockExtended(
             lock=self.lock,
             holder=grant.agent,
             token=grant.token,
@@ -195,12 +197,12 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
 
     def lapsed(self, grant: Grant | None) -> Outcome:
         """It is over."""
-        return Fenced(lock=self.lock, holder=grant.agent if grant else "")
+        return LockFenced(lock=self.lock, holder=grant.agent if grant else "")
 
 
-def busy(name: str, pool: Pool, expires_in: float | None = None) -> Busy:
+def busy(name: str, pool: Pool, expires_in: float | None = None) -> LockBusy:
     """The answer that names the holder."""
-    return Busy(
+    return LockBusy(
         lock=name,
         holder=_holder(pool),
         since=pool.grants[0].since if pool.grants else pool.waiters[0].since,

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import answers, keys
+from interlock.core.answers import always
 from interlock.core.decision import Decision, Event, Outcome, Write
 
 State: TypeAlias = Literal["open", "resolved"]
@@ -54,7 +55,7 @@ class Resolved(Outcome, frozen=True, kw_only=True, tag="resolved"):
     about: str
 
 
-class Already(Outcome, frozen=True, kw_only=True, tag="already_resolved"):
+class AlreadyResolved(Outcome, frozen=True, kw_only=True, tag="already_resolved"):
     """Somebody decided it before."""
 
     exit_status = 1
@@ -62,14 +63,14 @@ class Already(Outcome, frozen=True, kw_only=True, tag="already_resolved"):
     by: str
 
 
-class NoMatter(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownDecision(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """There is no such decision to be made."""
 
-    exit_status = 1
+    what: Literal["decision"] = always("decision")
     decision: str
 
 
-ResolveOutcome: TypeAlias = Resolved | Already | NoMatter
+ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision
 
 
 def resolve(
@@ -77,9 +78,9 @@ def resolve(
 ) -> Decision[ResolveOutcome]:
     """Decide it."""
     if matter is None:
-        return Decision(outcome=NoMatter(decision=id_))
+        return Decision(outcome=UnknownDecision(unknown=(id_,), decision=id_))
     if matter.state == "resolved":
-        return Decision(outcome=Already(decision=id_, by=matter.by))
+        return Decision(outcome=AlreadyResolved(decision=id_, by=matter.by))
     done = replace(matter, state="resolved", by=agent, answer=answer, resolved=now)
     return Decision(
         outcome=Resolved(decision=id_, about=matter.about),

@@ -6,7 +6,8 @@ There are two ways for a message to go.
               Acknowledging takes that mark away (and leaves ``read/{agent}/{id}`` for a while).
     to all    ``topics/{topic}/{id}`` is the message, whoever reads it: one commit for one or for
               five hundred subscribers.  Each of them has a durable cursor, the revision up to which
-              it has acknowledged everything, and what it has acknowledged beyond that.
+              it has acknowledged everything, and what it has acknowledged beyond that.  Alerts
+              come to all who asked for them, and mail to all comes to all but its sender.
 
 A topic is the type of an alert; ``*``, mail to everybody; or ``?ability``, questions to whoever can
 do something.  The last two are no legal names, so nobody's alerts can be mistaken for them.
@@ -32,6 +33,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
+from interlock.core import answers
+from interlock.core.answers import always
 from interlock.core.decision import Outcome
 
 Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "missed"]
@@ -125,8 +128,9 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as its reader sees it.
 
     ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often this process
-    was given it.  ``expires_in`` is how long a question may be answered.  ``read`` is whether it
-    was acknowledged, and ``read_at`` when, as far as that is known.
+    was given it.  ``expires_in`` is how long a question may be answered, and ``state`` how
+    one stands that is not open.  ``read`` is whether it was acknowledged, and ``read_at`` when, as
+    far as that is known.
     """
 
     id: str
@@ -144,28 +148,34 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: File | None = None
     attempt: int = 1
     expires_in: float | None = None
+    state: str = ""
     read: bool = False
     read_at: float | None = None
 
 
 class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
-    """It is durable, and will be delivered."""
+    """It is durable, and will be delivered.
+
+    At a shell an alert is ``unheard`` if nobody subscribes to its type; to types that are called
+    much like it, and are ``close``, somebody does.
+    """
 
     message: str
     kind: Kind
     to: tuple[str, ...] = ()
     type: str = ""
     thread: str = ""
+    unheard: bool = False
+    close: tuple[str, ...] = ()
 
 
-class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+class MessageExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """A message of this id was sent before, and stays as it is."""
 
-    exit_status = 1
     message: str
 
 
-class Already(Outcome, frozen=True, kw_only=True, tag="already"):
+class AlreadyAcknowledged(Outcome, frozen=True, kw_only=True, tag="already"):
     """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
 
     exit_status = 1
@@ -173,21 +183,20 @@ class Already(Outcome, frozen=True, kw_only=True, tag="already"):
     unknown: tuple[str, ...] = ()
 
 
-class Unknown(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownAgent(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """Nobody of this name has been here yet; ``close`` are others that are called much like it.
 
     ``unquoted`` if the name is more likely the beginning of a text without quotes; ``hold`` if
     it can be kept for somebody who comes later.
     """
 
-    exit_status = 1
-    agents: tuple[str, ...]
+    what: Literal["agent"] = always("agent")
     close: tuple[str, ...] = ()
     unquoted: bool = False
     hold: bool = True
 
 
-class Full(Outcome, frozen=True, kw_only=True, tag="full"):
+class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
     """So many messages wait for this agent that no more are taken."""
 
     exit_status = 3
@@ -205,7 +214,7 @@ class Limited(Outcome, frozen=True, kw_only=True, tag="limited"):
     retry_in: float
 
 
-class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
+class Halted(answers.Paused, frozen=True, kw_only=True, tag="paused"):
     """Somebody has paused the sender."""
 
     exit_status = 3
@@ -215,16 +224,17 @@ class Halted(Outcome, frozen=True, kw_only=True, tag="paused"):
     reason: str = ""
 
 
-class Gone(Outcome, frozen=True, kw_only=True, tag="away"):
+class NobodyToStop(answers.Away, frozen=True, kw_only=True, tag="away"):
     """Nobody is there to be stopped: it had a session, and has none now."""
 
-    exit_status = 1
     to: str
 
 
-SendOutcome: TypeAlias = Sent | Exists | Already | Unknown | Full | Limited | Halted
-StopOutcome: TypeAlias = SendOutcome | Gone
-Refused: TypeAlias = Unknown | Full | Limited | Halted
+SendOutcome: TypeAlias = (
+    Sent | MessageExists | AlreadyAcknowledged | UnknownAgent | InboxFull | Limited | Halted
+)
+StopOutcome: TypeAlias = SendOutcome | NobodyToStop
+Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted
 
 
 class Acknowledged(Outcome, frozen=True, kw_only=True, tag="acknowledged"):
@@ -234,11 +244,10 @@ class Acknowledged(Outcome, frozen=True, kw_only=True, tag="acknowledged"):
     already: tuple[str, ...] = ()
 
 
-class NotYours(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownMessages(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """No message of these ids is, or was lately, in the inbox; the others were acknowledged."""
 
-    exit_status = 1
-    unknown: tuple[str, ...]
+    what: Literal["message"] = always("message")
     messages: tuple[str, ...] = ()
     already: tuple[str, ...] = ()
 
@@ -266,7 +275,7 @@ class NotSubscribed(Outcome, frozen=True, kw_only=True, tag="not_subscribed"):
     type: str
 
 
-class PausedAgent(Outcome, frozen=True, kw_only=True, tag="paused"):
+class PausedAgent(answers.Paused, frozen=True, kw_only=True, tag="paused"):
     """The agent may not send from now on."""
 
     agent: str

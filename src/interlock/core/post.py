@@ -23,12 +23,12 @@ from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.message import (
     ALL,
-    Already,
-    Exists,
-    Full,
+    AlreadyAcknowledged,
     Halted,
+    InboxFull,
     Limited,
     Message,
+    MessageExists,
     Paused,
     PausedAgent,
     ReadMark,
@@ -36,7 +36,7 @@ from interlock.core.message import (
     Resumed,
     SendOutcome,
     Sent,
-    Unknown,
+    UnknownAgent,
     Unread,
 )
 from interlock.core.rate import Rate
@@ -105,7 +105,7 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
             outcome=Halted(agent=sender, by=halt.by, since=halt.since, reason=halt.reason)
         )
     if facts.unknown and not hold:
-        return Decision(outcome=Unknown(agents=facts.unknown))
+        return Decision(outcome=UnknownAgent(unknown=facts.unknown))
     if facts.rate.limit and facts.slot is None:
         limit, window = facts.rate.limit, facts.rate.window
         wait = rate.retry_in(facts.slots, facts.rate, now)
@@ -113,7 +113,7 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
         return _noted(refused, sender, "limited", facts)
     if facts.full is not None:
         agent, depth = facts.full
-        return _noted(Full(agent=agent, depth=depth), sender, "full", facts)
+        return _noted(InboxFull(agent=agent, depth=depth), sender, "full", facts)
     return None
 
 
@@ -140,9 +140,9 @@ def post(
 ) -> Decision[SendOutcome]:
     """Send it: to those it names, or to all who subscribed to its topic."""
     if facts.exists:
-        return Decision(outcome=Exists(message=message.id))
+        return Decision(outcome=MessageExists(message=message.id))
     if ends.already or ends.unknown:
-        return Decision(outcome=Already(messages=ends.already, unknown=ends.unknown))
+        return Decision(outcome=AlreadyAcknowledged(messages=ends.already, unknown=ends.unknown))
     if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
         return refused
     puts, deletes = acknowledged(message.sender, ends.waiting, now)

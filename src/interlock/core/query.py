@@ -36,6 +36,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, codec, keys, post
+from interlock.core.answers import always
 from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.matter import Matter
 from interlock.core.message import ABLE, Refused, Unread
@@ -135,7 +136,7 @@ class TimedOut(Outcome, frozen=True, kw_only=True, tag="timed_out"):
     over: bool = False
 
 
-class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
+class QueryCancelled(answers.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The asker does not want to know any more."""
 
     query: str
@@ -148,14 +149,13 @@ class TakenBack(Outcome, frozen=True, kw_only=True, tag="taken_back"):
     query: str
 
 
-class Away(Outcome, frozen=True, kw_only=True, tag="away"):
+class NobodyToAsk(answers.Away, frozen=True, kw_only=True, tag="away"):
     """Nobody is there who could answer."""
 
-    exit_status = 1
     to: str
 
 
-class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+class QueryDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """Waiting would never end: ``cycle`` names who waits for each other, beginning with you."""
 
     query: str
@@ -183,10 +183,9 @@ class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
     by: Mapping[str, int] = {}
 
 
-class Taken(Outcome, frozen=True, kw_only=True, tag="exists"):
+class QueryExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """Somebody else asked under this id, or (``ours``) we did, and something else."""
 
-    exit_status = 1
     query: str
     ours: bool = False
 
@@ -208,27 +207,35 @@ class Late(Outcome, frozen=True, kw_only=True, tag="late"):
     mine: bool = False
 
 
-class NotAsked(Outcome, frozen=True, kw_only=True, tag="not_owner"):
+class NotAsked(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
     """Somebody else was asked, or asked."""
 
-    exit_status = 1
     query: str
     agent: str
 
 
-class NoQuery(Outcome, frozen=True, kw_only=True, tag="unknown"):
+class UnknownQuery(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     """There is no such question, or none any more; ``mine`` if one of ours was meant."""
 
-    exit_status = 1
+    what: Literal["query"] = always("query")
     query: str
     mine: bool = False
 
 
 AskOutcome: TypeAlias = (
-    Asked | Answered | TimedOut | TakenBack | Away | Deadlock | Handed | TooMany | Taken | Refused
+    Asked
+    | Answered
+    | TimedOut
+    | TakenBack
+    | NobodyToAsk
+    | QueryDeadlock
+    | Handed
+    | TooMany
+    | QueryExists
+    | Refused
 )
-ReplyOutcome: TypeAlias = Replied | Late | NotAsked | NoQuery
-CancelOutcome: TypeAlias = Cancelled | Late | NotAsked | NoQuery
+ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery
+CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -262,7 +269,7 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     own = (*post.turn(query.agent, facts, now), *post.held(facts))
     if not ask.here and not ask.hold:
         if not query.person:
-            return Decision(outcome=Away(to=query.to))
+            return Decision(outcome=NobodyToAsk(to=query.to))
         handed = _handed(query, matter, now, own)
         return replace(handed, events=(Event("query:asked", query.agent), *handed.events))
     return Decision(
@@ -284,9 +291,9 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
 def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> Decision[AskOutcome]:
     """The same id, to the same agent, in the same words: the same question."""
     if before.agent != query.agent:
-        return Decision(outcome=Taken(query=query.id))
+        return Decision(outcome=QueryExists(query=query.id))
     if before.to != query.to or _said(before) != _said(query):
-        return Decision(outcome=Taken(query=query.id, ours=True))
+        return Decision(outcome=QueryExists(query=query.id, ours=True))
     if before.state != "open":
         return Decision(outcome=_over(standing(before)))
     if not ask.alive:
@@ -349,7 +356,7 @@ def standing(query: Query) -> AskOutcome:
         case "handed":
             return Handed(query=query.id, decision=query.decision)
         case "deadlock":
-            return Deadlock(query=query.id, cycle=query.cycle)
+            return QueryDeadlock(query=query.id, cycle=query.cycle)
         case "expired":
             return TimedOut(query=query.id, to=query.to, timeout=query.timeout)
 
@@ -386,16 +393,16 @@ def moved(query: Query, act: str, **changes: object) -> Query:
 def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]:
     """Take a question back; only who asked it can."""
     if query is None:
-        return Decision(outcome=NoQuery(query=id_))
+        return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
     if agent != query.agent:
         return Decision(outcome=NotAsked(query=id_, agent=query.agent))
     if query.state == "cancelled":
-        return Decision(outcome=Cancelled(query=id_))
+        return Decision(outcome=QueryCancelled(query=id_))
     if query.state not in MOVES["cancel"][0]:
         return Decision(outcome=Late(query=id_, state=query.state, by=query.by))
     deletes = (*query.listings, *([keys.decision(query.decision)] if query.decision else ()))
     return Decision(
-        outcome=Cancelled(query=id_),
+        outcome=QueryCancelled(query=id_),
         verb="query.cancel",
         thing=f"query/{id_}",
         puts=(Write(keys.query(id_), moved(query, "cancel")),),
@@ -426,7 +433,7 @@ def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
     if query.state != "open":
         return Decision(outcome=standing(query))
     return Decision(
-        outcome=Deadlock(query=query.id, cycle=cycle),
+        outcome=QueryDeadlock(query=query.id, cycle=cycle),
         verb="query.refuse",
         thing=f"query/{query.id}",
         puts=(Write(keys.query(query.id), moved(query, "refuse", cycle=cycle)),),

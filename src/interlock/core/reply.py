@@ -21,12 +21,12 @@ from interlock.core.query import (
     MOVES,
     Cached,
     Late,
-    NoQuery,
     NotAsked,
     Query,
     Replied,
     ReplyOutcome,
     State,
+    UnknownQuery,
     expire,
     moved,
 )
@@ -55,7 +55,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 def reply(query: Query | None, id_: str, given: Reply) -> Decision[ReplyOutcome]:
     """Answer a question that was put to us, once."""
     if query is None:
-        return Decision(outcome=NoQuery(query=id_))
+        return Decision(outcome=UnknownQuery(unknown=(id_,), query=id_))
     agent, answer = given.agent, given.answer
     able = query.to.startswith(ABLE) and given.able and agent != query.agent
     if agent != query.to and not able:

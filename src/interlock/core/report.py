@@ -29,9 +29,9 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import keys
+from interlock.core import answers, keys
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.session import Lapsed
+from interlock.core.session import SessionLapsed
 
 State: TypeAlias = Literal["idle", "waiting", "busy"]
 
@@ -80,19 +80,18 @@ class Reported(Outcome, frozen=True, kw_only=True, tag="reported"):
     pace: float = 0.0
 
 
-class Unreported(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class Unreported(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """The session has said nothing of itself yet."""
 
-    exit_status = 1
     session: str
 
 
 def say(
     before: Report | None, agent: str, session: str, ask: Say, *, alive: bool, now: float
-) -> Decision[Reported | Lapsed]:
+) -> Decision[Reported | SessionLapsed]:
     """Say it if there is anything new in it; else only be heard."""
     if not alive:
-        return Decision(outcome=Lapsed(session=session))
+        return Decision(outcome=SessionLapsed(session=session))
     after = _after(before or Report(agent=agent, session=session, state="idle", at=now), ask)
     if before is not None and after == before:
         return Decision(outcome=reported(before), puts=(heard(before),), quiet=True)

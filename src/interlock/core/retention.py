@@ -45,12 +45,14 @@ class Keep(Struct, frozen=True, kw_only=True):
 class Mark(Struct, frozen=True, gc=False):
     """Something that may be forgotten: where, its place in the order, and when it was over.
 
-    ``at`` is None for what is not over, or cannot be read: it stays.
+    ``at`` is None for what is not over, or cannot be read: it stays.  ``sender`` is known of
+    messages to all.
     """
 
     key: str
     created: int
     at: float | None
+    sender: str = ""
 
 
 class Forgotten(Outcome, frozen=True, kw_only=True, tag="forgotten"):
@@ -115,15 +117,27 @@ def forget(aims: Sequence[Aim], standing: AbstractSet[str]) -> Decision[Forgotte
 
 def trim(topic: str, going: Sequence[Mark], before: Trimmed | None) -> Decision[Forgotten]:
     """Forget these messages of a topic, and say so to whoever has not read them."""
-    upto = max([each.created for each in going] + ([] if before is None else [before.upto]))
-    count = len(going) + (0 if before is None else before.count)
     return Decision(
         outcome=Forgotten(count=len(going)),
         verb="alert.forget",
         thing=f"alert/{topic}",
-        puts=(Write(keys.trimmed(topic), Trimmed(upto=upto, count=count)),),
+        puts=(Write(keys.trimmed(topic), _trimmed(going, before)),),
         deletes=tuple([each.key for each in going]),
     )
+
+
+def _trimmed(going: Sequence[Mark], before: Trimmed | None) -> Trimmed:
+    """How far a topic is forgotten with these, and how far but for whoever sent the last of them.
+
+    So whoever is not told of its own messages can tell whether it missed any: two numbers are
+    enough, however many have sent some.
+    """
+    known = before or Trimmed(upto=0, count=0)
+    ends = [(known.others, ""), (known.upto, known.by)]
+    ends += [(each.created, each.sender) for each in going]
+    upto, by = max(ends)
+    others = max([revision for revision, sender in ends if sender != by], default=0)
+    return Trimmed(upto=upto, count=known.count + len(going), by=by, others=others)
 
 
 def ended(query: Query) -> float | None:

@@ -20,7 +20,7 @@ from interlock.core.pool import Grant, Pool
 from interlock.core.turn import Facts, Turn
 
 
-class Granted(answers.Granted, frozen=True, kw_only=True):
+class SlotsGranted(answers.Granted, frozen=True, kw_only=True):
     """What every grant says; ``available`` is what is left for others."""
 
     semaphore: str
@@ -33,19 +33,19 @@ class Granted(answers.Granted, frozen=True, kw_only=True):
     grant: str = ""
 
 
-class Acquired(Granted, answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
+class SlotsAcquired(SlotsGranted, answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
     """The slots are yours."""
 
 
-class AlreadyHeld(Granted, frozen=True, kw_only=True, tag="already_held"):
+class AlreadyHeld(SlotsGranted, frozen=True, kw_only=True, tag="already_held"):
     """You had as many, or more, and keep them."""
 
 
-class Increased(Granted, frozen=True, kw_only=True, tag="increased"):
+class Increased(SlotsGranted, frozen=True, kw_only=True, tag="increased"):
     """Your grant now has as many as you asked for."""
 
 
-class Full(answers.Busy, frozen=True, kw_only=True, tag="full"):
+class SlotsFull(answers.Full, answers.Busy, frozen=True, kw_only=True, tag="full"):
     """Not enough is available, or somebody who waits came before."""
 
     semaphore: str
@@ -55,27 +55,27 @@ class Full(answers.Busy, frozen=True, kw_only=True, tag="full"):
     holders: tuple[str, ...] = ()
 
 
-class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
+class SlotsWaiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In the queue, with so many before you."""
 
     semaphore: str
     before: int
 
 
-class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
+class SlotsGone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queue any more: our liveness lapsed, or what we want can never be had."""
 
     semaphore: str
 
 
-class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+class SlotsDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """Waiting would never end: these wait for each other, in a circle, beginning with you."""
 
     semaphore: str
     cycle: tuple[str, ...]
 
 
-class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+class SlotsReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
     """They were yours and are not any more; ``next`` have some now, if anybody waited."""
 
     semaphore: str
@@ -88,7 +88,7 @@ class NotHolder(answers.NotOwner, frozen=True, kw_only=True, tag="not_holder"):
     semaphore: str
 
 
-class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+class SlotsFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     """Your grant is over."""
 
     semaphore: str
@@ -110,18 +110,19 @@ class Removed(Outcome, frozen=True, kw_only=True, tag="removed"):
     semaphore: str
 
 
-class NoSemaphore(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NoSemaphore(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is no semaphore of this name."""
 
-    exit_status = 1
     semaphore: str
 
 
-_GRANTED = {"granted": Acquired, "extended": AlreadyHeld, "increased": Increased}
+_GRANTED = {"granted": SlotsAcquired, "extended": AlreadyHeld, "increased": Increased}
 
-AcquireOutcome: TypeAlias = Acquired | AlreadyHeld | Increased | Full | Deadlock | Fenced
-ReleaseOutcome: TypeAlias = Released | NotHolder | Fenced
-BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | Fenced
+AcquireOutcome: TypeAlias = (
+    SlotsAcquired | AlreadyHeld | Increased | SlotsFull | SlotsDeadlock | SlotsFenced
+)
+ReleaseOutcome: TypeAlias = SlotsReleased | NotHolder | SlotsFenced
+BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | SlotsFenced
 
 
 class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
@@ -144,19 +145,19 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
             case "granted" | "extended" | "increased":
                 return self._granted(_GRANTED[standing.kind], standing)
             case "queued":
-                return Waiting(semaphore=self.semaphore, before=standing.before)
+                return SlotsWaiting(semaphore=self.semaphore, before=standing.before)
             case "refused":
                 return full(self.semaphore, standing.pools[0])
             case "deadlock":
-                return Deadlock(semaphore=self.semaphore, cycle=standing.cycle)
+                return SlotsDeadlock(semaphore=self.semaphore, cycle=standing.cycle)
             case "gone":
-                return Gone(semaphore=self.semaphore)
+                return SlotsGone(semaphore=self.semaphore)
 
     def fenced(self, thing: str) -> Outcome:
         """Something that it relies on is gone."""
-        return Fenced(semaphore=thing.partition("/")[2])
+        return SlotsFenced(semaphore=thing.partition("/")[2])
 
-    def _granted(self, kind: type[Granted], standing: Standing) -> Granted:
+    def _granted(self, kind: type[SlotsGranted], standing: Standing) -> SlotsGranted:
         grant = cast("Grant", standing.grant)
         return _granted(kind, self.semaphore, standing.pools[0], grant, standing.expires_in)
 
@@ -177,13 +178,13 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """A token from before the last change, of no grant that is left, is fenced."""
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token is not None and self.token not in current and self.token < newest:
-            return Fenced(semaphore=self.semaphore, token=newest)
+            return SlotsFenced(semaphore=self.semaphore, token=newest)
         return NotHolder(semaphore=self.semaphore)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """Whoever waited and fits has them."""
         del things
-        return Released(semaphore=self.semaphore, next=served)
+        return SlotsReleased(semaphore=self.semaphore, next=served)
 
     def extended(self, pool: Pool, grant: Grant, expires_in: float | None) -> Outcome:
         """It lives on."""
@@ -193,12 +194,12 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """It is over, if there ever was one."""
         if grant is None and self.token is None:
             return NotHolder(semaphore=self.semaphore)
-        return Fenced(semaphore=self.semaphore, token=grant.token if grant else None)
+        return SlotsFenced(semaphore=self.semaphore, token=grant.token if grant else None)
 
 
-def full(name: str, pool: Pool) -> Full:
+def full(name: str, pool: Pool) -> SlotsFull:
     """The answer that says how much there is."""
-    return Full(
+    return SlotsFull(
         semaphore=name,
         capacity=pool.capacity,
         available=max(pool.room, 0),
@@ -224,7 +225,7 @@ def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resiz
     return turn.decision(outcome, "sem.resize", f"sem/{name}")
 
 
-def remove(name: str, known: Facts, now: float) -> Decision[Removed | Full | NoSemaphore]:
+def remove(name: str, known: Facts, now: float) -> Decision[Removed | SlotsFull | NoSemaphore]:
     """Take it away, unless somebody holds or waits for some of it."""
     key = keys.semaphore(name)
     turn = Turn(known, now)
@@ -254,8 +255,8 @@ def _send_away(turn: Turn, key: str) -> list[str]:
 
 
 def _granted(
-    kind: type[Granted], name: str, pool: Pool, grant: Grant, expires_in: float | None
-) -> Granted:
+    kind: type[SlotsGranted], name: str, pool: Pool, grant: Grant, expires_in: float | None
+) -> SlotsGranted:
     return kind(
         semaphore=name,
         holder=grant.agent,

@@ -73,7 +73,7 @@ class Renewed(Outcome, frozen=True, kw_only=True, tag="renewed"):
     expires_in: float
 
 
-class Lapsed(Outcome, frozen=True, kw_only=True, tag="lapsed"):
+class SessionLapsed(Outcome, frozen=True, kw_only=True, tag="lapsed"):
     """The session is over; join again."""
 
     exit_status = 1
@@ -127,10 +127,12 @@ def alive(session: Session) -> Write:
     return Write(keys.live(session.id), {"agent": session.agent}, session.ttl)
 
 
-def beat(session: Session | None, id_: str, live: AbstractSet[str]) -> Decision[Renewed | Lapsed]:
+def beat(
+    session: Session | None, id_: str, live: AbstractSet[str]
+) -> Decision[Renewed | SessionLapsed]:
     """Renew, if there is still something to renew."""
     if session is None or keys.live(id_) not in live:
-        return Decision(outcome=Lapsed(session=id_))
+        return Decision(outcome=SessionLapsed(session=id_))
     outcome = Renewed(session=id_, expires_in=session.ttl)
     return Decision(outcome=outcome, puts=(alive(session),), quiet=True)
 

@@ -33,7 +33,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
         return self.thing if self.weight == 1 else f"{self.thing}={self.weight}"
 
 
-class Acquired(answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
+class SeveralAcquired(answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
     """All of it is yours, under one token."""
 
     things: tuple[str, ...]
@@ -43,55 +43,55 @@ class Acquired(answers.Acquired, frozen=True, kw_only=True, tag="acquired"):
     grant: str = ""
 
 
-class Busy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
+class SeveralBusy(answers.Busy, frozen=True, kw_only=True, tag="busy"):
     """Some of it cannot be had now, so you have none of it."""
 
     things: tuple[str, ...]
-    blocked: tuple[lock.Busy | semaphore.Full, ...]
+    blocked: tuple[lock.LockBusy | semaphore.SlotsFull, ...]
 
 
-class Waiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
+class SeveralWaiting(answers.Waiting, frozen=True, kw_only=True, tag="waiting"):
     """In all the queues, with so many before you where most are."""
 
     things: tuple[str, ...]
     before: int
 
 
-class Gone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
+class SeveralGone(answers.Gone, frozen=True, kw_only=True, tag="gone"):
     """Not in the queues any more."""
 
     things: tuple[str, ...]
 
 
-class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+class SeveralDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """Waiting would never end: these wait for each other, in a circle, beginning with you."""
 
     things: tuple[str, ...]
     cycle: tuple[str, ...]
 
 
-class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+class SeveralReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
     """These were yours and are not any more; ``next`` have some of it now, if anybody waited."""
 
     things: tuple[str, ...]
     next: tuple[str, ...] = ()
 
 
-class NotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
+class SeveralNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
     """You hold none of it, and never did."""
 
     things: tuple[str, ...]
 
 
-class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+class SeveralFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     """Your grant is over, or something that this relies on is no longer yours."""
 
     things: tuple[str, ...]
     token: int | None = None
 
 
-AcquireOutcome: TypeAlias = Acquired | Busy | Deadlock | Fenced
-ReleaseOutcome: TypeAlias = Released | NotOwner | Fenced
+AcquireOutcome: TypeAlias = SeveralAcquired | SeveralBusy | SeveralDeadlock | SeveralFenced
+ReleaseOutcome: TypeAlias = SeveralReleased | SeveralNotOwner | SeveralFenced
 
 
 class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
@@ -116,20 +116,20 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
             case "granted" | "extended" | "increased":
                 return self._acquired(standing, cast("Grant", standing.grant))
             case "queued":
-                return Waiting(things=self.named, before=standing.before)
+                return SeveralWaiting(things=self.named, before=standing.before)
             case "refused":
-                return Busy(things=self.named, blocked=self._blocked(standing.pools))
+                return SeveralBusy(things=self.named, blocked=self._blocked(standing.pools))
             case "deadlock":
-                return Deadlock(things=self.named, cycle=standing.cycle)
+                return SeveralDeadlock(things=self.named, cycle=standing.cycle)
             case "gone":
-                return Gone(things=self.named)
+                return SeveralGone(things=self.named)
 
     def fenced(self, thing: str) -> Outcome:
         """Something that it relies on is gone."""
-        return Fenced(things=(thing,))
+        return SeveralFenced(things=(thing,))
 
-    def _acquired(self, standing: Standing, grant: Grant) -> Acquired:
-        return Acquired(
+    def _acquired(self, standing: Standing, grant: Grant) -> SeveralAcquired:
+        return SeveralAcquired(
             things=self.named,
             holder=grant.agent,
             token=grant.token,
@@ -137,7 +137,7 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
             grant=grant.id,
         )
 
-    def _blocked(self, pools: tuple[Pool, ...]) -> tuple[lock.Busy | semaphore.Full, ...]:
+    def _blocked(self, pools: tuple[Pool, ...]) -> tuple[lock.LockBusy | semaphore.SlotsFull, ...]:
         pairs = zip(self.parts, pools, strict=True)
         short = [(p.thing, pool) for p, pool in pairs if pool.waiters or p.weight > pool.room]
         return tuple([_no(thing, pool) for thing, pool in short])
@@ -165,14 +165,14 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """None of it: fenced by whatever came later, or never held."""
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token is not None and self.token not in current and self.token < newest:
-            return Fenced(things=self.things, token=newest)
-        return NotOwner(things=self.things)
+            return SeveralFenced(things=self.things, token=newest)
+        return SeveralNotOwner(things=self.things)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """Whoever waited and fits has it."""
-        return Released(things=things, next=served)
+        return SeveralReleased(things=things, next=served)
 
 
-def _no(thing: str, pool: Pool) -> lock.Busy | semaphore.Full:
+def _no(thing: str, pool: Pool) -> lock.LockBusy | semaphore.SlotsFull:
     kind, _, name = thing.partition("/")
     return semaphore.full(name, pool) if kind == "sem" else lock.busy(name, pool)

@@ -38,7 +38,8 @@ Indexes say where to look and are never the truth:
     ended   What failed or died.
 
 Only what exists can be needed, and what is complete stays so.  So a circle of needs can come only
-from tasks that are published together, and is refused there (``core/plan.py``).
+from tasks that are published together, and is refused there (``core/plan.py``).  What has been over
+for long is forgotten; a need that is gone was complete (``core/forgetting.py``).
 """
 
 from __future__ import annotations
@@ -198,10 +199,9 @@ class Published(Outcome, frozen=True, kw_only=True, tag="published"):
     state: State = "pending"
 
 
-class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """There is a task of this id already, and it stays as it is."""
 
-    exit_status = 1
     task: str
     state: State
 
@@ -238,23 +238,22 @@ class Blocked(Outcome, frozen=True, kw_only=True, tag="blocked"):
     retry_in: float | None = None
 
 
-class Deadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+class TaskDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock"):
     """Waiting would never end: these wait for each other, in a circle, beginning with you."""
 
     task: str
     cycle: tuple[str, ...]
 
 
-class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NoTask(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is nothing to claim: no task that you can do, or the one you named is over."""
 
-    exit_status = 1
     reason: str
     task: str = ""
     state: State | Literal["unknown", ""] = ""
 
 
-class Extended(answers.Granted, frozen=True, kw_only=True, tag="extended"):
+class TaskExtended(answers.Extended, frozen=True, kw_only=True, tag="extended"):
     """The claim lives on."""
 
     task: str
@@ -285,13 +284,13 @@ class Failed(Outcome, frozen=True, kw_only=True, tag="failed"):
     already: bool = False
 
 
-class Released(answers.Released, frozen=True, kw_only=True, tag="released"):
+class TaskReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
     """The task is back in the queue; no attempt was counted."""
 
     task: str
 
 
-class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
+class TaskFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     """Your claim is over: the task went on without you."""
 
     task: str
@@ -300,7 +299,7 @@ class Fenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     token: int | None = None
 
 
-class NotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
+class TaskNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
     """You do not work on this task, and never did."""
 
     task: str
@@ -308,7 +307,7 @@ class NotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
     holder: str = ""
 
 
-class Cancelled(Outcome, frozen=True, kw_only=True, tag="cancelled"):
+class TaskCancelled(answers.Cancelled, frozen=True, kw_only=True, tag="cancelled"):
     """The task will not be done, unless somebody sends it back."""
 
     task: str
@@ -331,18 +330,18 @@ class Unchanged(Outcome, frozen=True, kw_only=True, tag="unchanged"):
     reason: str
 
 
-ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | Nothing | Deadlock
-CompleteOutcome: TypeAlias = Completed | Fenced | NotOwner
-FailOutcome: TypeAlias = Failed | Fenced | NotOwner
-ReleaseOutcome: TypeAlias = Released | Fenced | NotOwner
-BeatOutcome: TypeAlias = Extended | Fenced | NotOwner
-CancelOutcome: TypeAlias = Cancelled | Unchanged
+ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | NoTask | TaskDeadlock
+CompleteOutcome: TypeAlias = Completed | TaskFenced | TaskNotOwner
+FailOutcome: TypeAlias = Failed | TaskFenced | TaskNotOwner
+ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner
+BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner
+CancelOutcome: TypeAlias = TaskCancelled | Unchanged
 RetryOutcome: TypeAlias = Retried | Unchanged
 
 
 Word: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried",
+    "cancelled", "retried", "forgotten",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """What can happen to a task, as events name it."""

@@ -331,6 +331,14 @@ def metadata(value: T) -> T:
     return value
 
 
+def alike(name: str, known: Iterable[str], most: int = 2) -> list[str]:
+    """Those of some names that somebody may have meant with another one, large or small."""
+    from difflib import get_close_matches
+
+    folded = {each.casefold(): each for each in known}
+    return [folded[each] for each in get_close_matches(name.casefold(), folded, most)]
+
+
 def _no_utf8(what: str) -> BadInput:
     return BadInput(f"the {what} is not UTF-8; write it in UTF-8")
 

@@ -26,16 +26,16 @@ from interlock.core.task import (
 from interlock.errors import BadInput
 
 
-def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | task.Exists]:
+def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | task.TaskExists]:
     """Put a task where everybody finds it; one that is there already stays as it is."""
     if (status := board.known.status(id_)) is not None:
-        return Decision(outcome=task.Exists(task=id_, state=status.state))
-    board.known.ask_for(spec.needs)
+        return Decision(outcome=task.TaskExists(task=id_, state=status.state))
+    flow.look_at(board, spec.needs)
     unknown = next((need for need in spec.needs if not flow.there(board, need)), None)
     if unknown is not None:
         raise BadInput(
             f"task {id_!r} needs {unknown!r}, which does not exist; publish that first,"
-            " or both together: interlock task import FILE"
+            " or both together: interlock task import FILE; what was completed long ago, leave out"
         )
     status = flow.place(board, id_, spec)
     return board.decision(
@@ -54,7 +54,7 @@ def claim(
     status, id_ = board.known.status(ask.task), ask.task
     if status is None:
         return Decision(
-            outcome=task.Nothing(task=id_, state="unknown", reason=f"there is no task {id_}")
+            outcome=task.NoTask(task=id_, state="unknown", reason=f"there is no task {id_}")
         )
     if flow.hidden(board, status):
         return Decision(outcome=task.Blocked(task=id_, reason=flow.HIDDEN))
@@ -66,7 +66,7 @@ def claim(
         case "blocked":
             return Decision(outcome=_blocked(id_, status))
         case _:
-            over = task.Nothing(task=id_, state=status.state, reason=_over(id_, status))
+            over = task.NoTask(task=id_, state=status.state, reason=_over(id_, status))
             return Decision(outcome=over)
 
 
@@ -112,7 +112,7 @@ def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
     board.move(who.task, "release", "pending")
     board.make_ready(who.task, board.known.spec(who.task))
     board.tell("released", held.agent)
-    return board.decision(task.Released(task=who.task), "task.release", f"task/{who.task}")
+    return board.decision(task.TaskReleased(task=who.task), "task.release", f"task/{who.task}")
 
 
 def complete(
@@ -199,7 +199,7 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
         return Decision(outcome=_fenced(board, who, status))
     board.rely(*held.live)
     ttl = held.ttl or session_ttl
-    outcome = task.Extended(
+    outcome = task.TaskExtended(
         task=who.task,
         holder=held.agent,
         token=board.known.tokens[who.task],
@@ -216,7 +216,7 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
     if status is None or flow.hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
-        return Decision(outcome=task.Cancelled(task=id_, already=True))
+        return Decision(outcome=task.TaskCancelled(task=id_, already=True))
     if status.state in ("complete", "failed", "dead"):
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
@@ -228,7 +228,7 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
     said = f"{_CANCELLED} {agent}" + (f": {reason}" if reason else "")
     board.move(id_, "cancel", "failed", since=board.now, by=agent, reason=said)
     board.tell("cancelled", agent)
-    return board.decision(task.Cancelled(task=id_), "task.cancel", f"task/{id_}")
+    return board.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
 
 
 def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
@@ -240,7 +240,7 @@ def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.known.spec(id_)
-    at = flow.unmet(board, spec.needs, 0)
+    at = flow.unmet(board, id_, spec.needs, 0)
     missed = status.deadline is not None and status.deadline < board.now
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
@@ -351,14 +351,14 @@ def _held(board: Board, who: Worker) -> tuple[Status | None, Claim | None]:
 
 def _refused(
     board: Board, who: Worker, status: Status | None, verb: str
-) -> Decision[task.Fenced | task.NotOwner]:
+) -> Decision[task.TaskFenced | task.TaskNotOwner]:
     """Not the one who works on it: refused, and recorded once in a while."""
     if status is None:
-        return Decision(outcome=task.NotOwner(task=who.task, state="unknown"))
+        return Decision(outcome=task.TaskNotOwner(task=who.task, state="unknown"))
     held = board.known.claim(who.task)
     if _was_ours(board, who, status, held):
         return board.refuse(_fenced(board, who, status), verb, who.task)
-    outcome = task.NotOwner(
+    outcome = task.TaskNotOwner(
         task=who.task, state=status.state, holder="" if held is None else held.agent
     )
     return board.refuse(outcome, verb, who.task)
@@ -372,12 +372,12 @@ def _was_ours(board: Board, who: Worker, status: Status, held: Claim | None) -> 
     return board.known.oldest[who.task] < who.token <= newest
 
 
-def _fenced(board: Board, who: Worker, status: Status) -> task.Fenced:
+def _fenced(board: Board, who: Worker, status: Status) -> task.TaskFenced:
     held = board.known.claim(who.task)
     if held is None:
-        return task.Fenced(task=who.task, state=status.state)
+        return task.TaskFenced(task=who.task, state=status.state)
     token = board.known.tokens[who.task]
-    return task.Fenced(task=who.task, state=status.state, holder=held.agent, token=token)
+    return task.TaskFenced(task=who.task, state=status.state, holder=held.agent, token=token)
 
 
 def _failed(board: Board, id_: str, status: Status, *, already: bool = False) -> task.Failed:

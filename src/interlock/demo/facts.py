@@ -242,9 +242,11 @@ def _able(tally: Tally, steps: tuple[Step, ...], can: dict[str, tuple[str, ...]]
 
 def _counted(tally: Tally, seen: Seen) -> bool:
     """Whether the record has the lost attempt, and the next one knew of it."""
-    lost = [deed for deed in tally.reclaimed if deed.task == TRAP]
+    lost, failed = (
+        [deed for deed in deeds if deed.task == TRAP] for deeds in (tally.reclaimed, tally.failed)
+    )
     by_victim = any(deed.agent == seen.victim for deed in lost)
-    return by_victim and 1 < seen.attempt <= len(lost) + 1
+    return by_victim and 1 < seen.attempt <= len(lost) + len(failed) + 1
 
 
 def _merged(writes: list[Written], steps: tuple[Step, ...]) -> bool:

@@ -10,7 +10,6 @@ from typing import Protocol
 from msgspec.structs import replace
 
 import interlock
-from interlock.core.task import Fenced
 from interlock.demo.crew import Crew, Member, names
 from interlock.demo.plan import CAPACITY, LAST, MODULES, SEMAPHORE, TRAP, Step, abilities, publish
 from interlock.demo.protocol import Failed, Job, Said
@@ -76,11 +75,11 @@ class Seen:
         return sum(b.slots for b in self.builds if b.took <= moment < self._until(b))
 
     def _until(self, build: Build) -> float:
-        """When a build was over: what was cut short counts as never begun."""
+        """When a build was over: what was cut short counts as never begun, but for the last one."""
         if build.done is not None:
             return build.done
-        died = build.agent == self.victim and self.killed > build.took
-        return self.killed if died else build.took
+        its = [b for b in self.builds if b.agent == self.victim and b.took < self.killed]
+        return self.killed if its and build is its[-1] else build.took
 
 
 class Play:
@@ -173,7 +172,7 @@ class Play:
         seen = self.seen
         with interlock.connect(self._crew.store, seen.victim, join=False) as zombie:
             outcome = zombie.tasks.complete(TRAP, token=seen.token)
-        seen.late = "fenced" if isinstance(outcome, Fenced) else type(outcome).__name__.lower()
+        seen.late = str(outcome.__struct_config__.tag)
         self._screen.note(f"a late 'it is done' with the token of {seen.victim}: {seen.late}")
 
     def _all_is_done(self) -> None:

@@ -19,6 +19,7 @@ STATES = {
     "task:claimed": "running",
     "task:released": "waiting",
     "task:reclaimed": "waiting",
+    "task:failed": "waiting",
     "task:completed": "complete",
 }
 
@@ -58,6 +59,11 @@ class Tally:
     def reclaimed(self) -> list[Deed]:
         """Every claim that lapsed, by whom it was lost."""
         return self.deeds["task:reclaimed"]
+
+    @property
+    def failed(self) -> list[Deed]:
+        """Every attempt that was broken off, as by who lost its slots in the middle of it."""
+        return self.deeds["task:failed"]
 
     @property
     def completed(self) -> list[Deed]:

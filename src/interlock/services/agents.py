@@ -65,7 +65,7 @@ class AgentCalls(Calls):
         can: Iterable[str] | None = None,
         doing: str | None = None,
         note: str | None = None,
-    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+    ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
         """Say how this session stands: ``idle``, ``waiting`` (for work it may do) or ``busy``.
 
         What is left out stays as it was, but a new state begins with nothing ``doing`` and no
@@ -84,14 +84,14 @@ class AgentCalls(Calls):
         return self._say(reports.say(who, ask))
 
     def _say(
-        self, saying: Op[Reported | sessions.Lapsed]
-    ) -> Op[Reported | Unreported | sessions.Lapsed]:
+        self, saying: Op[Reported | sessions.SessionLapsed]
+    ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
         outcome = yield from saying
-        if self.desk.session_lease is not None and not isinstance(outcome, sessions.Lapsed):
+        if self.desk.session_lease is not None and not isinstance(outcome, sessions.SessionLapsed):
             self.desk.pulse.go_on(outcome)
         return outcome
 
-    def leave(self) -> Op[sessions.Left | sessions.Lapsed]:
+    def leave(self) -> Op[sessions.Left | sessions.SessionLapsed]:
         """End this session; what it held goes to whoever waits, with the same commit.
 
         What it worked on goes back to the queue first.
@@ -104,7 +104,7 @@ class AgentCalls(Calls):
             return replace(left, released=(*released, *left.released))
         return left
 
-    def beat(self) -> Op[sessions.Renewed | sessions.Lapsed]:
+    def beat(self) -> Op[sessions.Renewed | sessions.SessionLapsed]:
         """Renew this session."""
         return self.desk.sessions.beat(self.desk.me().who.session)
 

@@ -5,7 +5,7 @@ client.py and aio.py give these calls their two shapes; a face never talks to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
-from interlock.core.filter import Filter
-from interlock.core.log import Line
 from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks
 from interlock.services.queue import Queues
-from interlock.services.record import Following, Record
 from interlock.services.runner import Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Upkeep
@@ -32,11 +29,8 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.core.health import Health
     from interlock.core.observed import Counters
-    from interlock.core.story import Story
-    from interlock.core.verdict import Anchored, Exported, Verified
     from interlock.services.maintain import Maintained
     from interlock.services.observe import Observing
-    from interlock.services.proof import Proofs
     from interlock.services.report import Pulse
     from interlock.services.semaphore import Semaphores
     from interlock.services.several import Several
@@ -69,7 +63,6 @@ class Desk:
         self.queues = Queues(self.runner)
         self.locks = Locks(self.runner, self.queues)
         self.sessions = Sessions(self.runner)
-        self.record = Record()
         self.keeper = Keeper(
             self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
         )
@@ -100,7 +93,9 @@ class Desk:
         """Tasks, likewise."""
         from interlock.services.task import Tasks
 
-        return Tasks(self.runner, self.queues)
+        tasks = Tasks(self.runner, self.queues, self.settings)
+        self.tending.also["tasks"] = tasks.forget
+        return tasks
 
     @cached_property
     def pulse(self) -> Pulse:
@@ -140,7 +135,7 @@ class Desk:
         words.name(session, "session")
         found = yield from self.sessions.find(session)
         beat = yield from self.sessions.beat(session)
-        if found is None or isinstance(beat, sessions.Lapsed):
+        if found is None or isinstance(beat, sessions.SessionLapsed):
             raise Lapsed(
                 f"session {session} is over; for a new one:"
                 ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
@@ -219,106 +214,6 @@ class Calls:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-
-
-class RecordCalls(Calls):
-    """What happened."""
-
-    def log(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        last: bool = True,
-        agent: str | None = None,
-        verb: str | None = None,
-        thing: str | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        trace: str | None = None,
-    ) -> Op[tuple[Line, ...]]:
-        """Entries in order: the last ones, or (``last=False``) the first after a revision.
-
-        The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
-        happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
-        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
-        message, a query or a decision; a plain name is a lock's);
-        ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
-        ``trace``.
-        """
-        most, begin = words.limit(limit), words.after(after)
-        wanted = self.wanted(
-            agent=agent, verb=verb, thing=thing, since=since, until=until, trace=trace
-        )
-        return self.desk.record.log(wanted, after=begin, limit=most, last=words.flag(last, "last"))
-
-    def wanted(
-        self,
-        *,
-        agent: str | None = None,
-        verb: str | None = None,
-        thing: str | None = None,
-        since: Moment | None = None,
-        until: Moment | None = None,
-        trace: str | None = None,
-    ) -> Filter:
-        """Checked words as a filter."""
-        now = self.desk.runner.clock.wall()
-        return Filter(
-            agent="" if agent is None else words.agent(agent),
-            verb="" if verb is None else words.name(verb, "verb"),
-            thing="" if thing is None else words.thing(thing),
-            since=None if since is None else words.moment(since, now, "'since'"),
-            until=None if until is None else words.moment(until, now, "'until'"),
-            trace="" if trace is None else words.name(trace, "trace"),
-        )
-
-    def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
-        """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
-
-        Also to a message, a query, a decision (by its id) or all alerts of a type.
-        """
-        from interlock.services.story import Stories  # hardly any command tells stories
-
-        return Stories(self.desk.runner).tell(words.thing(thing), words.limit(limit))
-
-    def follow(self, after: int = 0) -> Following:
-        """The entries after a revision, and all that come; close it when you have enough.
-
-        A ``Resync`` among them says that history up to its revision is gone: read what is left
-        with ``log``.
-        """
-        return Following(words.after(after))
-
-    def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
-        """Read the whole record, and say whether anything was changed, is missing, or was cut.
-
-        ``anchors`` are places where ``anchor`` kept marks: a file, or ``git:REF``.  ``against`` is
-        an export to compare with: of this store, or of a copy that went on by itself.
-        """
-        if isinstance(anchors, str):
-            raise BadInput("'anchors' takes a list of places; put brackets around it")
-        return self._proofs().verify(anchors, against or "")
-
-    def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
-        """Write the record down for those who check it without Interlock (JSON Lines).
-
-        ``to`` is a path, or a function that is given some lines at a time.
-        """
-        return self._proofs().export(to, words.after(after))
-
-    def anchor(self, place: str) -> Op[Anchored]:
-        """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
-
-        Put it where whoever can change the store cannot: then ``verify`` can tell that nothing up
-        to there was changed or cut off.
-        """
-        return self._proofs().anchor(place)
-
-    def _proofs(self) -> Proofs:
-        from interlock.services.proof import Proofs  # it needs much that others do not
-
-        return Proofs(self.desk.runner)
 
 
 class FleetCalls(Calls):

@@ -149,7 +149,7 @@ class SemaphoreCalls(Calls):
 
     def remove(
         self, name: str
-    ) -> Op[semaphores.Removed | semaphores.Full | semaphores.NoSemaphore]:
+    ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
         """Take a semaphore away, unless somebody holds or waits for some of it."""
         who = self.desk.me().who
         return self.desk.semaphores.remove(who, named(name, "semaphore"))

@@ -251,17 +251,17 @@ def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
     from interlock.core import lock, semaphore, several
 
     match outcome:
-        case lock.Deadlock() | semaphore.Deadlock() | several.Deadlock():
+        case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
             return deadlocked(outcome.cycle, outcome)
-        case lock.Busy(lock=name, holder=holder):
+        case lock.LockBusy(lock=name, holder=holder):
             who = f"held by {holder}" if holder else "kept for who waits first"
             return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
-        case semaphore.Full(semaphore=name):
+        case semaphore.SlotsFull(semaphore=name):
             free = f"{outcome.available} of {outcome.capacity} slots are free"
             return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)
-        case several.Busy():
+        case several.SeveralBusy():
             return Unavailable(_blocked(outcome), outcome)
-        case lock.Fenced(lock=name) | semaphore.Fenced(semaphore=name):
+        case lock.LockFenced(lock=name) | semaphore.SlotsFenced(semaphore=name):
             gone = [proof.thing for proof in given if proof.thing.partition("/")[2] == name]
         case _:
             gone = list(getattr(outcome, "things", ()))
@@ -287,7 +287,7 @@ def _tasks(things: Sequence[str]) -> bool:
     return all(thing.startswith("task/") for thing in things)
 
 
-def _blocked(outcome: several.Busy) -> str:
+def _blocked(outcome: several.SeveralBusy) -> str:
     """The first thing that cannot be had."""
     first = outcome.blocked[0] if outcome.blocked else None
     reason = "" if first is None else str(_no(first))

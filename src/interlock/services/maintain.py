@@ -30,7 +30,8 @@ class Maintained(Struct, frozen=True, kw_only=True):
     """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
     ``moved`` is how many tasks went on: their time came, their needs were complete, or their
-    deadline was over.  ``forgotten`` is how many messages and queries that are over were let go.
+    deadline was over.  ``forgotten`` is how many messages and queries that are over were let go,
+    ``forgotten_tasks`` how many tasks.
     ``finding`` says why the record could not be sealed any further, as where
     it is damaged.
     """
@@ -40,6 +41,7 @@ class Maintained(Struct, frozen=True, kw_only=True):
     left: int = 0
     moved: int | UnsetType = UNSET
     forgotten: int | UnsetType = UNSET
+    forgotten_tasks: int | UnsetType = UNSET
     finding: str | UnsetType = UNSET
 
 
@@ -56,6 +58,7 @@ class Maintenance:
         from interlock.services.message.limits import limits  # few commands ever need these
         from interlock.services.message.tidy import Tidying
         from interlock.services.seal import Sealing
+        from interlock.services.task.forgetting import Forgetting, kept
         from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
@@ -73,14 +76,16 @@ class Maintenance:
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
+        over = yield from Forgetting(self._runner, kept(self._settings)).run(who)
         mended = yield from mend(self._runner, who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
             reclaimed=reclaimed + mail.reclaimed + mended,
             sealed=tidied.sealed,
-            left=left + mail.left + tidied.left,
+            left=left + mail.left + over.left + tidied.left,
             moved=tasks.moved or UNSET,
             forgotten=mail.forgotten or UNSET,
+            forgotten_tasks=over.forgotten or UNSET,
             finding=tidied.finding or UNSET,
         )
 

@@ -9,7 +9,7 @@ import msgspec
 from interlock.clock import Clock
 from interlock.core import keys, words
 from interlock.core import report as core
-from interlock.core.session import Lapsed
+from interlock.core.session import SessionLapsed
 from interlock.driving import Op
 from interlock.errors import BadInput, StoreDamaged
 from interlock.services import states
@@ -35,17 +35,17 @@ class Reports:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def say(self, who: Who, ask: core.Say) -> Op[core.Reported | Lapsed]:
+    def say(self, who: Who, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
         """Say something of this session; only what is new in it is recorded."""
 
-        def deciding() -> Deciding[core.Reported | Lapsed]:
+        def deciding() -> Deciding[core.Reported | SessionLapsed]:
             own, live = keys.report(who.session), keys.live(who.session)
             snapshot = yield (own, live)
             alive, now = snapshot[live] is not None, self._runner.clock.wall()
             before = report(snapshot[own])
             return core.say(before, who.agent, who.session, ask, alive=alive, now=now)
 
-        done: Done[core.Reported | Lapsed] = yield from self._runner.change(deciding, who)
+        done: Done[core.Reported | SessionLapsed] = yield from self._runner.change(deciding, who)
         return done.outcome
 
     def show(self, session: str) -> Op[core.Reported | core.Unreported]:
@@ -116,7 +116,7 @@ class Pulse:
         now = self._clock.monotonic()
         self._said, self._due = now, now + AGAIN
         outcome = yield from self._reports.say(self._who, ask)
-        if isinstance(outcome, Lapsed):
+        if isinstance(outcome, SessionLapsed):
             self._due = NEVER
         elif self._ask is ask:  # else something new was said meanwhile
             self._due = now + outcome.pace

@@ -109,7 +109,7 @@ class Semaphores:
         """Set the capacity; whoever fits now is served with the same commit."""
         return self._change(who, name, lambda known, now: core.resize(name, capacity, known, now))
 
-    def remove(self, who: Who, name: str) -> Op[core.Removed | core.Full | core.NoSemaphore]:
+    def remove(self, who: Who, name: str) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
         """Take it away, unless somebody holds or waits for some of it."""
         return self._change(who, name, lambda known, now: core.remove(name, known, now))
 

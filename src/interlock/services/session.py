@@ -60,7 +60,7 @@ class Sessions:
         done: Done[core.Joined] = yield from self._runner.change(deciding, who, fresh)
         return done.outcome
 
-    def leave(self, who: Who) -> Op[core.Left | core.Lapsed]:
+    def leave(self, who: Who) -> Op[core.Left | core.SessionLapsed]:
         """End a session and pass on everything that lives by it.
 
         In one commit, if the store takes that much at once; else in several, the session last.
@@ -68,36 +68,40 @@ class Sessions:
         base = yield from self._runner.base()
         released: tuple[str, ...] = ()
         while True:
-            done: Done[core.Left | core.Lapsed | core.Leaving] = yield from self._runner.change(
-                lambda: self._leaving(who, base), who
-            )
-            if isinstance(done.outcome, core.Lapsed):
+            done: Done[
+                core.Left | core.SessionLapsed | core.Leaving
+            ] = yield from self._runner.change(lambda: self._leaving(who, base), who)
+            if isinstance(done.outcome, core.SessionLapsed):
                 return done.outcome
             released += done.outcome.released
             if isinstance(done.outcome, core.Left):
                 return replace(done.outcome, released=released)
 
-    def _leaving(self, who: Who, base: int) -> Deciding[core.Left | core.Lapsed | core.Leaving]:
+    def _leaving(
+        self, who: Who, base: int
+    ) -> Deciding[core.Left | core.SessionLapsed | core.Leaving]:
         own = (keys.session(who.session), keys.live(who.session), keys.report(who.session))
         snapshot = yield own
         session = states.session(snapshot[own[0]])
         if session is None:
-            return Decision(outcome=core.Lapsed(session=who.session))
+            return Decision(outcome=core.SessionLapsed(session=who.session))
         said = reported(snapshot, who.session)
         wanted = yield from _pools_of(who.session)
         gathering = Gathering(self._runner, base)
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
 
-    def beat(self, session: str) -> Op[core.Renewed | core.Lapsed]:
+    def beat(self, session: str) -> Op[core.Renewed | core.SessionLapsed]:
         """Renew a session that another process began."""
 
-        def deciding() -> Deciding[core.Renewed | core.Lapsed]:
+        def deciding() -> Deciding[core.Renewed | core.SessionLapsed]:
             snapshot = yield (keys.session(session), keys.live(session))
             live = {key for key, item in snapshot.items.items() if item is not None}
             return core.beat(states.session(snapshot[keys.session(session)]), session, live)
 
-        done: Done[core.Renewed | core.Lapsed] = yield from self._runner.change(deciding, Who())
+        done: Done[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
+            deciding, Who()
+        )
         return done.outcome
 
     def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:

@@ -1,4 +1,4 @@
-"""Who writes keeps it small: the log, and the messages that were read.
+"""Who writes keeps it small: the log, the messages that were read, and the tasks that are over.
 
 Whoever crosses the limit of the log does a bounded part of the work.
 
@@ -14,6 +14,7 @@ by the next one, and what nobody foresaw is told to the log of the program, once
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from interlock.driving import Op
@@ -42,8 +43,8 @@ class Tending:
     def __init__(self, runner: Runner, store: Store, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
-        self.also: Callable[[Who], Op[bool]] | None = None
-        """Whether there is more to do at once."""
+        self.also: dict[str, Callable[[Who], Op[bool]]] = {}
+        """By what it is about; each says whether there is more to do at once."""
         self._runner = runner
         self._store = store
         self._settings = settings
@@ -60,10 +61,10 @@ class Tending:
             return
         _passed[self._store] = now + BETWEEN
         yield from self._unharmed(lambda: Sealing(self._runner, self._settings).tidy(who, STEPS))
-        also = self.also
-        if also is not None and (yield from self._unharmed(lambda: also(who))) is True:
-            self.due = True
-            _passed.pop(self._store, None)
+        for also in tuple(self.also.values()):
+            if (yield from self._unharmed(partial(also, who))) is True:
+                self.due = True
+                _passed.pop(self._store, None)
 
     def _unharmed(self, work: Callable[[], Op[object]]) -> Op[object]:
         try:

@@ -16,7 +16,8 @@ again with every nap, and the youngest of a circle withdraws (``core/deadlock.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sized
-from typing import Any, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,12 +28,14 @@ from interlock.core.decision import Decision, Outcome
 from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import callers, states
-from interlock.services.deadlock import Deadlocks
 from interlock.services.gather import Gathering
-from interlock.services.graph.around import Around
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.services.deadlock import Deadlocks
+    from interlock.services.graph.around import Around
 
 T = TypeVar("T")
 
@@ -73,7 +76,13 @@ class Waiting:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._deadlocks = Deadlocks(runner)
+
+    @cached_property
+    def _deadlocks(self) -> Deadlocks:
+        """Whoever never waits does not pay for them."""
+        from interlock.services.deadlock import Deadlocks
+
+        return Deadlocks(self._runner)
 
     def wait(
         self,
@@ -115,6 +124,8 @@ class Waiting:
         Neither if there is something to decide: nobody is in the way any more, somebody before us
         is dead, or a turn came and went while we were away.
         """
+        from interlock.services.graph.around import Around  # likewise
+
         own = keys.live(ask.session if ask.ttl is None else ask.grant)
         mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
         snapshot: Snapshot = yield Read(*ask.keys, *mine)
@@ -227,7 +238,7 @@ class Waiting:
 
     def timed(self, ask: Ask[Any], outcome: Outcome, last: Gathering | None) -> Op[Outcome]:
         """A busy answer also says how long its holder lives at least."""
-        if not isinstance(outcome, lock.Busy) or not outcome.holder:
+        if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
         key = ask.keys[0]
         pool = last.facts.pools.get(key) if last else states.pool((yield Read(key))[key], 0)

@@ -15,6 +15,7 @@ from math import inf
 from msgspec import Struct
 
 from interlock.clock import Clock, SystemClock
+from interlock.driving import asleep, finish
 from interlock.errors import StoreClosed
 from interlock.store import (
     LIVE,
@@ -277,7 +278,7 @@ class MemoryWatch:
         if self._sleeper is not None:
             loop, future = self._sleeper
             self._sleeper = None
-            loop.call_soon_threadsafe(_finish, future)
+            loop.call_soon_threadsafe(finish, future)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -304,7 +305,7 @@ class MemoryWatch:
                 self._sleeper = (loop, future)
             left = None if ends is None else ends - loop.time()
             try:
-                await asyncio.wait((future,), timeout=left)
+                await asleep(future, left)
             finally:
                 with self._rung:  # whoever commits later must not call a loop that is gone
                     self._sleeper = None
@@ -314,8 +315,3 @@ class MemoryWatch:
         with self._rung:
             if self in self._store._watches:  # noqa: SLF001
                 self._store._watches.remove(self)  # noqa: SLF001
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

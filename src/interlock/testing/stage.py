@@ -18,9 +18,10 @@ from typing import TypeVar
 from interlock.driving import Op
 from interlock.services.agents import AgentCalls
 from interlock.services.callers import Someone
-from interlock.services.calls import Desk, FleetCalls, RecordCalls
+from interlock.services.calls import Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.message.calls import MessageCalls
+from interlock.services.records import RecordCalls
 from interlock.services.runner import Runner
 from interlock.services.task.calls import TaskCalls
 from interlock.store import Store

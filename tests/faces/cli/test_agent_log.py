@@ -30,7 +30,7 @@ class Worker:
         self.process.stdin.flush()
 
     def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out.decode(), err.decode()
 
 
@@ -113,7 +113,7 @@ def test_a_log_is_followed(shell: Shell) -> None:
     shell.run("agent", "log", "ada", "--upload", "b.log")
     assert [reader.stdout.readline(), reader.stdout.readline()] == ["two\n", "three\n"]
     reader.send_signal(signal.SIGTERM)
-    assert reader.wait(20) == 128 + signal.SIGTERM
+    assert reader.wait(60) == 128 + signal.SIGTERM
 
 
 def test_nothing_to_show_is_an_ordinary_no(shell: Shell) -> None:

@@ -112,8 +112,9 @@ def test_what_could_not_be_shown_is_not_acknowledged(ada: Shell, words: tuple[st
     assert unread(ada) == [1]
 
 
+@pytest.mark.usefixtures("lively")
 def test_a_session_lives_while_its_agent_waits(here: Here) -> None:
-    session = here.json("agent", "join", "--ttl", "3s", "--agent", "bob")[1]["session"]
+    session = here.json("agent", "join", "--ttl", "10s", "--agent", "bob")[1]["session"]
     with staying(parse(find("wait"), ["--session", session])):
         left: list[float] = []
 

@@ -241,7 +241,7 @@ def test_a_person_decides_what_nobody_answers(here: Here) -> None:
     )
     assert here.run("decision", "show", "dec_9").status == 1
     assert here.json("decision", "resolve", "dec_9", "x")[1] == {
-        "outcome": "unknown", "decision": "dec_9",
+        "outcome": "unknown", "what": "decision", "unknown": ["dec_9"], "decision": "dec_9",
     }  # fmt: skip
 
 

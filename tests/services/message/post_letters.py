@@ -72,9 +72,9 @@ class Letters(World):
         exists = letter.id in self.model.letters
         got = process.run(said.by(process.calls))
         if letter.kind == "stop" and letter.to == (GONE,):
-            assert got == message.Gone(to=GONE)
+            assert got == message.NobodyToStop(to=GONE)
         elif exists:
-            assert got == message.Exists(message=letter.id)
+            assert got == message.MessageExists(message=letter.id)
         elif refused:
             self._refused(got, refused)
         else:
@@ -85,8 +85,8 @@ class Letters(World):
     def _refused(self, got: Any, word: str) -> None:
         kinds: dict[str, type[Any]] = {
             "paused": message.Halted,
-            "unknown": message.Unknown,
-            "full": message.Full,
+            "unknown": message.UnknownAgent,
+            "full": message.InboxFull,
             "limited": message.Limited,
         }
         assert isinstance(got, kinds[word]), (got, word)
@@ -132,7 +132,7 @@ class Letters(World):
 
     def receive(self, data: st.DataObject) -> None:
         process = self._process(data)
-        wanted, unsure = self._unread(process.agent)
+        wanted, unsure = self._due(process)
         ends = time.monotonic() + PATIENCE
         before, came = self.now, set[str]()
         while True:
@@ -156,7 +156,7 @@ class Letters(World):
         process, speaker = self._process(data), self._process(data)
         if data.draw(st.booleans(), "afresh"):
             self._close(process)
-        before, unsure = self._unread(process.agent)
+        before, unsure = self._due(process)
         hand = Hand(process.receiver.take(0.001), process.client.store, self.clock)
         for _ in range(data.draw(st.integers(0, 8), "steps")):
             hand.go()
@@ -166,7 +166,7 @@ class Letters(World):
             self._say(speaker, self._said(speaker.agent, data))
         while not hand.run().done:
             self.clock.advance(max(0.0, hand.wakes - self.now))
-        after, also = self._unread(process.agent)
+        after, also = self._due(process)
         self._received(process, hand.result(), {each.id for each in before + after} | unsure | also)
         left = {each.id for each in after} | also
         process.given = {id_: times for id_, times in process.given.items() if id_ in left}

@@ -1,8 +1,9 @@
 """Messages as a person would describe them: letters, who waits for which, and nothing of stores.
 
 A letter has a place: the number that it was sent as.  Whoever reads a topic reads what came after
-it subscribed and fits what it asked for.  When somebody changes what it asks for, letters from
-before the change that both terms want must still come; of the others nobody promises anything.
+it subscribed and fits what it asked for; mail to all is for all but its sender.  When somebody
+changes what it asks for, letters from before the change that both terms want must still come; of
+the others nobody promises anything.
 Nor does anybody promise that a question still comes whose time is up.
 """
 
@@ -137,6 +138,8 @@ class Model:
         unsure = waits & over
         for letter in self.letters.values():
             if not letter.topic or (letter.topic[0] == "?" and letter.topic not in able):
+                continue
+            if letter.topic == ALL and letter.sender == agent:
                 continue
             hears = self.topic(agent, letter.topic)
             if hears is None or letter.id in hears.acked or not hears.wants(letter):

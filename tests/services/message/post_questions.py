@@ -86,7 +86,7 @@ class Questions(Letters):
 
     def _away(self, got: Any, question: Question, now: float) -> None:
         if not question.person:
-            assert got == query.Away(to=GONE)
+            assert got == query.NobodyToAsk(to=GONE)
             return
         assert isinstance(got, query.Handed)
         self.model.turns.setdefault(question.asker, []).append(now)
@@ -110,8 +110,8 @@ class Questions(Letters):
 
     def answer_what_may_be_over(self, data: st.DataObject) -> None:
         process = self._process(data)
-        assert process.run(process.calls.reply("qry_nothing", 1)) == query.NoQuery(
-            query="qry_nothing"
+        assert process.run(process.calls.reply("qry_nothing", 1)) == query.UnknownQuery(
+            unknown=("qry_nothing",), query="qry_nothing"
         )
         if self.model.questions:
             known = sorted(self.model.questions)
@@ -201,10 +201,10 @@ class Questions(Letters):
         if process.agent != question.asker:
             assert isinstance(got, query.NotAsked)
         elif question.state in ("open", "handed"):
-            assert got == query.Cancelled(query=question.id)
+            assert got == query.QueryCancelled(query=question.id)
             self.model.close(question, "cancelled")
         elif question.state == "cancelled":
-            assert got == query.Cancelled(query=question.id)
+            assert got == query.QueryCancelled(query=question.id)
         else:
             assert (type(got), got.state) == (query.Late, question.state)
 
@@ -216,7 +216,7 @@ class Questions(Letters):
         open_now = {each.about.removeprefix("query/") for each in shown if each.state == "open"}
         assert open_now == {id_ for id_, each in unanswered.items() if each.state == "handed"}
         got = process.run(process.calls.resolve("dec_nothing", 1))
-        assert isinstance(got, matter.NoMatter)
+        assert isinstance(got, matter.UnknownDecision)
         if unanswered:
             question = data.draw(st.sampled_from([*unanswered.values()]), "question")
             got = process.run(process.calls.resolve(question.decision, 7))
@@ -224,7 +224,7 @@ class Questions(Letters):
                 assert isinstance(got, matter.Resolved)
                 self._answered(question, process.agent, 7)
             else:
-                assert isinstance(got, matter.Already | matter.NoMatter)
+                assert isinstance(got, matter.AlreadyResolved | matter.UnknownDecision)
 
     def advance(self, data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(1, 3), "seconds")):
@@ -251,7 +251,7 @@ class Questions(Letters):
                 self._late(question)
 
     def _told(self, question: Question, got: Any) -> None:
-        if isinstance(got, query.Deadlock):
+        if isinstance(got, query.QueryDeadlock):
             assert self.model.knotted(question)
             if question.state == "open":
                 self.model.close(question, "deadlock")
@@ -267,4 +267,4 @@ class Questions(Letters):
                 assert isinstance(got, query.Handed)
                 question.decision = got.decision
             case other:
-                assert (other, type(got)) == ("deadlock", query.Deadlock)
+                assert (other, type(got)) == ("deadlock", query.QueryDeadlock)

@@ -59,12 +59,16 @@ class Small(Settings):
 
 
 class Process(Struct, kw_only=True):
-    """One process of an agent, and what its receiver has given out: how often, and when."""
+    """One process of an agent, and what its receiver has given out: how often, and when.
+
+    ``born`` is how many letters there were when its session began.
+    """
 
     agent: str
     client: Client
     calls: MessageCalls
     receiver: Receiver
+    born: int
     given: dict[str, tuple[int, float]] = field(default_factory=dict)
     latest: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -73,6 +77,10 @@ class Process(Struct, kw_only=True):
 
     def run(self, op: Op[Any]) -> Any:
         return self.client.run(op)
+
+    def obeys(self, letter: Letter) -> bool:
+        """Whether it is for us: a stop from before we came was for those before us."""
+        return letter.kind != "stop" or letter.place > self.born
 
 
 class Said(Struct, kw_only=True):
@@ -145,7 +153,8 @@ class World(RuleBasedStateMachine):
             self.model.known.add(agent)
         calls = MessageCalls(client.desk)
         receiver = calls.receiver(can=ABLE.get(agent, ()), redeliver=REDELIVER)
-        return Process(agent=agent, client=client, calls=calls, receiver=receiver)
+        born = len(self.model.letters)
+        return Process(agent=agent, client=client, calls=calls, receiver=receiver, born=born)
 
     def _open(self, agent: str) -> None:
         self.processes.append(self._start(agent))
@@ -165,6 +174,11 @@ class World(RuleBasedStateMachine):
 
     def _unread(self, agent: str) -> tuple[list[Letter], set[str]]:
         return self.model.unread(agent, ABLE[agent], self.now if self.moves else 0.0)
+
+    def _due(self, process: Process) -> tuple[list[Letter], set[str]]:
+        """The same, for a process that receives."""
+        wanted, unsure = self._unread(process.agent)
+        return [each for each in wanted if process.obeys(each)], unsure
 
     def _query(self, id_: str) -> query.Query:
         found = states.query(self.under.read(keys.query(id_))[keys.query(id_)])

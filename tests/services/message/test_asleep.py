@@ -10,9 +10,9 @@ from interlock.core import keys
 from interlock.core.query import (
     Answered,
     AskOutcome,
-    Deadlock,
     Handed,
     Late,
+    QueryDeadlock,
     Replied,
     TimedOut,
 )
@@ -65,7 +65,7 @@ def test_an_asker_that_comes_back_is_listed_again(two: tuple[Stage, Client, Clie
     interrupted(asks(ada, "bob", id="qry_1"))
     again = asks(ada, "bob", id="qry_1")
     assert listed(stage) == [keys.waits("agent:ada", "qry_1")]
-    assert isinstance(asks(bob, "ada").result(), Deadlock)
+    assert isinstance(asks(bob, "ada").result(), QueryDeadlock)
     bob.run(bob.messages.reply("qry_1", "v2"))
     assert again.run().result() == Answered(query="qry_1", answer="v2", by="bob")
     assert listed(stage) == []
@@ -93,7 +93,7 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
         stage.clock.advance(4.0)
         killed.run()
     name = asker.desk.seat.who.agent
-    assert isinstance(asks(bob, name).result(), Deadlock), "it still waits"
+    assert isinstance(asks(bob, name).result(), QueryDeadlock), "it still waits"
     stage.clock.advance(10.0)
     assert not asks(bob, name).done
     assert waiting(bob) == ["API?"], "and is still to be answered"

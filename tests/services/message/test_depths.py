@@ -6,7 +6,7 @@ import pytest
 from tests.services.message.mail import sent, waiting
 
 from interlock.core import keys
-from interlock.core.message import Full, Limited, Sent
+from interlock.core.message import InboxFull, Limited, Sent
 from interlock.services.steps import Read
 from interlock.store import Range
 from interlock.testing.hand import Hand
@@ -46,7 +46,7 @@ def test_many_senders_pass_the_depth_of_an_inbox_by_few(stage: Stage) -> None:
 
 def test_that_an_inbox_is_full_is_believed_for_a_moment(stage: Stage) -> None:
     ada, bob = stage.remote("ada"), stage.client("bob")
-    assert isinstance(fill(ada, 121)[-1], Full)
+    assert isinstance(fill(ada, 121)[-1], InboxFull)
     assert counts(ada) == 0
     bob.run(bob.messages.ack(bob.run(bob.messages.inbox()).messages[0].id))
     stage.clock.advance(1)

@@ -8,7 +8,7 @@ import pytest
 from tests.faces.shell import until
 
 import interlock
-from interlock.core.message import Acknowledged, Exists, Limited, Sent
+from interlock.core.message import Acknowledged, Limited, MessageExists, Sent
 from interlock.core.query import Answered, Late
 
 
@@ -76,7 +76,7 @@ def test_clients_of_one_sender_share_its_limit_and_an_id_is_taken_once(
         interlock.connect(url, agent="bob") as bob,
     ):
         one.messages.send("bob", 0, id="msg_1")
-        assert two.messages.send("bob", 0, id="msg_1") == Exists(message="msg_1")
+        assert two.messages.send("bob", 0, id="msg_1") == MessageExists(message="msg_1")
         outcomes = [each.messages.send("bob", 1) for each in (one, two) * 4]
         assert sum(isinstance(each, Sent) for each in outcomes) == 4
         assert sum(isinstance(each, Limited) for each in outcomes) == 4

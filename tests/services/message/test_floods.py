@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock
-from interlock.core.message import Exists, Full, Limited, Sent
+from interlock.core.message import InboxFull, Limited, MessageExists, Sent
 from interlock.core.query import TooMany
 from interlock.store import View
 from interlock.stores import open_store
@@ -64,9 +64,9 @@ def test_who_sends_to_a_full_inbox_is_refused_while_others_write(
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "2")
     with interlock.connect(url, agent=FLOOD) as fleet:
         sent = [fleet.messages.share(FLOOD, "news") for _ in range(3)]
-        assert [type(each) for each in sent] == [Sent, Sent, Full]
+        assert [type(each) for each in sent] == [Sent, Sent, InboxFull]
         with somebody_writes(url):
-            assert isinstance(fleet.messages.share(FLOOD, "news"), Full)
+            assert isinstance(fleet.messages.share(FLOOD, "news"), InboxFull)
         assert isinstance(sent[0], Sent)
         fleet.messages.ack(sent[0].message)
         assert isinstance(fleet.messages.share(FLOOD, "news"), Sent)
@@ -90,7 +90,7 @@ def test_what_was_sent_before_exists_though_no_turn_is_left(
     monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
     with interlock.connect(url, agent=FLOOD) as fleet:
         fleet.messages.alert("news", id="msg_1")
-        assert isinstance(fleet.messages.alert("news", id="msg_1"), Exists)
+        assert isinstance(fleet.messages.alert("news", id="msg_1"), MessageExists)
 
 
 def test_several_processes_of_one_sender_share_its_turns(

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 import interlock
 from interlock import aio
 from interlock.core import keys
-from interlock.core.lock import Acquired
-from interlock.core.query import Answered, AskOutcome, Deadlock
+from interlock.core.lock import LockAcquired
+from interlock.core.query import Answered, AskOutcome, QueryDeadlock
 from interlock.services import callers
 from interlock.store import Item, Range
 from interlock.testing.stage import Stage
@@ -38,7 +38,7 @@ def fleets(place: str) -> Iterator[dict[str, interlock.Fleet]]:
 
 def ends(outcomes: dict[str, AskOutcome], circle: int) -> None:
     """One of the circle was refused, and with that all others have their answers."""
-    (refused,) = [each for each in outcomes.values() if isinstance(each, Deadlock)]
+    (refused,) = [each for each in outcomes.values() if isinstance(each, QueryDeadlock)]
     assert len(refused.cycle) == circle
     assert sum(isinstance(each, Answered) for each in outcomes.values()) == circle - 1
 
@@ -113,7 +113,7 @@ def test_a_handler_that_waits_for_the_lock_of_its_asker_is_in_a_circle(
                 return
             outcome = bob.locks.acquire("build", wait=LONG)
             found.append(outcome)
-            if isinstance(outcome, Acquired):
+            if isinstance(outcome, LockAcquired):
                 return
 
     ada.locks.acquire("build")

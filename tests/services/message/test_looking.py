@@ -8,7 +8,7 @@ from tests.services.message.mail import sent, waiting
 from interlock.core import keys
 from interlock.errors import BadInput
 from interlock.services.message import states
-from interlock.services.message.looking import Arrived, Nothing
+from interlock.services.message.looking import Arrived, NothingUnread
 from interlock.services.steps import Take
 from interlock.testing.stage import Client, Stage
 
@@ -76,6 +76,23 @@ def test_all_that_is_kept_is_in_the_order_of_sending_whenever_it_was_read(stage:
     assert [each.read_at for each in shown] == [now, None, now, None]
 
 
+def test_all_that_is_kept_has_what_is_unread_and_alerts_that_were_read(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.alert("build", "before"))
+    bob.run(bob.messages.subscribe("build", senders=["ada"]))
+    bob.run(bob.messages.alert("build", "not asked for"))
+    read = sent(ada, ada.messages.alert("build", "read"))
+    ada.run(ada.messages.alert("build", "unread"))
+    ada.run(ada.messages.alert("other", "nor this"))
+    ada.start(ada.messages.query("?rust", "able?", timeout=60, hold=True))
+    bob.run(bob.messages.ack(read))
+    shown = bob.run(bob.messages.inbox(all=True, can=["rust"])).messages
+    assert [(each.data, each.read) for each in shown] == [
+        ("read", True), ("unread", False), ("able?", False),
+    ]  # fmt: skip
+    assert found(bob, can=["rust"]) == ["unread", "able?"]
+
+
 def test_a_thread_has_both_sides_of_it(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     first = sent(ada, ada.messages.send("bob", "question", subject="plan"))
@@ -92,6 +109,39 @@ def test_our_own_mail_is_shown_with_that_to_all(stage: Stage) -> None:
     ada.run(ada.messages.send("all", "to all"))
     bob.run(bob.messages.send("ada", "to ada"))
     assert found(ada, sent=True) == ["to bob", "to all"]
+
+
+def test_our_own_mail_to_all_is_among_all_that_is_kept_and_nothing_to_be_read(
+    stage: Stage,
+) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.messages.send("all", "ours"))
+    theirs = sent(bob, bob.messages.send("all", "theirs"))
+    ada.run(ada.messages.ack(theirs))
+    shown = ada.run(ada.messages.inbox(all=True)).messages
+    assert [(each.data, each.read) for each in shown] == [("ours", False), ("theirs", True)]
+
+
+def test_all_that_is_kept_says_what_became_of_questions(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    for id_ in ("qry_over", "qry_open", "qry_said", "qry_read"):
+        timeout = 5 if id_ == "qry_over" else 60
+        ada.start(ada.messages.query("bob", id_, timeout=timeout, id=id_))
+    bob.run(bob.messages.reply("qry_said", "yes"))
+    bob.run(bob.messages.ack("qry_read"))
+    stage.clock.advance(6)
+    shown = {each.id: each for each in bob.run(bob.messages.inbox(all=True)).messages}
+    assert {id_: each.state for id_, each in shown.items()} == {
+        "qry_over": "expired",
+        "qry_open": "",
+        "qry_said": "answered",
+        "qry_read": "",
+    }
+    assert shown["qry_over"].expires_in is None
+    assert shown["qry_open"].expires_in is not None
+    query = states.query(stage.store.read(keys.query("qry_over"))[keys.query("qry_over")])
+    assert query is not None
+    assert query.state == "open", "a look at all changes nothing"
 
 
 def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
@@ -119,12 +169,12 @@ def test_a_wait_ends_with_what_comes_and_acknowledges_nothing(stage: Stage) -> N
 
 def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Stage) -> None:
     bob = stage.client("bob")
-    assert isinstance(bob.run(bob.messages.wait(0)), Nothing)
+    assert isinstance(bob.run(bob.messages.wait(0)), NothingUnread)
     waits = bob.start(bob.messages.wait(5))
     key = keys.serving("bob", bob.someone.name)
     assert stage.store.read(key)[key] is not None
     stage.clock.advance(5)
-    assert waits.run().result() == Nothing()
+    assert waits.run().result() == NothingUnread()
     assert stage.store.read(key)[key] is None
 
 

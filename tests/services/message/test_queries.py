@@ -6,22 +6,22 @@ import pytest
 from tests.services.message.mail import came, sent, waiting
 
 from interlock.core import keys
-from interlock.core.matter import Already, NoMatter, Resolved
-from interlock.core.message import Acknowledged, Unknown
+from interlock.core.matter import AlreadyResolved, Resolved, UnknownDecision
+from interlock.core.message import Acknowledged, UnknownAgent
 from interlock.core.query import (
     Answered,
     AskOutcome,
-    Away,
-    Cancelled,
     Handed,
     Late,
-    NoQuery,
+    NobodyToAsk,
     NotAsked,
+    QueryCancelled,
+    QueryExists,
     Replied,
-    Taken,
     TakenBack,
     TimedOut,
     TooMany,
+    UnknownQuery,
 )
 from interlock.errors import BadInput
 from interlock.testing.faults import Crash, Fault
@@ -87,9 +87,9 @@ def test_a_question_is_taken_back_by_its_asker_alone(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = asking(ada)
     assert bob.run(bob.messages.cancel("qry_1")) == NotAsked(query="qry_1", agent="ada")
-    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert ada.run(ada.messages.cancel("qry_1")) == QueryCancelled(query="qry_1")
     assert asks.run().result() == TakenBack(query="qry_1")
-    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert ada.run(ada.messages.cancel("qry_1")) == QueryCancelled(query="qry_1")
     assert bob.run(bob.messages.reply("qry_1", 1)) == Late(query="qry_1", state="cancelled")
     assert waiting(bob) == []
 
@@ -106,8 +106,9 @@ def test_a_foreign_or_unknown_question_cannot_be_answered(stage: Stage) -> None:
     ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
     assert eve.run(eve.messages.reply("qry_1", 1)) == NotAsked(query="qry_1", agent="bob")
-    assert eve.run(eve.messages.reply("qry_none", 1)) == NoQuery(query="qry_none")
-    assert eve.run(eve.messages.cancel("qry_none")) == NoQuery(query="qry_none")
+    unknown = UnknownQuery(unknown=("qry_none",), query="qry_none")
+    assert eve.run(eve.messages.reply("qry_none", 1)) == unknown
+    assert eve.run(eve.messages.cancel("qry_none")) == unknown
 
 
 def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Stage) -> None:
@@ -145,7 +146,7 @@ def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Stage)
 def test_the_id_of_somebody_elses_question_is_taken(stage: Stage) -> None:
     ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
-    assert asking(eve).run().result() == Taken(query="qry_1")
+    assert asking(eve).run().result() == QueryExists(query="qry_1")
 
 
 def test_an_interrupted_asker_takes_its_question_back_unless_it_can_be_resumed(
@@ -176,7 +177,7 @@ def test_a_known_answer_will_do_if_it_is_young_enough(stage: Stage) -> None:
 
 def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    assert asking(ada, "?review").run().result() == Away(to="?review")
+    assert asking(ada, "?review").run().result() == NobodyToAsk(to="?review")
     bob.run(bob.agents.status("idle", can=["review"]))
     asks = asking(ada, "?review")
     assert bob.run(bob.messages.inbox()).messages[0].data == "API?"
@@ -191,10 +192,10 @@ def test_who_takes_questions_of_an_ability_is_there_for_them(
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=ttl)
     waits = bob.start(bob.messages.wait(600, can=["review"]))
-    assert asking(ada, "?build", "qry_0").run().result() == Away(to="?build")
+    assert asking(ada, "?build", "qry_0").run().result() == NobodyToAsk(to="?build")
     asks = asking(ada, "?review")
     assert [each.id for each in waits.run().result().messages] == ["qry_1"]  # type: ignore[union-attr]
-    assert asking(ada, "?review", "qry_2").run().result() == Away(to="?review"), "it is gone"
+    assert asking(ada, "?review", "qry_2").run().result() == NobodyToAsk(to="?review"), "it is gone"
     assert isinstance(bob.run(bob.messages.reply("qry_1", "ok")), NotAsked), "it says so no more"
     bob.run(bob.messages.reply("qry_1", "ok", can=["review"]))
     assert asks.run().result() == Answered(query="qry_1", answer="ok", by="bob")
@@ -221,12 +222,12 @@ def test_only_who_is_able_answers_what_the_able_are_asked(stage: Stage, says: st
 def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
-    assert asking(ada).run().result() == Away(to="bob")
+    assert asking(ada).run().result() == NobodyToAsk(to="bob")
     asks = asking(ada, hold=True)
     back = stage.client("bob")
     back.run(back.messages.reply("qry_1", "here"))
     assert isinstance(asks.run().result(), Answered)
-    assert asking(ada, "nobody", "qry_2").run().result() == Unknown(agents=("nobody",))
+    assert asking(ada, "nobody", "qry_2").run().result() == UnknownAgent(unknown=("nobody",))
 
 
 def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stage: Stage) -> None:
@@ -240,7 +241,7 @@ def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stag
     bob = stage.client("bob")
     bob.run(bob.messages.inbox())
     bob.run(bob.agents.leave())
-    assert asking(ada, id_="qry_2").run().result() == Away(to="bob")
+    assert asking(ada, id_="qry_2").run().result() == NobodyToAsk(to="bob")
 
 
 def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
@@ -272,9 +273,10 @@ def test_when_nobody_answers_a_person_may(stage: Stage) -> None:
     assert answer.reply_to == "qry_1"
     assert asking(ada).run().result() == Answered(query="qry_1", answer="v2", by="eve")
     again = eve.run(eve.messages.resolve(handed.decision, "v3"))
-    assert again == Already(decision=handed.decision, by="eve")
-    assert eve.run(eve.messages.resolve("dec_none", 1)) == NoMatter(decision="dec_none")
-    assert eve.run(eve.messages.decision("dec_none")) == NoMatter(decision="dec_none")
+    assert again == AlreadyResolved(decision=handed.decision, by="eve")
+    unknown = UnknownDecision(unknown=("dec_none",), decision="dec_none")
+    assert eve.run(eve.messages.resolve("dec_none", 1)) == unknown
+    assert eve.run(eve.messages.decision("dec_none")) == unknown
 
 
 def test_an_agent_may_still_answer_what_a_person_is_asked(stage: Stage) -> None:
@@ -293,7 +295,7 @@ def test_a_question_that_a_person_was_asked_can_be_taken_back(stage: Stage) -> N
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     asking(ada, person=True)
-    assert ada.run(ada.messages.cancel("qry_1")) == Cancelled(query="qry_1")
+    assert ada.run(ada.messages.cancel("qry_1")) == QueryCancelled(query="qry_1")
     assert ada.run(ada.messages.decisions()) == ()
 
 
@@ -407,7 +409,7 @@ def test_an_id_stands_for_one_question_to_one_agent(stage: Stage) -> None:
     stage.client("cyd")
     ada.start(ada.messages.query("bob", {"a": 1, "b": 2}, id="qry_1"))
     bob.run(bob.messages.reply("qry_1", "yes"))
-    other = Taken(query="qry_1", ours=True)
+    other = QueryExists(query="qry_1", ours=True)
     assert ada.run(ada.messages.query("bob", "else?", id="qry_1")) == other
     assert ada.run(ada.messages.query("cyd", {"a": 1, "b": 2}, id="qry_1")) == other
     again = ada.run(ada.messages.query("bob", {"b": 2, "a": 1}, id="qry_1"))

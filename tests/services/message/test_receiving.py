@@ -12,6 +12,7 @@ from interlock.core import keys
 from interlock.core.message import Acknowledged, Received
 from interlock.core.query import Answered
 from interlock.errors import StoreBusy
+from interlock.services.message import states
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found
 from interlock.services.steps import Read, Take
@@ -198,6 +199,39 @@ def test_acknowledged_in_order_a_cursor_stays_one_number(stage: Stage) -> None:
     item = stage.store.read(key)[key]
     assert item is not None
     assert b"also" not in item.value
+
+
+def test_mail_to_all_comes_to_all_but_its_sender(stage: Stage) -> None:
+    ada, again, bob = stage.client("ada"), stage.client("ada"), stage.client("bob")
+    open_before = ada.messages.receiver()
+    assert said(ada, open_before) == []
+    ada.run(ada.messages.send("all", "moved"))
+    assert said(bob, bob.messages.receiver()) == waiting(bob) == ["moved"]
+    for each in (ada, again):
+        assert said(each, each.messages.receiver()) == waiting(each) == []
+    assert said(ada, open_before) == []
+    assert [each.data for each in ada.run(ada.messages.inbox(sent=True)).messages] == ["moved"]
+
+
+def test_a_cursor_passes_what_its_reader_sent_to_all_itself(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    receiver = ada.messages.receiver()
+    for number in range(3):
+        ada.run(ada.messages.send("all", "own"))
+        bob.run(bob.messages.send("all", number))
+    got = came(ada, receiver)
+    ada.run(receiver.ack([each.id for each in got]))
+    cursor = states.cursor(stage.store.read(keys.cursor("ada", "*"))[keys.cursor("ada", "*")])
+    assert cursor is not None
+    assert ([each.data for each in got], cursor.also) == ([0, 1, 2], ())
+    assert cursor.after >= got[-1].seq
+
+
+def test_who_subscribed_to_alerts_hears_its_own_too(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.messages.subscribe("build"))
+    ada.run(ada.messages.alert("build", "red"))
+    assert said(ada, ada.messages.receiver()) == waiting(ada) == ["red"]
 
 
 def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:

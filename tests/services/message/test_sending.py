@@ -12,17 +12,17 @@ from interlock.core import keys, post
 from interlock.core.decision import Decision
 from interlock.core.message import (
     Acknowledged,
-    Already,
-    Exists,
-    Full,
+    AlreadyAcknowledged,
     Halted,
+    InboxFull,
     Limited,
+    MessageExists,
     NotSubscribed,
-    NotYours,
     Paused,
     Sent,
     Subscribed,
-    Unknown,
+    UnknownAgent,
+    UnknownMessages,
     Unsubscribed,
 )
 from interlock.core.query import Answered, TimedOut
@@ -83,8 +83,8 @@ def test_one_alert_is_one_commit_for_any_number_of_subscribers(stage: Stage) -> 
 
 def test_an_unknown_reader_is_refused_and_held_for_if_asked(stage: Stage) -> None:
     ada = stage.client("ada")
-    assert ada.run(ada.messages.send("bbo", "hi")) == Unknown(agents=("bbo",))
-    assert ada.run(ada.messages.share("bbo", "note", 1)) == Unknown(agents=("bbo",))
+    assert ada.run(ada.messages.send("bbo", "hi")) == UnknownAgent(unknown=("bbo",))
+    assert ada.run(ada.messages.share("bbo", "note", 1)) == UnknownAgent(unknown=("bbo",))
     assert isinstance(ada.run(ada.messages.send("bob", "early", hold=True)), Sent)
     assert waiting(stage.client("bob")) == ["early"]
 
@@ -100,9 +100,9 @@ def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Stage, *, local: 
     ada, bob = (stage.client if local else stage.remote)("ada"), stage.client("bob")
     first = ada.run(ada.messages.send("bob", "once", id="msg_1"))
     assert isinstance(first, Sent)
-    assert ada.run(ada.messages.send("bob", "twice", id="msg_1")) == Exists(message="msg_1")
+    assert ada.run(ada.messages.send("bob", "twice", id="msg_1")) == MessageExists(message="msg_1")
     assert ada.run(ada.messages.alert("build", 1, id="msg_2")).__class__ is Sent
-    assert ada.run(ada.messages.alert("build", 1, id="msg_2")) == Exists(message="msg_2")
+    assert ada.run(ada.messages.alert("build", 1, id="msg_2")) == MessageExists(message="msg_2")
     assert waiting(bob) == ["once"]
 
 
@@ -120,7 +120,7 @@ def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Stage, *, local: b
         ada.messages.send("bob", "other", id="msg_1"),
         ada.messages.send("all", "other", id="msg_1"),
     )
-    assert [ada.run(each) for each in again] == [Exists(message="msg_1")] * 5
+    assert [ada.run(each) for each in again] == [MessageExists(message="msg_1")] * 5
     assert waiting(bob) == ["first"]
 
 
@@ -155,7 +155,7 @@ def test_a_full_inbox_refuses_and_names_its_limit(
     ada, bob = stage.client("ada"), stage.client("bob")
     for number in range(3):
         ada.run(ada.messages.send("bob", number))
-    assert ada.run(ada.messages.send("bob", 3)) == Full(agent="bob", depth=3)
+    assert ada.run(ada.messages.send("bob", 3)) == InboxFull(agent="bob", depth=3)
     first = bob.run(bob.messages.inbox()).messages[0]
     bob.run(bob.messages.ack(first.id))
     assert isinstance(ada.run(ada.messages.send("bob", 4)), Sent)
@@ -172,7 +172,7 @@ def test_a_burst_does_not_pass_the_depth_of_an_inbox(
     while sum(hand.go() for hand in hands):  # all of them go one step, in turns
         pass
     assert len(waiting(bob)) == 3
-    assert sum(isinstance(hand.result(), Full) for hand in hands) == 6
+    assert sum(isinstance(hand.result(), InboxFull) for hand in hands) == 6
     ada.run(ada.messages.send("bob", "over"))
     bob.run(bob.messages.ack(bob.run(bob.messages.inbox()).messages[0].id))
     assert isinstance(ada.run(ada.messages.send("bob", "again")), Sent), "and room is room again"
@@ -199,9 +199,9 @@ def test_what_was_acknowledged_already_is_not_handed_on_again(stage: Stage, *, l
     sent(bob, bob.messages.send("eve", "paid", acks=[mail, alert]))
     for acks in ([mail, other], [alert, other]):
         again = bob.run(bob.messages.send("eve", "paid", acks=acks))
-        assert again == Already(messages=(acks[0],))
+        assert again == AlreadyAcknowledged(messages=(acks[0],))
     foreign = bob.run(bob.messages.alert("build", acks=[other, eves, mail, "msg_none"]))
-    assert foreign == Already(messages=(mail,), unknown=(eves, "msg_none"))
+    assert foreign == AlreadyAcknowledged(messages=(mail,), unknown=(eves, "msg_none"))
     assert waiting(bob) == ["other"], "nothing was acknowledged, nor sent"
     assert waiting(eve) == ["hers", "paid"]
 
@@ -215,7 +215,7 @@ def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Stage) -> N
         for _ in range(steps):
             hand.go()
         quick = other.run(other.messages.send(f"eve{steps}", "paid", acks=[mail]))
-        assert {type(quick), type(hand.run().result())} == {Sent, Already}
+        assert {type(quick), type(hand.run().result())} == {Sent, AlreadyAcknowledged}
         assert waiting(eve) == ["paid"]
 
 
@@ -224,7 +224,7 @@ def test_a_call_that_is_repeated_with_its_id_exists_though_its_acks_are_done(sta
     mail = sent(ada, ada.messages.send("bob", "pay"))
     calls = [bob.messages.send("ada", "paid", id="msg_1", acks=[mail]) for _ in range(2)]
     assert isinstance(bob.run(calls[0]), Sent)
-    assert bob.run(calls[1]) == Exists(message="msg_1")
+    assert bob.run(calls[1]) == MessageExists(message="msg_1")
 
 
 def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> None:
@@ -237,7 +237,7 @@ def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> N
     assert stage.store.read().revision == before + 1
     assert (waiting(bob), waiting(eve)) == ([0, 2], ["for you"])
     again = bob.run(bob.messages.send("nobody", "for you", acks=[alerts[0]]))
-    assert isinstance(again, Unknown)
+    assert isinstance(again, UnknownAgent)
     assert waiting(bob) == [0, 2]
 
 
@@ -372,8 +372,8 @@ def test_acknowledging_twice_or_what_is_not_ours_is_told(stage: Stage) -> None:
     both = (mail, alert)
     assert bob.run(bob.messages.ack(*both)) == Acknowledged(messages=both)
     assert bob.run(bob.messages.ack(*both)) == Acknowledged(already=both)
-    assert bob.run(bob.messages.ack("msg_none")) == NotYours(unknown=("msg_none",))
-    assert eve.run(eve.messages.ack(*both)) == NotYours(unknown=both)
+    assert bob.run(bob.messages.ack("msg_none")) == UnknownMessages(unknown=("msg_none",))
+    assert eve.run(eve.messages.ack(*both)) == UnknownMessages(unknown=both)
 
 
 @pytest.mark.parametrize("after", range(1, 12))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.core import keys
-from interlock.core.message import Gone, Sent
+from interlock.core.message import NobodyToStop, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.stops import Stop, Stops
@@ -66,7 +66,7 @@ def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> N
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.agents.leave())
     before = stage.store.read().revision
-    assert bob.run(bob.messages.stop("ada", "enough")) == Gone(to="ada")
+    assert bob.run(bob.messages.stop("ada", "enough")) == NobodyToStop(to="ada")
     assert stage.store.read().revision == before
 
 
@@ -80,6 +80,57 @@ def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage
     assert unread(later) == []
     stop(bob, "ada", "you, too")
     assert came(later, listening) == ["bob asked: you, too"]
+
+
+def test_a_receiver_passes_over_a_stop_for_those_before_it_and_clears_it_away(
+    stage: Stage,
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    hello = mail(bob, "ada", urgent=True)
+    before.run(before.agents.leave())
+    ada = stage.client("ada")
+    receiver = ada.messages.receiver()
+    assert [each.id for each in ada.run(receiver.take(0))] == unread(ada) == [hello]
+    kept = ada.run(ada.messages.inbox(all=True)).messages
+    assert [(each.id, each.read) for each in kept] == [(old, True), (hello, False)]
+    new = stop(bob, "ada")
+    assert [each.id for each in ada.run(receiver.take(0))] == [new]
+
+
+def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_over_it(
+    stage: Stage,
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    receiver = before.messages.receiver()
+    assert before.run(receiver.take(0)) == []
+    old = stop(bob, "ada")
+    later = stage.client("ada")
+    assert later.run(later.messages.receiver().take(0)) == []
+    assert [each.id for each in before.run(receiver.take(0))] == [old]
+
+
+def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_whom_it_was(
+    stage: Stage,
+) -> None:
+    bob, _ = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
+    old = stop(bob, "ada")
+    later = stage.client("ada", ttl=1000)
+    waits = later.start(later.messages.receiver(redeliver=60).take(100))
+    assert (waits.asleep, unread(bob), unread(later)) == (True, [], [old])
+    stage.clock.advance(61)
+    assert waits.run().asleep
+    assert unread(later) == []
+    stage.clock.advance(61)
+    assert waits.run().result() == []
+
+
+def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    before.run(before.agents.leave())
+    shell = stage.client("ada", ttl=None)
+    assert [each.id for each in shell.run(shell.messages.receiver().take(0))] == [old]
 
 
 def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from tests.services.records import agree
 
 import interlock
 from interlock.core import keys, retention
-from interlock.core.message import Exists, Sent
-from interlock.core.query import Answered, Late, NoQuery, Replied, TimedOut
+from interlock.core.inbox import Trimmed
+from interlock.core.message import MessageExists, Sent
+from interlock.core.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.core.retention import Keep, Mark
 from interlock.services.maintain import Maintained
 from interlock.services.message import rounds, states, tidy
@@ -113,7 +115,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
         ada.run(ada.messages.share("bob", "note", id=id_))
     bob.run(bob.messages.ack(*ids))
     assert maintained(ada) == 4
-    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == Exists(message=ids[0])
+    assert ada.run(ada.messages.share("bob", "note", id=ids[0])) == MessageExists(message=ids[0])
     stage.clock.advance(DAY + 1)
     maintained(ada)
     assert folder(stage, keys.IDS) == []
@@ -235,6 +237,43 @@ def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
     assert [each.id for each in unread(bob).messages] == ids[3:]
 
 
+def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Stage) -> None:
+    ada, bob = pair(stage)
+    for each in (bob, ada):
+        sent(each, "all")
+        stage.clock.advance(DAY + 1)
+        maintained(ada)
+    assert [each.kind for each in unread(bob).messages] == ["missed"]
+    (missed,) = unread(ada).messages
+    assert missed.kind == "missed", "that of bob"
+    ada.run(ada.messages.ack(missed.id))
+    for _ in range(2):
+        sent(ada, "all")
+        stage.clock.advance(DAY + 1)
+        maintained(bob)
+        assert unread(ada).messages == ()
+    sent(bob, "all")
+    stage.clock.advance(DAY + 1)
+    maintained(bob)
+    assert [each.kind for each in unread(ada).messages] == ["missed"]
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_how_far_a_topic_was_forgotten_is_known_to_each_who_leaves_out_its_own(cut: int) -> None:
+    for senders in itertools.product("abc", repeat=4):
+        marks = [Mark(f"k{at}", at, 0.0, sender) for at, sender in enumerate(senders, 1)]
+        trimmed = None
+        for some in filter(None, (marks[:cut], marks[cut:])):
+            (put,) = retention.trim("*", some, trimmed).puts
+            assert isinstance(put.value, Trimmed)
+            trimmed = put.value
+        assert trimmed is not None
+        assert (trimmed.count, trimmed.missing()) == (4, 4)
+        for reader in "abcd":
+            others = [each.created for each in marks if each.sender != reader]
+            assert trimmed.missing(reader) == max(others, default=0)
+
+
 def test_who_subscribes_after_that_is_told_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +314,7 @@ def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Stage) -> 
     stage.clock.advance(DAY + 1)
     maintained(ada)
     assert [folder(stage, each) for each in (keys.QUERIES, keys.ANSWERS, keys.READ)] == [[], [], []]
-    assert isinstance(bob.run(bob.messages.reply("qry_1", "here")), NoQuery)
+    assert isinstance(bob.run(bob.messages.reply("qry_1", "here")), UnknownQuery)
 
 
 def test_a_question_whose_asker_was_killed_is_over_in_time(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.core.task import Blocked, Claimed, Completed, Failed, Nothing
+from interlock.core.task import Blocked, Claimed, Completed, Failed, NoTask
 from interlock.testing.stage import Client, Stage
 
 HOUR = 3600.0
@@ -42,9 +42,9 @@ def test_no_claim_is_lost_early(stage: Stage, ada: Client, jump: float) -> None:
     held = [claimed(bob), bob.run(bob.tasks.claim("own", ttl=20))]
     for _ in range(3):
         stage.clock.jump_wall(jump)
-        assert isinstance(ada.run(ada.tasks.next()), Nothing)
+        assert isinstance(ada.run(ada.tasks.next()), NoTask)
     stage.clock.advance(19)
-    assert isinstance(ada.run(ada.tasks.next()), Nothing)
+    assert isinstance(ada.run(ada.tasks.next()), NoTask)
     for each in held:
         assert isinstance(each, Claimed)
         done = bob.run(bob.tasks.complete(each.task, token=each.token))
@@ -62,7 +62,7 @@ def test_no_rest_is_longer(stage: Stage, ada: Client, jump: float, *, before: bo
     if not before:
         stage.clock.jump_wall(jump)
     stage.clock.advance(3)
-    assert isinstance(ada.run(ada.tasks.next()), Nothing)
+    assert isinstance(ada.run(ada.tasks.next()), NoTask)
     assert isinstance(ada.run(ada.tasks.claim("t")), Blocked)
     stage.clock.advance(2)
     assert claimed(ada).attempt == 2
@@ -86,7 +86,7 @@ def test_a_named_moment_is_one_of_the_wall_clock(stage: Stage, ada: Client) -> N
     ada.run(ada.tasks.publish("soon", deadline=60))
     stage.clock.jump_wall(HOUR)
     assert claimed(ada).task == "later"
-    assert isinstance(ada.run(ada.tasks.claim("soon")), Nothing)
+    assert isinstance(ada.run(ada.tasks.claim("soon")), NoTask)
 
 
 @JUMPS

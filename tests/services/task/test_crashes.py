@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 from tests.core import task_truths
 
-from interlock.core.task import Claimed, Completed, Exists
+from interlock.core.task import Claimed, Completed, TaskExists
 from interlock.driving import Op
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
@@ -167,7 +167,7 @@ def finish(stage: Stage) -> None:
     heir = stage.remote("heir", ttl=1000.0)
     known = task_truths.look(stage.store)
     assert task_truths.complaints(known) == []
-    if isinstance(heir.run(heir.tasks.publish("late", needs=["root", "other"])), Exists):
+    if isinstance(heir.run(heir.tasks.publish("late", needs=["root", "other"])), TaskExists):
         assert "late" in known.statuses
     for task in known.ended:
         heir.run(heir.tasks.retry(task))

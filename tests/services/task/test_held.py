@@ -115,10 +115,10 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -
     proof = ada.run(working.check())
     assert proof.thing == "task/t1"
     got = ada.run(ada.locks.acquire("merge", given=[proof]))
-    assert isinstance(got, lock.Acquired)
+    assert isinstance(got, lock.LockAcquired)
     ada.run(ada.locks.release("merge"))
     ada.run(working.complete())
-    assert isinstance(ada.run(ada.locks.acquire("merge", given=[proof])), lock.Fenced)
+    assert isinstance(ada.run(ada.locks.acquire("merge", given=[proof])), lock.LockFenced)
     with pytest.raises(Lost):
         ada.run(working.check())
 
@@ -152,7 +152,7 @@ def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     proof = ada.run(hold(ada, published(ada)).check())
     stage.clock.advance(30.1)
-    assert isinstance(bob.run(bob.locks.acquire("merge", given=[proof])), lock.Fenced)
+    assert isinstance(bob.run(bob.locks.acquire("merge", given=[proof])), lock.LockFenced)
 
 
 def test_a_task_that_cannot_be_claimed_says_why(stage: Stage) -> None:

@@ -36,7 +36,7 @@ def test_places_of_tasks_that_are_not_ready_hide_nothing_and_go_away(ada: Client
     got = ada.run(ada.tasks.next())
     assert isinstance(got, task.Claimed)
     assert got.task == "mine"
-    assert isinstance(ada.run(ada.tasks.next()), task.Nothing)
+    assert isinstance(ada.run(ada.tasks.next()), task.NoTask)
     assert standing(ada, keys.READY) == []
 
 

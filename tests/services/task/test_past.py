@@ -111,7 +111,7 @@ def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Stage, ada: Client
     assert isinstance(claim, core.Claimed)
     assert claim.task == "good"
     nothing = ada.run(ada.tasks.next(wait=5))
-    assert isinstance(nothing, core.Nothing)
+    assert isinstance(nothing, core.NoTask)
     assert "see 'interlock doctor'" in nothing.reason
 
 
@@ -134,5 +134,5 @@ def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Stage, ada
     assert done(ada) == ["bad"]
     stage.clock.advance(AROUND)
     nothing = ada.run(ada.tasks.next())
-    assert isinstance(nothing, core.Nothing)
+    assert isinstance(nothing, core.NoTask)
     assert "doctor" not in nothing.reason

@@ -15,7 +15,7 @@ from tests.searches import budget
 
 from interlock.core import batch, flow, keys
 from interlock.core import task as core
-from interlock.core.batch import Checked, Exists, Imported
+from interlock.core.batch import Checked, Imported, PlanExists
 from interlock.errors import BadInput, StoreTrouble, TooLarge
 from interlock.services.task import states
 from interlock.services.task.shown import Shown
@@ -172,7 +172,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(
     assert stage.store.read(keys.BASE).revision == before
     ada.run(ada.tasks.publish("t7"))
     refused = ada.run(ada.tasks.publish_all(CHAIN, dry_run=True))
-    assert isinstance(refused, Exists)
+    assert isinstance(refused, PlanExists)
     assert (refused.task, refused.state) == ("t7", "pending")
 
 
@@ -185,13 +185,13 @@ def test_a_plan_that_is_there_already_exists(
     assert first.plan == "release-7"
     before = all_keys(stage.store)
     again = bob.run(bob.tasks.publish_all(CHAIN, id="release-7"))
-    assert isinstance(again, Exists)
+    assert isinstance(again, PlanExists)
     assert "was imported before, by ada" in again.reason
     other = bob.run(bob.tasks.publish_all([{"id": "new"}], id="release-7"))
-    assert isinstance(other, Exists)
+    assert isinstance(other, PlanExists)
     assert "another plan was imported under the id release-7" in other.reason
     taken = bob.run(bob.tasks.publish_all([{"id": "new"}, {"id": "t3"}]))
-    assert isinstance(taken, Exists)
+    assert isinstance(taken, PlanExists)
     assert (taken.task, taken.state) == ("t3", "blocked")
     assert taken.exit_status == 1
     assert all_keys(stage.store) == before
@@ -235,12 +235,12 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
         shown = is_shown(stage)
         seen.add(shown)
         if not shown:
-            assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.Nothing)
+            assert isinstance(bob.run(bob.tasks.next(can=["*"])), core.NoTask)
             for id_ in statuses(stage.store):
                 claim = bob.run(bob.tasks.claim(id_))
                 assert claim == core.Blocked(task=id_, reason=flow.HIDDEN)
         outcome = bob.run(bob.tasks.publish_all(CHAIN))
-        assert isinstance(outcome, Exists if shown else Imported), number
+        assert isinstance(outcome, PlanExists if shown else Imported), number
         assert sorted(drained(bob)) == sorted(ORDER), "each of them once"
         assert {status.state for status in statuses(stage.store).values()} == {"complete"}
         assert [key for key in all_keys(stage.store) if not key.startswith(keys.TASKS)] == []
@@ -270,7 +270,7 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Stage) -> None:
         bob.run(bob.tasks.publish("mine", needs=["t0"]))
     with pytest.raises(BadInput, match="task 'mine' needs 't0': neither in the plan nor"):
         bob.run(bob.tasks.publish_all([{"id": "mine", "needs": ["t0"]}]))
-    assert isinstance(bob.run(bob.tasks.publish("t0")), core.Exists)
+    assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists)
     cancelled, retried = bob.run(bob.tasks.cancel("t0")), bob.run(bob.tasks.retry("t0"))
     claimed, shown = bob.run(bob.tasks.claim("t0")), bob.run(bob.tasks.show("t0"))
     assert cancelled == retried == core.Unchanged(task="t0", state="blocked", reason=flow.HIDDEN)
@@ -304,7 +304,7 @@ def test_an_id_that_somebody_publishes_meanwhile_stops_it_before_anybody_sees_it
     theirs = next(f"t{n}" for n in range(20) if f"t{n}" not in statuses(stage.store))
     bob.run(bob.tasks.publish(theirs, "bob's"))
     outcome = hand.run().result()
-    assert isinstance(outcome, Exists)
+    assert isinstance(outcome, PlanExists)
     assert (outcome.task, outcome.state) == (theirs, "pending")
     assert "give yours another id, or take it out of the plan" in outcome.reason
     assert list(statuses(stage.store)) == [theirs], "all else was taken back"
@@ -328,7 +328,7 @@ def test_killed_while_it_takes_back_the_next_one_goes_on_with_that(fault: Fault)
         with suppress(Crash):
             bob.run(bob.tasks.publish_all(CHAIN))
         refused = cleo.run(cleo.tasks.publish_all(CHAIN))
-        assert isinstance(refused, Exists)
+        assert isinstance(refused, PlanExists)
         assert list(statuses(stage.store)) == [theirs]
         assert [key for key in all_keys(stage.store) if core.BATCH in key] == []
         assert audit(stage.store) == []
@@ -341,7 +341,7 @@ def test_ids_of_an_import_that_was_left_behind_are_free_when_its_sign_of_life_is
     bob = far(stage, "bob")
     other = [{"id": "t0"}, {"id": "other"}]
     refused = bob.run(bob.tasks.publish_all(other))
-    assert isinstance(refused, Exists)
+    assert isinstance(refused, PlanExists)
     assert "belongs to an import that is under way" in refused.reason
     stage.clock.advance(batch.TTL + 1)
     bob = far(stage, "bob")
@@ -360,7 +360,7 @@ def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stag
     missing = next(f"t{n}" for n in range(20) if f"t{n}" in statuses(stage.store))
     assert isinstance(bob.run(bob.tasks.publish_all([{"id": missing}])), Imported)
     outcome = hand.run().result()
-    assert isinstance(outcome, Exists)
+    assert isinstance(outcome, PlanExists)
     assert outcome.task == missing
     assert list(statuses(stage.store)) == [missing]
     assert audit(stage.store) == []
@@ -387,7 +387,7 @@ def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Sta
 def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Stage) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
-    assert isinstance(bob.run(bob.tasks.publish("t0")), core.Exists), "it may live yet"
+    assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists), "it may live yet"
     stage.clock.advance(batch.TTL + 1)
     bob = far(stage, "bob")
     assert isinstance(bob.run(bob.tasks.publish("t0")), core.Published)
@@ -437,8 +437,8 @@ def storm(seed: int) -> None:
         ada.network.deliver()
         if outcome is not None:
             break
-    assert isinstance(outcome, Imported | Exists)
-    assert not isinstance(outcome, Exists) or not outcome.task, outcome
+    assert isinstance(outcome, Imported | PlanExists)
+    assert not isinstance(outcome, PlanExists) or not outcome.task, outcome
     bob = stage.client("bob")
     assert sorted(drained(bob)) == sorted(ORDER)
     assert [key for key in all_keys(stage.store) if not key.startswith(keys.TASKS)] == []

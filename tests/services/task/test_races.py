@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.core import task_truths
 
-from interlock.core.task import Claimed, Completed, Fenced, Nothing
+from interlock.core.task import Claimed, Completed, NoTask, TaskFenced
 from interlock.services.steps import Commit
 from interlock.testing.faults import Fault
 from interlock.testing.hand import Hand
@@ -90,7 +90,7 @@ def test_two_who_drain_the_same_need_skip_none_of_the_others(stage: Stage, steps
     sound(stage)
     assert isinstance(got := bob.run(bob.tasks.next()), Claimed)
     assert got.task == "two"
-    assert isinstance(bob.run(bob.tasks.next()), Nothing)
+    assert isinstance(bob.run(bob.tasks.next()), NoTask)
 
 
 def test_a_place_that_was_left_behind_is_no_lost_race(stage: Stage) -> None:
@@ -123,10 +123,10 @@ def test_who_wrote_about_its_task_since_it_was_claimed_looks_before_it_ends_the_
     ada.run(ada.tasks.publish("t"))
     token = claim(ada, "t")
     ada.run(ada.tasks.cancel("t"))
-    assert isinstance(ada.run(ada.tasks.release("t", token=token)), Fenced)
+    assert isinstance(ada.run(ada.tasks.release("t", token=token)), TaskFenced)
     ada.run(ada.tasks.retry("t"))
     token = claim(ada, "t")
     bob.run(bob.tasks.cancel("t"))
     bob.run(bob.tasks.retry("t"))
     ada.run(ada.tasks.publish("hangs", needs=["t"]))
-    assert isinstance(ada.run(ada.tasks.complete("t", token=token)), Fenced)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=token)), TaskFenced)

@@ -6,7 +6,15 @@ import pytest
 from msgspec import UNSET
 
 from interlock.core.log import decode
-from interlock.core.task import Claimed, Completed, Failed, Fenced, Nothing, NotOwner, Retried
+from interlock.core.task import (
+    Claimed,
+    Completed,
+    Failed,
+    NoTask,
+    Retried,
+    TaskFenced,
+    TaskNotOwner,
+)
 from interlock.errors import BadInput
 from interlock.services.task.shown import Shown
 from interlock.store import VOID, Log
@@ -37,10 +45,10 @@ def test_the_first_refusal_of_a_minute_is_recorded(stage: Stage, eve: Client) ->
     ada.run(ada.tasks.publish("t"))
     ada.run(ada.tasks.claim("t"))
     for _ in range(3):
-        assert isinstance(eve.run(eve.tasks.complete("t")), NotOwner)
+        assert isinstance(eve.run(eve.tasks.complete("t")), TaskNotOwner)
     assert refusals(stage) == [("eve", "task.complete", "not_owner")]
     stage.clock.advance(61)
-    assert isinstance(eve.run(eve.tasks.release("t")), NotOwner)
+    assert isinstance(eve.run(eve.tasks.release("t")), TaskNotOwner)
     assert refusals(stage)[1:] == [("eve", "task.release", "not_owner")]
 
 
@@ -55,7 +63,7 @@ def test_a_claim_that_is_over_is_fenced_and_recorded(stage: Stage, eve: Client) 
     again = ada.run(ada.tasks.claim("t"))
     assert isinstance(again, Claimed)
     told = eve.run(eve.tasks.complete("t", token=got.token))
-    assert isinstance(told, Fenced)
+    assert isinstance(told, TaskFenced)
     assert (told.holder, told.token) == ("ada", again.token)
     assert refusals(stage) == [("eve", "task.complete", "fenced")]
 
@@ -66,8 +74,10 @@ def test_what_is_over_or_was_never_there_is_refused(stage: Stage, eve: Client) -
     got = ada.run(ada.tasks.claim("t"))
     assert isinstance(got, Claimed)
     ada.run(ada.tasks.fail("t", token=got.token))
-    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Fenced), "a dead letter"
-    assert isinstance(eve.run(eve.tasks.complete("nothing", token=1)), NotOwner)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), TaskFenced), (
+        "a dead letter"
+    )
+    assert isinstance(eve.run(eve.tasks.complete("nothing", token=1)), TaskNotOwner)
     assert refusals(stage) == [("ada", "task.complete", "fenced")]
 
 
@@ -76,7 +86,7 @@ def test_a_task_that_missed_its_deadline_can_be_sent_back() -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t", deadline=1))
     stage.clock.advance(2)
-    assert isinstance(ada.run(ada.tasks.claim("t")), Nothing)
+    assert isinstance(ada.run(ada.tasks.claim("t")), NoTask)
     assert isinstance(ada.run(ada.tasks.retry("t")), Retried)
     assert isinstance(ada.run(ada.tasks.next()), Claimed)
 
@@ -119,12 +129,12 @@ def test_the_token_of_somebody_else_or_of_no_claim_makes_nobody_an_owner() -> No
     stage = Stage()
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.tasks.publish("t"))
-    assert isinstance(bob.run(bob.tasks.complete("t", token=1)), NotOwner)
+    assert isinstance(bob.run(bob.tasks.complete("t", token=1)), TaskNotOwner)
     got = ada.run(ada.tasks.claim("t"))
     assert isinstance(got, Claimed)
-    assert isinstance(bob.run(bob.tasks.complete("t", token=got.token)), NotOwner)
+    assert isinstance(bob.run(bob.tasks.complete("t", token=got.token)), TaskNotOwner)
     ada.run(ada.tasks.release("t"))
-    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), Fenced)
+    assert isinstance(ada.run(ada.tasks.complete("t", token=got.token)), TaskFenced)
 
 
 def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fenced() -> None:
@@ -138,7 +148,7 @@ def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fence
     ada.run(ada.tasks.claim("u", ttl=5))
     stage.clock.advance(6)
     bob.run(bob.fleet.maintain())
-    assert isinstance(ada.run(ada.tasks.complete("u")), Fenced)
+    assert isinstance(ada.run(ada.tasks.complete("u")), TaskFenced)
 
 
 def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
@@ -148,7 +158,7 @@ def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
     for _ in range(2):
         ada.run(ada.tasks.claim("t"))
         for _ in range(2):
-            assert isinstance(eve.run(eve.tasks.complete("t")), NotOwner)
+            assert isinstance(eve.run(eve.tasks.complete("t")), TaskNotOwner)
         ada.run(ada.tasks.release("t"))
     lines = ada.run(ada.record.log(thing="task/t", agent="eve"))
     assert [line.outcome for line in lines] == ["not_owner", "not_owner"]
@@ -177,6 +187,6 @@ def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> N
     ada.run(ada.tasks.publish("t", deadline=1))
     stage.clock.advance(2.0)
     found = ada.run(ada.tasks.claim("t") if named else ada.tasks.next())
-    assert isinstance(found, Nothing)
+    assert isinstance(found, NoTask)
     (line,) = [each for each in ada.run(ada.record.log()) if each.verb == "task.expire"]
     assert line.outcome == "expired"

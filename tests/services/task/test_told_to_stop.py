@@ -68,14 +68,22 @@ def test_a_worker_finishes_the_claim_at_hand_and_acknowledges_the_stop(
 def test_a_second_stop_interrupts_the_main_thread_wherever_it_waits(
     boss: interlock.Fleet, ada: interlock.Fleet, store: MemoryStore
 ) -> None:
-    def wait(_claim: Claim) -> None:
+    inside: list[Claim] = []
+
+    def tell() -> None:
+        until(lambda: inside)
         stop(boss)
         stop(boss, "now")
-        threading.Event().wait(90)
 
-    began = time.monotonic()
+    def wait(claim: Claim) -> None:
+        inside.append(claim)
+        time.sleep(90)  # in the kernel: Python's own locks break if they are struck
+
+    began, teller = time.monotonic(), threading.Thread(target=tell)
+    teller.start()
     with pytest.raises(SystemExit) as ended:
         ada.tasks.serve(wait)
+    teller.join()
     assert ended.value.code == 143
     assert time.monotonic() - began < 60, "it was woken, and not late"
     assert stands(store) == ["pending", "pending"]
@@ -90,9 +98,9 @@ def test_where_no_signal_can_interrupt_a_second_stop_takes_the_claim_away(
 
     def work() -> None:
         for claim in ada.tasks.work(stop_on_signals=signals):
-            stop(boss)
-            stop(boss, "now")
             with claim:
+                stop(boss)
+                stop(boss, "now")
                 until(partial(getattr, claim, "lost"))
             with pytest.raises(Lost):
                 claim.complete()

@@ -35,7 +35,7 @@ def lost(stage: Stage, count: int) -> None:
 
 def state(client: Client, task: str) -> str:
     outcome = client.run(client.tasks.publish(task))
-    assert isinstance(outcome, core.Exists)
+    assert isinstance(outcome, core.TaskExists)
     return outcome.state
 
 

@@ -27,6 +27,7 @@ from interlock.stores.etcd import EtcdStore, probe
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.examine import _compaction
 from interlock.stores.etcd.shape import wrapped
+from interlock.stores.network import PATIENCE
 from interlock.testing.conformance.place import gather, txn, write
 from interlock.testing.servers import EtcdServer, RedisServer
 from interlock.testing.servers.etcd import coded
@@ -213,7 +214,7 @@ def test_info_and_doctor_tell_what_there_is(server: EtcdServer, url: str) -> Non
 
 def _refused(url: str, kind: type[InterlockError]) -> str:
     with pytest.raises(kind) as caught:
-        opened(url, patience=0.2)
+        opened(url, patience=0.2 if kind is StoreAway else PATIENCE)
     message = str(caught.value)
     assert "\n" not in message
     assert ";" in message

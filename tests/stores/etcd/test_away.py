@@ -15,6 +15,7 @@ from interlock.errors import OutcomeUnknown, StoreAway, StoreClosed
 from interlock.store import LOG, VOID, Change, Item, Put, Watch, void
 from interlock.stores import open_store_async
 from interlock.stores.etcd import EtcdStore
+from interlock.stores.network import PATIENCE
 from interlock.testing.conformance.place import at_once, committed, txn, write
 from interlock.testing.servers import EtcdCluster, EtcdServer, until
 from interlock.testing.servers.etcd import etcd_url
@@ -98,8 +99,9 @@ def test_a_frozen_server_is_noticed_within_seconds_by_calls_and_by_who_waits(
     took = at_once(reads, waits, tells, commits, lambda: asyncio.run(asks()))
     assert all(2.5 < each < 5 + BUSY for each in took), took
     server.thaw()
+    store.patience = other.patience = PATIENCE
     revision = write(store, Put("p/1", b""))
-    assert watch.take(10) == [Change(revision, "p/1")]
+    assert watch.take(30) == [Change(revision, "p/1")]
     store.close()
     other.close()
 
@@ -120,6 +122,7 @@ def test_a_server_that_is_not_there_is_away_and_comes_back(server: EtcdServer) -
     with pytest.raises(StoreAway):
         store.watch("p/", 1).take(5)
     server.start()
+    store.patience = PATIENCE
     write(store, Put("a", b""))
     assert store.trouble == ""
     store.close()
@@ -182,7 +185,7 @@ def test_another_endpoint_is_taken_when_one_hangs(tmp_path: Path) -> None:
 def test_a_child_of_a_fork_connects_anew(server: EtcdServer) -> None:
     store = opened(server.url())
     write(store, Put("a", b"1"))
-    store.watch("a", 0).take(5)
+    store.watch("a", 0).take(30)
     answers: multiprocessing.Queue[object] = multiprocessing.get_context("fork").Queue()
     child = multiprocessing.get_context("fork").Process(
         target=_child, args=(store, server.url(), answers)
@@ -226,7 +229,7 @@ def test_an_event_loop_opens_and_closes_without_leaving_anything(server: EtcdSer
 
 
 async def _wait(watch: Watch) -> bool:
-    return bool(await watch.take_async(10))
+    return bool(await watch.take_async(30))
 
 
 def _child(store: EtcdStore, url: str, answers: multiprocessing.Queue[object]) -> None:

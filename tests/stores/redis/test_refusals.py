@@ -106,9 +106,9 @@ def test_a_user_with_the_rights_that_are_needed_is_let_in(tmp_path: Path) -> Non
         server.command("ACL", "SETUSER", "ada", "on", ">pw", *rights)
         store = open_store(f"redis://ada:pw@{server.place}")
         assert store.capabilities.durability == "none", "the usual setting is assumed"
-        write(store, Put("a/b", b""), Put("live/a", b"", ttl=0.5), deletes=("b",))
+        write(store, Put("a/b", b""), Put("live/a", b"", ttl=60), deletes=("b",))
         watch = store.watch("a/", 0)
-        assert len(watch.take(5)) == 1
+        assert len(watch.take(30)) == 1
         watch.close()
         assert store.examine()
         assert store.sweep() == 0
@@ -120,7 +120,7 @@ def test_tls(tmp_path: Path) -> None:
         store = open_store(server.url())
         write(store, Put("a", bytes(1 << 20)))
         watch = store.watch("a", 0)
-        assert len(watch.take(5)) == 1
+        assert len(watch.take(30)) == 1
         watch.close()
 
         async def main() -> None:
@@ -182,7 +182,7 @@ def test_a_full_server_takes_no_commit_but_lets_go(tmp_path: Path) -> None:
         assert watch.take(0.05) == [], "what was refused is told to nobody"
         write(store, deletes=("a",))
         assert store.read("a")["a"] is None
-        assert len(watch.take(5)) == 2
+        assert len(watch.take(30)) == 2
         watch.close()
         assert "memory" in {each.name for each in store.examine() if each.verdict == "warn"}
         store.close()
@@ -209,12 +209,12 @@ def test_a_database_that_is_not_there(redis_server: RedisServer) -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    store = RedisStore(parse(f"redis://:geheim@127.0.0.1:{port}"), patience=0.1)
-    with pytest.raises(StoreAway, match="connection refused") as error:
-        store.open()
+    with socket.socket() as deaf:  # ours, so that nobody else listens there
+        deaf.bind(("127.0.0.1", 0))
+        port = deaf.getsockname()[1]
+        store = RedisStore(parse(f"redis://:geheim@127.0.0.1:{port}"), patience=0.1)
+        with pytest.raises(StoreAway, match="connection refused") as error:
+            store.open()
     assert "geheim" not in str(error.value)
     store.close()
 

@@ -245,5 +245,5 @@ def test_a_namespace_that_was_emptied_is_a_resync(store: RedisStore) -> None:
     ask(store, "DEL", *store.keys.values())
     write(store, Put("q/a", b""))
     watch._leave(well=False)
-    assert watch.take(5) == [Resync(store.read().revision)]
+    assert watch.take(30) == [Resync(store.read().revision)]
     watch.close()

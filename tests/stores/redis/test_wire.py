@@ -99,7 +99,7 @@ def test_threads_that_block_do_not_wait_for_each_other(store: RedisStore) -> Non
     watch = store.watch("p/", 0)
 
     def waits() -> object:
-        return watch.take(10)
+        return watch.take(30)
 
     def writes() -> object:
         for number in range(50):
@@ -183,7 +183,7 @@ def test_close_ends_calls_of_all_threads_and_loops(redis_url: str) -> None:
     ready.wait()
     store.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(ended) == ["async", "blocking"]
 
 
@@ -193,10 +193,10 @@ def test_a_closed_watch_wakes_who_waits_for_it(store: RedisStore) -> None:
     timer = threading.Timer(0.1, watch.close)
     timer.start()
     with pytest.raises(StoreClosed):
-        watch.take(10)
+        watch.take(30)
     timer.join()
     write(store, Put("p/a", b""))
-    assert len(store.watch("p/", 0).take(5)) == 1
+    assert len(store.watch("p/", 0).take(30)) == 1
 
 
 def test_one_store_serves_one_loop_after_another(store: RedisStore) -> None:
@@ -209,7 +209,7 @@ def test_one_store_serves_one_loop_after_another(store: RedisStore) -> None:
     for number in range(3):
         asyncio.run(main(number))
         write(store, Put(f"p/{number}", b""))
-        assert len(watch.take(5)) == 1
+        assert len(watch.take(30)) == 1
     watch.close()
     gc.collect()
 
@@ -244,7 +244,7 @@ def test_a_cluster_of_one_will_do(tmp_path: Path) -> None:
         watch = store.watch("p/", 0)
         answer = store.commit(txn(Put("p/a", b""), checks=(Check("p/a", "absent"),)))
         assert not isinstance(answer, Conflict)
-        assert len(watch.take(5)) == 1
+        assert len(watch.take(30)) == 1
         watch.close()
         assert store.sweep() == 0
         assert store.examine()
@@ -297,7 +297,7 @@ store = open_store({redis_url!r})
 store.commit(Txn(id="txn_1", puts=(Put("p/a", b""),)))
 store.read("p/a")
 watch = store.watch("p/", 0)
-assert watch.take(5)
+assert watch.take(30)
 watch.close()
 store.close()
 print([name for name in ("asyncio", "ssl", "hashlib", "socketserver") if name in sys.modules])

@@ -8,7 +8,7 @@ import shutil
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,10 @@ from tests.stores.sqlite.actors import put
 
 from interlock.errors import StoreClosed
 from interlock.store import Change, Resync
-from interlock.stores.sqlite import SQLiteStore
+from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.watch import Rows
+from interlock.stores.sqlite.watch import Rows, SQLiteWatch
 
 MANY = 600
 """More datagrams than the queue of a socket holds."""
@@ -81,6 +81,63 @@ def test_an_event_loop_is_woken_by_another_process(path: str, cast: Cast) -> Non
     store.close()
 
 
+@pytest.mark.usefixtures("no_backstop")
+def test_a_loop_that_commits_tells_its_own_watches_without_a_bell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when several loops use the store in turn, each of them ended in the midst of a call."""
+    rung: list[str] = []
+    ring = Bells.send
+
+    def send(bells: Bells, name: str) -> bool:
+        rung.append(name)
+        return ring(bells, name)
+
+    monkeypatch.setattr(Bells, "send", send)
+    monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread, which rings
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+
+        async def main(turn: int) -> None:
+            watch = store.watch("k/", store.read().revision)
+            assert await watch.take_async(0.01) == []  # from here on the loop listens
+            rung.clear()
+            waits = asyncio.create_task(watch.take_async(20))
+            await asyncio.sleep(0)
+            await store.transact_async(lambda _: put(f"k/{turn}"))
+            assert keys(await waits) == [f"k/{turn}"]
+            assert rung == []
+            await store.transact_async(lambda _: put("k/end"))
+
+        for turn in range(3):
+            asyncio.run(main(turn))
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_thread_that_waits_is_woken_by_a_loop_at_the_same_store(tmp_path: Path) -> None:
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        found: list[str] = []
+
+        def waits(watch: SQLiteWatch) -> None:
+            found.extend(keys(watch.take(100)))
+
+        async def main() -> None:
+            ours = store.watch("k/", 0)
+            assert await ours.take_async(0.01) == []
+            for turn in range(40):
+                watch = store.watch("k/", store.read().revision)
+                thread = threading.Thread(target=waits, args=(watch,), daemon=True)
+                thread.start()
+                if turn % 2:  # else it may not listen yet
+                    await asyncio.to_thread(until, lambda: store._feed._listener is not None)
+                await store.transact_async(lambda _, n=turn: put(f"k/{n}"))  # type: ignore[misc]
+                await asyncio.to_thread(thread.join, 30)
+                assert found == [f"k/{turn}"]
+                found.clear()
+                watch.close()
+
+        asyncio.run(main())
+
+
 def test_only_those_are_rung_whose_prefix_matches(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +147,7 @@ def test_only_those_are_rung_whose_prefix_matches(
         rung.append(name)
         return True
 
-    monkeypatch.setattr(Bells, "_send", send)
+    monkeypatch.setattr(Bells, "send", send)
     watches = [store.watch("k/", 0), store.watch("other/", 0)]
     write(store, "unrelated")
     assert rung == []
@@ -371,7 +428,7 @@ def test_a_ring_that_fails_in_any_way_of_the_system_is_noted_and_the_commit_stan
         raise OSError(9, "Bad file descriptor")
 
     watch = store.watch("k/", 0)
-    monkeypatch.setattr(store._bells, "_send", fail)
+    monkeypatch.setattr(store._bells, "send", fail)
     write(store, "k/1")
     assert "Bad file descriptor" in store._bells.trouble
     assert store.read("k/1")["k/1"] is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -133,14 +135,19 @@ def as_nobody(cast: Cast, path: Path) -> str:
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    """A folder that another user can reach."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(0o755)
-    home = tmp_path / "home"
-    home.mkdir()
-    return home
+def shared() -> Iterator[Path]:
+    """A folder that another user can reach.
+
+    It is none of pytest's, which shuts all others out again whenever a run begins beside this one.
+    """
+    with tempfile.TemporaryDirectory() as made:
+        top = Path(made).resolve()
+        for folder in (top, *top.parents):
+            if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o005 != 0o005:
+                folder.chmod(0o755)
+        home = top / "home"
+        home.mkdir()
+        yield home
 
 
 def give(*paths: Path) -> None:

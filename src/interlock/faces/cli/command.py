@@ -39,7 +39,7 @@ _SPECIAL = {
     "sem run": "run:sem_run",
     "subscribe": "message:subscribe",
     "task watch": "task:watch",
-    "wait": "message:lasting",
+    "wait": "message:wait",
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

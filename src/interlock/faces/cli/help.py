@@ -28,6 +28,7 @@ _NAMED = {
 _HABITS = {
     "answer": "reply",
     "ask": "query",
+    "broadcast": "alert",
     "get": "lock acquire",
     "heartbeat": "lock beat",
     "listen": "subscribe",
@@ -35,12 +36,15 @@ _HABITS = {
     "mail": "send",
     "message": "send",
     "messages": "inbox",
+    "msg": "send",
+    "notify": "alert",
     "ps": "agent list",
     "read": "inbox",
     "recv": "inbox",
     "renew": "lock beat",
     "status": "doctor",
     "take": "lock acquire",
+    "tell": "send",
     "unlock": "lock release",
 }
 _SYNONYMS = {

@@ -10,7 +10,7 @@ from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity, hush, shown
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.fleet import Created, Exists
+from interlock.faces.operations.fleet import Created, StoreExists
 
 
 def init(parsed: Parsed) -> int:
@@ -21,7 +21,7 @@ def init(parsed: Parsed) -> int:
     url = Identity(parsed.common).store or (found.url if found else _folder())
     if is_network(url):
         return answer(parsed, _across(url))
-    outcome: type[Created | Exists] = Exists
+    outcome: type[Created | StoreExists] = StoreExists
     try:
         store = open_store(url, create=False)
     except StoreMissing:
@@ -32,7 +32,7 @@ def init(parsed: Parsed) -> int:
     return answer(parsed, outcome(store=path))
 
 
-def _across(url: str) -> Created | Exists:
+def _across(url: str) -> Created | StoreExists:
     """Connecting once checks a server and marks the namespace; what has no entry yet is new."""
     from interlock.store import Log
     from interlock.stores import open_store
@@ -44,7 +44,7 @@ def _across(url: str) -> Created | Exists:
         new = not store.read(first).ranges[first]
     finally:
         store.close()
-    return Created(store=shown(url)) if new else Exists(store=shown(url))
+    return Created(store=shown(url)) if new else StoreExists(store=shown(url))
 
 
 def _make_folder_of(url: str) -> None:

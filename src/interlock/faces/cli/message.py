@@ -14,20 +14,38 @@ from interlock.driving import drive
 from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.inbox import Subscribe, look, settle, wanted
+from interlock.faces.operations.inbox import Subscribe, introduced, look, settle, wanted
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+    from interlock.faces.operations.inbox import Wait
     from interlock.faces.operations.message import Ask
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
 
 
-def lasting(parsed: Parsed) -> int:
-    """A command that waits: a signal ends it in order."""
+def wait(parsed: Parsed) -> int:
+    """Wait for a message; under a name that is new that may be for ever, so it is said."""
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
-    return _lasting(parsed, parsed.operation.act)
+    act = parsed.operation.act
+
+    def waiting(fleet: Fleet, request: Wait) -> object:
+        if not parsed.common.json:
+            _introduce(fleet)
+        return act(fleet, request)
+
+    return _lasting(parsed, waiting)
+
+
+def _introduce(fleet: Fleet) -> None:
+    from interlock.faces.render.message import newcomer
+    from interlock.services.message.looking import Inbox
+    from interlock.services.message.serving import is_new
+
+    you = fleet.calls.desk.me().who.agent
+    if drive(is_new(you), fleet.store):
+        note(newcomer(introduced(fleet, Inbox(agent=you, messages=(), new=True))))
 
 
 def query(parsed: Parsed) -> int:

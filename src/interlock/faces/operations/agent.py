@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 
+from interlock.core import answers
 from interlock.core import session as core
-from interlock.core.decision import Outcome
 from interlock.core.logs import LogLine, Uploaded
 from interlock.core.message import PausedAgent, Resumed
 from interlock.core.report import Reported, State, Unreported
@@ -95,17 +95,15 @@ class AgentLog(Struct, frozen=True, kw_only=True):
     lines: tuple[LogLine, ...]
 
 
-class NoLog(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NoLog(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing was uploaded under this name, or it is gone by now."""
 
-    exit_status = 1
     agent: str
 
 
-class Nobody(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class Nobody(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is no session under this name."""
 
-    exit_status = 1
     agent: str
 
 
@@ -113,15 +111,15 @@ def _join(fleet: "Fleet", request: Join) -> core.Joined:
     return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
-def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.Lapsed:
+def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.SessionLapsed:
     return fleet.agents.leave()
 
 
-def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.Lapsed:
+def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.SessionLapsed:
     return fleet.agents.beat()
 
 
-def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.Lapsed:
+def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.SessionLapsed:
     return fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
@@ -166,7 +164,7 @@ OPERATIONS = (
         name="agent leave",
         help="end this session; what it holds goes to whoever waits",
         request=Leave,
-        outcomes=(core.Left, core.Lapsed),
+        outcomes=(core.Left, core.SessionLapsed),
         needs="session",
         act=_leave,
     ),
@@ -174,7 +172,7 @@ OPERATIONS = (
         name="agent beat",
         help="renew this session; every command that carries it does so too",
         request=Beat,
-        outcomes=(core.Renewed, core.Lapsed),
+        outcomes=(core.Renewed, core.SessionLapsed),
         needs="session",
         act=_beat,
     ),
@@ -182,7 +180,7 @@ OPERATIONS = (
         name="agent status",
         help="say what this session does and can do, or show what it said",
         request=Status,
-        outcomes=(Reported, Unreported, core.Lapsed),
+        outcomes=(Reported, Unreported, core.SessionLapsed),
         needs="session",
         act=_status,
         examples=(

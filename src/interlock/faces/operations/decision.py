@@ -53,7 +53,7 @@ def _list(fleet: "Fleet", request: List) -> DecisionList:
     )
 
 
-def _show(fleet: "Fleet", request: Show) -> core.Shown | core.NoMatter:
+def _show(fleet: "Fleet", request: Show) -> core.Shown | core.UnknownDecision:
     return fleet.messages.decision(request.id)
 
 
@@ -75,7 +75,7 @@ OPERATIONS = (
         name="decision show",
         help="one decision: who asks, what about, and what was decided",
         request=Show,
-        outcomes=(core.Shown, core.NoMatter),
+        outcomes=(core.Shown, core.UnknownDecision),
         needs="store",
         act=_show,
         examples=("interlock decision show dec_12",),
@@ -84,7 +84,7 @@ OPERATIONS = (
         name="decision resolve",
         help="decide; whoever asked gets it as a message",
         request=Resolve,
-        outcomes=(core.Resolved, core.Already, core.NoMatter),
+        outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision),
         needs="agent",
         act=_resolve,
         examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from interlock.core import several, words
+from interlock.core import answers, several, words
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
 from interlock.errors import BadInput
@@ -139,9 +139,10 @@ class Created(Outcome, frozen=True, kw_only=True, tag="created"):
     store: str
 
 
-class Exists(Outcome, frozen=True, kw_only=True, tag="exists"):
+class StoreExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
     """It was there already, and was left as it is."""
 
+    exit_status = 0
     store: str
 
 
@@ -204,7 +205,7 @@ OPERATIONS = (
         name="init",
         help="create a store here, shared by all worktrees of the repository",
         request=Init,
-        outcomes=(Created, Exists),
+        outcomes=(Created, StoreExists),
         needs="nothing",
         examples=(
             "interlock init",
@@ -223,7 +224,7 @@ OPERATIONS = (
         name="run",
         help="run a program inside a session that is kept alive for it",
         request=Run,
-        outcomes=(several.Busy, several.Deadlock),
+        outcomes=(several.SeveralBusy, several.SeveralDeadlock),
         needs="agent",
         examples=(
             "interlock run --agent ada -- python worker.py",
@@ -234,7 +235,12 @@ OPERATIONS = (
         name="acquire",
         help="take several locks and slots at once: all of them, or none",
         request=Acquire,
-        outcomes=(several.Acquired, several.Busy, several.Deadlock, several.Fenced),
+        outcomes=(
+            several.SeveralAcquired,
+            several.SeveralBusy,
+            several.SeveralDeadlock,
+            several.SeveralFenced,
+        ),
         needs="agent",
         act=_acquire,
         joins=waits,
@@ -244,7 +250,7 @@ OPERATIONS = (
         name="release",
         help="give several locks and slots back at once",
         request=Release,
-        outcomes=(several.Released, several.NotOwner, several.Fenced),
+        outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
         needs="agent",
         act=_release,
         examples=("interlock release lock/merge sem/builds --agent ada --token 12",),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Type = Annotated[
     str, option("name", "the type of the alert, such as build/failed", positional=True)
 ]
+_NAMED = 8
+"""So many agents are named to somebody who is new."""
 Can = Annotated[
     tuple[str, ...],
     option("names", "also questions to whoever can do this; else what the session says it can"),
@@ -68,7 +70,10 @@ class Inbox(Request, frozen=True, kw_only=True):
 class Ack(Request, frozen=True, kw_only=True):
     """Acknowledge messages."""
 
-    id: Annotated[tuple[str, ...], option("names", "ids of messages", positional=True)]
+    id: Annotated[
+        tuple[str, ...],
+        option("names", "ids of messages; 'inbox --ack' is for all at once", positional=True),
+    ]
     can: Can = ()
 
 
@@ -127,7 +132,19 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         can=request.can or None,
     )
     stays = len(found.messages) - len(_settled(found)) if request.ack else 0
-    return replace(found, stays=stays)
+    return introduced(fleet, replace(found, stays=stays))
+
+
+def introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
+    """An inbox that says, of a name that is new, who else is here: that may have been meant."""
+    if not found.new:
+        return found
+    from interlock.driving import drive
+    from interlock.services.message.serving import mailboxes
+
+    others = [name for name in drive(mailboxes(), fleet.store) if name != found.agent]
+    some = dict.fromkeys([*words.alike(found.agent, others), *others])
+    return replace(found, agents=tuple(some)[:_NAMED])
 
 
 def settle(fleet: "Fleet", request: Inbox, found: looking.Inbox) -> None:
@@ -146,11 +163,11 @@ def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
     return found
 
 
-def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.NotYours:
+def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.UnknownMessages:
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
-def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.Nothing:
+def _wait(fleet: "Fleet", request: Wait) -> looking.Arrived | looking.NothingUnread:
     patience = words.FOREVER if request.timeout is None else request.timeout
     return fleet.messages.wait(patience, can=request.can or None)
 
@@ -194,7 +211,7 @@ OPERATIONS = (
         name="ack",
         help="acknowledge messages: they do not come again",
         request=Ack,
-        outcomes=(core.Acknowledged, core.NotYours),
+        outcomes=(core.Acknowledged, core.UnknownMessages),
         needs="agent",
         act=_ack,
         examples=("interlock ack msg_12 msg_13 --agent bob",),
@@ -203,7 +220,7 @@ OPERATIONS = (
         name="wait",
         help="wait until something unread is there; nothing is acknowledged",
         request=Wait,
-        outcomes=(looking.Arrived, looking.Nothing),
+        outcomes=(looking.Arrived, looking.NothingUnread),
         needs="agent",
         act=_wait,
         examples=("interlock wait --timeout 5m --agent bob",),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -132,16 +132,34 @@ def said(text: str | None, data: object) -> object:
 
 def hinted(fleet: "Fleet", outcome: T) -> T:
     """An answer that says, of somebody unknown, who was probably meant."""
-    if not isinstance(outcome, core.Unknown):
+    if not isinstance(outcome, core.UnknownAgent):
         return outcome
     from interlock.driving import drive
     from interlock.services.message.serving import close
 
-    return replace(outcome, close=drive(close(outcome.agents), fleet.store))
+    return replace(outcome, close=drive(close(outcome.unknown), fleet.store))
 
 
 def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
-    return fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+    outcome = fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+    if not isinstance(outcome, core.Sent):
+        return outcome
+    try:
+        return _overheard(fleet, outcome)
+    except StoreTrouble:  # it is sent all the same
+        return outcome
+
+
+def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
+    """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
+    from interlock.core.words import alike
+    from interlock.driving import drive
+    from interlock.services.message.topics import heard
+
+    types = drive(heard(), fleet.store)
+    if sent.type in types:
+        return sent
+    return replace(sent, unheard=True, close=tuple(alike(sent.type, sorted(types))))
 
 
 def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
@@ -164,7 +182,7 @@ def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
 
 def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
     outcome = fleet.messages.cancel(request.id)
-    if isinstance(outcome, queries.Late | queries.NoQuery):
+    if isinstance(outcome, queries.Late | queries.UnknownQuery):
         return replace(outcome, mine=True)
     return outcome
 
@@ -184,7 +202,7 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
 
 def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
     outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
-    if isinstance(outcome, core.Unknown):
+    if isinstance(outcome, core.UnknownAgent):
         outcome = replace(outcome, hold=False)
     return hinted(fleet, outcome)
 
@@ -202,16 +220,17 @@ def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
         id=request.id,
     )
     first, *others = request.who
-    if isinstance(outcome, core.Unknown) and others and first not in outcome.agents:
-        outcome = replace(outcome, unquoted=others[-1] in outcome.agents)
+    if isinstance(outcome, core.UnknownAgent) and others and first not in outcome.unknown:
+        outcome = replace(outcome, unquoted=others[-1] in outcome.unknown)
     return hinted(fleet, outcome)
 
 
 _LIMITS = (core.Limited, core.Halted)
-_TO_SOMEBODY = (core.Sent, core.Exists, core.Unknown, core.Full, *_LIMITS)
+_TO_SOMEBODY = (core.Sent, core.MessageExists, core.UnknownAgent, core.InboxFull, *_LIMITS)
 _ANSWERS = (
-    queries.Answered, queries.TimedOut, queries.TakenBack, queries.Away, queries.Handed,
-    queries.Deadlock, queries.Taken, core.Unknown, queries.TooMany, core.Full, *_LIMITS,
+    queries.Answered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
+    queries.QueryDeadlock, queries.QueryExists, core.UnknownAgent, queries.TooMany,
+    core.InboxFull, *_LIMITS,
 )  # fmt: skip
 
 OPERATIONS = (
@@ -219,7 +238,7 @@ OPERATIONS = (
         name="alert",
         help="tell everybody who subscribed to this type; written once for all",
         request=Alert,
-        outcomes=(core.Sent, core.Exists, *_LIMITS),
+        outcomes=(core.Sent, core.MessageExists, *_LIMITS),
         needs="agent",
         act=_alert,
         examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
@@ -240,7 +259,7 @@ OPERATIONS = (
         name="reply",
         help="answer a question; it is acknowledged with that",
         request=Reply,
-        outcomes=(queries.Replied, queries.Late, queries.NotAsked, queries.NoQuery),
+        outcomes=(queries.Replied, queries.Late, queries.NotAsked, queries.UnknownQuery),
         needs="agent",
         act=_reply,
         examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
@@ -249,7 +268,7 @@ OPERATIONS = (
         name="cancel",
         help="take a question of yours back",
         request=Cancel,
-        outcomes=(queries.Cancelled, queries.Late, queries.NotAsked, queries.NoQuery),
+        outcomes=(queries.QueryCancelled, queries.Late, queries.NotAsked, queries.UnknownQuery),
         needs="agent",
         act=_cancel,
         examples=("interlock cancel qry_12 --agent ada",),
@@ -270,7 +289,7 @@ OPERATIONS = (
         name="stop",
         help="ask an agent to end: it finishes its step and goes",
         request=Stop,
-        outcomes=(*_TO_SOMEBODY, core.Gone),
+        outcomes=(*_TO_SOMEBODY, core.NobodyToStop),
         needs="agent",
         act=_stop,
         examples=("interlock stop bob 'the plan has changed' --agent ada",),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from interlock.core.batch import Checked, Exists, Imported
+from interlock.core.batch import Checked, Imported, PlanExists
 from interlock.errors import BadInput, TooLarge
 from interlock.faces.operations.shape import Operation, Request, option
 
@@ -25,7 +25,7 @@ class Import(Request, frozen=True, kw_only=True):
     dry_run: Annotated[bool, option("flag", "only check it, and write nothing")] = False
 
 
-def _import(fleet: "Fleet", request: Import) -> Imported | Checked | Exists:
+def _import(fleet: "Fleet", request: Import) -> Imported | Checked | PlanExists:
     from interlock.core.plan import read
 
     specs = read(_text(request.file))
@@ -56,7 +56,7 @@ OPERATIONS = (
         name="task import",
         help="publish a whole plan: all of its tasks, or none",
         request=Import,
-        outcomes=(Imported, Checked, Exists),
+        outcomes=(Imported, Checked, PlanExists),
         needs="agent",
         act=_import,
         examples=(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from interlock.core.decision import Outcome
+from interlock.core import answers
 from interlock.core.filter import Filter
 from interlock.core.log import Line
 from interlock.core.story import Story
@@ -97,10 +97,9 @@ class Entries(Struct, frozen=True, kw_only=True, omit_defaults=True):
     gap: Gap | None = None
 
 
-class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NoHistory(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """The record does not know this thing."""
 
-    exit_status = 1
     thing: str
 
 
@@ -124,9 +123,9 @@ def gap(fleet: "Fleet", after: int) -> Gap | None:
     return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
-def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | Nothing:
+def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | NoHistory:
     story = fleet.record.explain(request.thing, limit=request.limit)
-    return story if story.happenings else Nothing(thing=story.thing)
+    return story if story.happenings else NoHistory(thing=story.thing)
 
 
 def _verify(fleet: "Fleet", request: Verify) -> Verified:
@@ -162,7 +161,7 @@ OPERATIONS = (
         name="record explain",
         help="the story of a lock, a task, a message or an agent: who, when, how",
         request=ExplainRequest,
-        outcomes=(Story, Nothing),
+        outcomes=(Story, NoHistory),
         needs="store",
         act=_explain,
         examples=(

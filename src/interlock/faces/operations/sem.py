@@ -148,7 +148,7 @@ def _resize(fleet: "Fleet", request: Resize) -> core.Resized:
     return fleet.semaphores.resize(request.semaphore, request.capacity)
 
 
-def _remove(fleet: "Fleet", request: Remove) -> core.Removed | core.Full | core.NoSemaphore:
+def _remove(fleet: "Fleet", request: Remove) -> core.Removed | core.SlotsFull | core.NoSemaphore:
     return fleet.semaphores.remove(request.semaphore)
 
 
@@ -166,12 +166,12 @@ OPERATIONS = (
         help="take slots of a semaphore, or say how many there are",
         request=Acquire,
         outcomes=(
-            core.Acquired,
+            core.SlotsAcquired,
             core.AlreadyHeld,
             core.Increased,
-            core.Full,
-            core.Deadlock,
-            core.Fenced,
+            core.SlotsFull,
+            core.SlotsDeadlock,
+            core.SlotsFenced,
         ),
         needs="agent",
         act=_acquire,
@@ -182,7 +182,7 @@ OPERATIONS = (
         name="sem release",
         help="give slots back; whoever waits first and fits has them at once",
         request=Release,
-        outcomes=(core.Released, core.NotHolder, core.Fenced),
+        outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
         needs="agent",
         act=_release,
         examples=("interlock sem release builds --agent ada --token 12",),
@@ -191,7 +191,7 @@ OPERATIONS = (
         name="sem beat",
         help="renew a grant before it lapses",
         request=Beat,
-        outcomes=(core.AlreadyHeld, core.NotHolder, core.Fenced),
+        outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
         needs="agent",
         act=_beat,
         examples=("interlock sem beat builds --agent ada --token 12",),
@@ -200,7 +200,7 @@ OPERATIONS = (
         name="sem run",
         help="run a program while holding slots, and end it if they are lost",
         request=Run,
-        outcomes=(core.Full, core.Deadlock),
+        outcomes=(core.SlotsFull, core.SlotsDeadlock),
         needs="agent",
         examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
     ),
@@ -217,7 +217,7 @@ OPERATIONS = (
         name="sem remove",
         help="take a semaphore away, unless somebody holds or waits for some of it",
         request=Remove,
-        outcomes=(core.Removed, core.Full, core.NoSemaphore),
+        outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
         needs="agent",
         act=_remove,
         examples=("interlock sem remove builds --agent ada",),

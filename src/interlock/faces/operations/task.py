@@ -169,7 +169,7 @@ class Watch(Request, frozen=True, kw_only=True):
     ] = None
 
 
-def _add(fleet: "Fleet", request: Add) -> core.Published | core.Exists:
+def _add(fleet: "Fleet", request: Add) -> core.Published | core.TaskExists:
     return fleet.tasks.publish(
         request.task,
         request.data,
@@ -236,7 +236,7 @@ def _list(fleet: "Fleet", request: List) -> TaskList:
     )
 
 
-def _show(fleet: "Fleet", request: Show) -> Shown | core.Nothing:
+def _show(fleet: "Fleet", request: Show) -> Shown | core.NoTask:
     return fleet.tasks.show(request.task)
 
 
@@ -245,7 +245,7 @@ OPERATIONS = (
         name="task add",
         help="publish a task; an id that is taken is refused, never overwritten",
         request=Add,
-        outcomes=(core.Published, core.Exists),
+        outcomes=(core.Published, core.TaskExists),
         needs="agent",
         act=_add,
         examples=(
@@ -257,7 +257,7 @@ OPERATIONS = (
         name="task claim",
         help="claim one task, or say who works on it",
         request=Claim,
-        outcomes=(core.Claimed, core.Taken, core.Blocked, core.Deadlock, core.Nothing),
+        outcomes=(core.Claimed, core.Taken, core.Blocked, core.TaskDeadlock, core.NoTask),
         needs="agent",
         act=_claim,
         joins=waits,
@@ -267,7 +267,7 @@ OPERATIONS = (
         name="task next",
         help="claim the best task that is ready and that you can do",
         request=Next,
-        outcomes=(core.Claimed, core.Nothing),
+        outcomes=(core.Claimed, core.NoTask),
         needs="agent",
         act=_next,
         joins=waits,
@@ -277,7 +277,7 @@ OPERATIONS = (
         name="task beat",
         help="renew a claim before it lapses",
         request=Beat,
-        outcomes=(core.Extended, core.Fenced, core.NotOwner),
+        outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner),
         needs="agent",
         act=_beat,
         examples=("interlock task beat t1 --agent ada --token 9",),
@@ -286,7 +286,7 @@ OPERATIONS = (
         name="task done",
         help="complete a task; what needed it may begin at once",
         request=Done,
-        outcomes=(core.Completed, core.Fenced, core.NotOwner),
+        outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner),
         needs="agent",
         act=_done,
         examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
@@ -295,7 +295,7 @@ OPERATIONS = (
         name="task fail",
         help="say that an attempt failed; it is tried again after a rest",
         request=Fail,
-        outcomes=(core.Failed, core.Fenced, core.NotOwner),
+        outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner),
         needs="agent",
         act=_fail,
         examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
@@ -304,7 +304,7 @@ OPERATIONS = (
         name="task release",
         help="give a task back to the queue; no attempt is counted",
         request=Release,
-        outcomes=(core.Released, core.Fenced, core.NotOwner),
+        outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner),
         needs="agent",
         act=_release,
         examples=("interlock task release t1 --agent ada --token 9",),
@@ -313,7 +313,7 @@ OPERATIONS = (
         name="task cancel",
         help="call a task off; whoever works on it finds its claim over",
         request=Cancel,
-        outcomes=(core.Cancelled, core.Unchanged),
+        outcomes=(core.TaskCancelled, core.Unchanged),
         needs="agent",
         act=_cancel,
         examples=("interlock task cancel t1 'not needed any more' --agent ada",),
@@ -343,7 +343,7 @@ OPERATIONS = (
         name="task show",
         help="one task: how it stands, its data, and what came of it",
         request=Show,
-        outcomes=(Shown, core.Nothing),
+        outcomes=(Shown, core.NoTask),
         needs="store",
         act=_show,
     ),

@@ -31,7 +31,7 @@ def renewed(outcome: core.Renewed, paint: Paint) -> str:
     return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
 
 
-def lapsed(outcome: core.Lapsed, paint: Paint) -> str:
+def lapsed(outcome: core.SessionLapsed, paint: Paint) -> str:
     """It is over, and what to do."""
     return f"{paint('red', 'lapsed')} {outcome.session} is over; join again"
 

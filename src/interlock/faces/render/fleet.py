@@ -9,7 +9,7 @@ from interlock.faces.render import ago, listed, since
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
-    from interlock.faces.operations.fleet import Created, Diagnosis, Exists
+    from interlock.faces.operations.fleet import Created, Diagnosis, StoreExists
     from interlock.faces.render import Paint
     from interlock.services.maintain import Maintained
     from interlock.services.semaphore import Queued
@@ -50,6 +50,9 @@ def maintained(outcome: Maintained, _paint: Paint) -> str:
         done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
     if isinstance(outcome.forgotten, int):
         done += f", forgot {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
+    if isinstance(outcome.forgotten_tasks, int):
+        tasks = outcome.forgotten_tasks
+        done += f", forgot {tasks} task{'' if tasks == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done
 
 
@@ -58,7 +61,7 @@ def created(outcome: Created, paint: Paint) -> str:
     return f"{paint('green', 'created')} {outcome.store}"
 
 
-def exists(outcome: Exists, paint: Paint) -> str:
+def exists(outcome: StoreExists, paint: Paint) -> str:
     """Where it was all along."""
     return f"{paint('dim', 'already there')} {outcome.store}"
 

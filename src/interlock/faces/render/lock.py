@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interlock.services.lock import Shown
 
 
-def granted(outcome: core.Granted, paint: Paint) -> str:
+def granted(outcome: core.LockGranted, paint: Paint) -> str:
     """It is yours."""
     word = paint("green", str(outcome.__struct_config__.tag))
     return f"{word} {outcome.lock}, token {outcome.token}{lives(outcome.expires_in)}"
@@ -24,7 +24,7 @@ def reclaimed(outcome: core.Reclaimed, paint: Paint) -> str:
     return f"{granted(outcome, paint)}; its last holder {outcome.reclaimed_from} went stale"
 
 
-def busy(outcome: core.Busy, paint: Paint) -> str:
+def busy(outcome: core.LockBusy, paint: Paint) -> str:
     """Who has it, and for how long."""
     queue = f", {outcome.waiters} waiting" if outcome.waiters else ""
     held = "kept for who waits first"
@@ -33,18 +33,18 @@ def busy(outcome: core.Busy, paint: Paint) -> str:
     return f"{paint('yellow', 'busy')} {outcome.lock}: {held}{lives(outcome.expires_in)}{queue}"
 
 
-def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+def deadlock(outcome: core.LockDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
     return f"{paint('red', 'deadlock')} {outcome.lock}: {circle(outcome.cycle)}"
 
 
-def fenced(outcome: core.Fenced, paint: Paint) -> str:
+def fenced(outcome: core.LockFenced, paint: Paint) -> str:
     """Who has it by now."""
     holder = f"; {outcome.holder} has it with token {outcome.token}" if outcome.token else ""
     return f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}"
 
 
-def released(outcome: core.Released, paint: Paint) -> str:
+def released(outcome: core.LockReleased, paint: Paint) -> str:
     """Who has it next."""
     heir = f"; {outcome.next} has it now" if outcome.next else ""
     return f"{paint('green', 'released')} {outcome.lock}{heir}"
@@ -55,7 +55,7 @@ def already_free(outcome: core.AlreadyFree, paint: Paint) -> str:
     return f"{paint('dim', 'already free')} {outcome.lock}"
 
 
-def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
+def not_owner(outcome: core.LockNotOwner, paint: Paint) -> str:
     """Who has it instead."""
     return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} has it"
 

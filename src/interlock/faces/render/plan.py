@@ -19,7 +19,7 @@ def checked(outcome: batch.Checked, paint: Paint) -> str:
     return f"{paint('green', 'good')}: {_counted(outcome)}; nothing was written"
 
 
-def exists(outcome: batch.Exists, paint: Paint) -> str:
+def exists(outcome: batch.PlanExists, paint: Paint) -> str:
     """Why nothing was written."""
     return f"{paint('yellow', 'exists')} {outcome.task or outcome.plan}: {outcome.reason}"
 

@@ -35,7 +35,7 @@ def timed_out(outcome: core.TimedOut, paint: Paint) -> str:
     return f"{word} {outcome.query}: {who} {within}; {more}"
 
 
-def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
+def cancelled(outcome: core.QueryCancelled, paint: Paint) -> str:
     """It is taken back."""
     return f"{paint('green', 'cancelled')} {outcome.query}"
 
@@ -47,14 +47,14 @@ def taken_back(outcome: core.TakenBack, paint: Paint) -> str:
     return f"{word} {outcome.query}: {why}; to know it still, ask again"
 
 
-def away(outcome: core.Away, paint: Paint) -> str:
+def away(outcome: core.NobodyToAsk, paint: Paint) -> str:
     """Nobody is there, and what else there is."""
     why = _whoever(outcome.to, "{} has no session now", "nobody here can do {}")
     more = "--hold lets the question wait, --person asks a person"
     return f"{paint('yellow', 'away')} {outcome.to}: {why}; {more}"
 
 
-def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
     """Who waits for each other, and what to do about the one that waits for us."""
     you, last = outcome.cycle[0], outcome.cycle[-1]
     inbox = f"answer {last} first (interlock inbox --agent {you}), or give back what it waits for"
@@ -86,7 +86,7 @@ def too_many(outcome: core.TooMany, paint: Paint) -> str:
     return f"{word}: {count}{more}; try again when some are answered"
 
 
-def taken(outcome: core.Taken, paint: Paint) -> str:
+def taken(outcome: core.QueryExists, paint: Paint) -> str:
     """The id is somebody else's, or that of another question."""
     why = "that was another question" if outcome.ours else "somebody else asked so"
     return f"{paint('yellow', 'exists')} {outcome.query}: {why}; choose another --id"
@@ -120,7 +120,7 @@ def not_asked(outcome: core.NotAsked, paint: Paint) -> str:
     return f"{word} {outcome.query}: {whose}"
 
 
-def no_query(outcome: core.NoQuery, paint: Paint) -> str:
+def no_query(outcome: core.UnknownQuery, paint: Paint) -> str:
     """There is none."""
     theirs = "see 'interlock inbox --kind query'"
     own = "'interlock record log --verb query.ask' has what was asked"
@@ -171,14 +171,14 @@ def resolved(outcome: matter.Resolved, paint: Paint) -> str:
     return f"{word} {outcome.decision}; whoever asked has it in their inbox"
 
 
-def already(outcome: matter.Already, paint: Paint) -> str:
+def already(outcome: matter.AlreadyResolved, paint: Paint) -> str:
     """It was decided before."""
     hint = f"see 'interlock decision show {outcome.decision}'"
     word = paint("yellow", "already resolved")
     return f"{word} {outcome.decision}: {outcome.by} decided it; {hint}"
 
 
-def no_decision(outcome: matter.NoMatter, paint: Paint) -> str:
+def no_decision(outcome: matter.UnknownDecision, paint: Paint) -> str:
     """There is none."""
     hint = "there is nothing of this id to decide; see 'interlock decision list'"
     return f"{paint('yellow', 'unknown')} {outcome.decision}: {hint}"

@@ -10,7 +10,7 @@ from interlock.faces.render import ago, columns
 if TYPE_CHECKING:
     from interlock.core.log import Line
     from interlock.core.story import Story
-    from interlock.faces.operations.record import Entries, Nothing
+    from interlock.faces.operations.record import Entries, NoHistory
     from interlock.faces.render import Paint
 
 NAMED = 5
@@ -37,7 +37,7 @@ def entries(outcome: Entries, paint: Paint) -> str:
     )
 
 
-def nothing(outcome: Nothing, _paint: Paint) -> str:
+def nothing(outcome: NoHistory, _paint: Paint) -> str:
     """Unknown to it, and what else may have been meant."""
     kind, _, name = outcome.thing.partition("/")
     said = f"the record knows nothing of {outcome.thing}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-def granted(outcome: core.Granted, paint: Paint) -> str:
+def granted(outcome: core.SlotsGranted, paint: Paint) -> str:
     """They are yours, and what is left for others."""
     word = paint("green", str(outcome.__struct_config__.tag).replace("_", " "))
     slots = f"{outcome.weight} of {outcome.semaphore}"
@@ -34,7 +34,7 @@ def granted(outcome: core.Granted, paint: Paint) -> str:
     return f"{word} {slots}, token {outcome.token}{lives(outcome.expires_in)}; {left}"
 
 
-def full(outcome: core.Full, paint: Paint) -> str:
+def full(outcome: core.SlotsFull, paint: Paint) -> str:
     """How many are free, who has the others, and how many wait."""
     free = f"{outcome.available} of {outcome.capacity} free"
     held = f", held by {_some(outcome.holders)}" if outcome.holders else ""
@@ -42,17 +42,17 @@ def full(outcome: core.Full, paint: Paint) -> str:
     return f"{paint('yellow', 'full')} {outcome.semaphore}: {free}{held}{queue}"
 
 
-def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+def deadlock(outcome: core.SlotsDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
     return f"{paint('red', 'deadlock')} {outcome.semaphore}: {circle(outcome.cycle)}"
 
 
-def fenced(outcome: core.Fenced, paint: Paint) -> str:
+def fenced(outcome: core.SlotsFenced, paint: Paint) -> str:
     """It is over, and what to do."""
     return f"{paint('red', 'fenced')} {outcome.semaphore}: that grant is over; acquire again"
 
 
-def released(outcome: core.Released, paint: Paint) -> str:
+def released(outcome: core.SlotsReleased, paint: Paint) -> str:
     """Who has some next."""
     return f"{paint('green', 'released')} {outcome.semaphore}{heirs(outcome.next)}"
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from interlock.faces.render import Paint
 
 
-def acquired(outcome: core.Acquired, paint: Paint) -> str:
+def acquired(outcome: core.SeveralAcquired, paint: Paint) -> str:
     """All of it is yours."""
     things = " and ".join(outcome.things)
     token = f"token {outcome.token}"
     return f"{paint('green', 'acquired')} {things}, {token}{lives(outcome.expires_in)}"
 
 
-def busy(outcome: core.Busy, paint: Paint) -> str:
+def busy(outcome: core.SeveralBusy, paint: Paint) -> str:
     """What of it cannot be had, a line for each."""
     word = paint("yellow", "busy")
     lines = [f"{word}, so you have none of {', '.join(outcome.things)}"]
@@ -26,23 +26,23 @@ def busy(outcome: core.Busy, paint: Paint) -> str:
     return "\n".join(lines)
 
 
-def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+def deadlock(outcome: core.SeveralDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
     return f"{paint('red', 'deadlock')} {', '.join(outcome.things)}: {circle(outcome.cycle)}"
 
 
-def fenced(outcome: core.Fenced, paint: Paint) -> str:
+def fenced(outcome: core.SeveralFenced, paint: Paint) -> str:
     """It is over, and what to do."""
     things = " and ".join(outcome.things)
     return f"{paint('red', 'fenced')} {things}: that grant is over; acquire again"
 
 
-def released(outcome: core.Released, paint: Paint) -> str:
+def released(outcome: core.SeveralReleased, paint: Paint) -> str:
     """What was given back, and who has some next."""
     return f"{paint('green', 'released')} {' and '.join(outcome.things)}{heirs(outcome.next)}"
 
 
-def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
+def not_owner(outcome: core.SeveralNotOwner, paint: Paint) -> str:
     """None of it, and how to say which."""
     hint = "give the --token of your grant, or work in the session that took it"
     things = " and ".join(outcome.things)

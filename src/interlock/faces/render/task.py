@@ -25,7 +25,7 @@ def published(outcome: core.Published, paint: Paint) -> str:
     return f"{paint('green', 'published')} {outcome.task}{later}"
 
 
-def exists(outcome: core.Exists, paint: Paint) -> str:
+def exists(outcome: core.TaskExists, paint: Paint) -> str:
     """It was there before."""
     hint = f"choose another id, or see 'interlock task show {outcome.task}'"
     return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
@@ -52,19 +52,19 @@ def blocked(outcome: core.Blocked, paint: Paint) -> str:
     return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
 
 
-def deadlock(outcome: core.Deadlock, paint: Paint) -> str:
+def deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
     """Who waits for each other."""
     return f"{paint('red', 'deadlock')} {outcome.task}: {circle(outcome.cycle)}"
 
 
-def nothing(outcome: core.Nothing, paint: Paint) -> str:
+def nothing(outcome: core.NoTask, paint: Paint) -> str:
     """Why there is none."""
     head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
     known = outcome.task and outcome.state != "unknown"
     return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
 
 
-def extended(outcome: core.Extended, paint: Paint) -> str:
+def extended(outcome: core.TaskExtended, paint: Paint) -> str:
     """It lives on."""
     return (
         f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
@@ -92,12 +92,12 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
     return f"{word} {task} {end}; to send it back: interlock task retry {task}"
 
 
-def released(outcome: core.Released, paint: Paint) -> str:
+def released(outcome: core.TaskReleased, paint: Paint) -> str:
     """It is back."""
     return f"{paint('green', 'released')} {outcome.task}; it is back in the queue"
 
 
-def fenced(outcome: core.Fenced, paint: Paint) -> str:
+def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
     """It went on without you."""
     now = f"it is {outcome.state}"
     if outcome.token:
@@ -105,7 +105,7 @@ def fenced(outcome: core.Fenced, paint: Paint) -> str:
     return f"{paint('red', 'fenced')} {outcome.task}: that claim is over; {now}"
 
 
-def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
+def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     """Who has it instead, and how to say which claim is meant."""
     word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.state == "unknown":
@@ -115,7 +115,7 @@ def not_owner(outcome: core.NotOwner, paint: Paint) -> str:
     return f"{word}nobody works on it, it is {outcome.state}; claim it first"
 
 
-def cancelled(outcome: core.Cancelled, paint: Paint) -> str:
+def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
     """It will not be done."""
     before = " before" if outcome.already else ""
     return f"{paint('green', 'cancelled')} {outcome.task}{before}"

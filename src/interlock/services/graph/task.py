@@ -43,11 +43,13 @@ def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
 def _task(first: str) -> Reading[Place]:
     above: dict[str, str] = {first: ""}
     """The task that needs each of them, by which we came there."""
+    born: dict[str, int] = {}
     spots: list[Spot] = []
     level = [first]
     while level:
         both = tuple([key(task) for task in level for key in (keys.status, keys.owner)])
         items = yield from glanced(both)
+        level = [task for task in level if _meant(task, items, above, born)]
         spots.extend(_running(level, items, above))
         blocked = {task: status for task, status in _statuses(level, items) if _hangs(status)}
         data = yield from glanced(tuple(map(keys.data, blocked)))
@@ -58,6 +60,15 @@ def _task(first: str) -> Reading[Place]:
                     above[need] = task
                     level.append(need)
     return Place(tuple(spots))
+
+
+def _meant(
+    task: str, items: Mapping[str, Item | None], above: Mapping[str, str], born: dict[str, int]
+) -> bool:
+    """Whether it was there before who needs it; else it has only the name (``core/flow.py``)."""
+    item = items[keys.status(task)]
+    born[task] = 0 if item is None else item.created
+    return not above[task] or born[task] <= born[above[task]]
 
 
 def _running(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Acks, Cursor, Known, Seen
-from interlock.core.message import Acknowledged, NotYours
+from interlock.core.message import Acknowledged, UnknownMessages
 from interlock.driving import Op
 from interlock.services.gather import looked_up, paged
 from interlock.services.message import cursors, journal, reading
@@ -32,7 +32,7 @@ class Acking:
 
     def ack(
         self, who: Who, ids: Sequence[str], can: Iterable[str] = ()
-    ) -> Op[Acknowledged | NotYours]:
+    ) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages by their ids alone: whoever they are to, they are looked up."""
         wanted = tuple(dict.fromkeys(ids))
         seen, begins = yield from self.seen(who.agent, wanted, can)
@@ -58,11 +58,11 @@ class Acking:
         ids: Sequence[str],
         seen: tuple[Seen, ...] = (),
         begins: Mapping[str, Cursor] = {},
-    ) -> Op[Acknowledged | NotYours]:
+    ) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages of which we know where they are; ``begins`` are their cursors."""
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
-        done: list[Acknowledged | NotYours] = []
+        done: list[Acknowledged | UnknownMessages] = []
         for start in range(0, len(direct) + len(seen), self._portion):
             ends = start + self._portion
             some = tuple(direct[start:ends])
@@ -74,10 +74,10 @@ class Acking:
 
     def _commit(
         self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
-    ) -> Op[Acknowledged | NotYours]:
+    ) -> Op[Acknowledged | UnknownMessages]:
         agent = who.agent
 
-        def deciding() -> Deciding[Acknowledged | NotYours]:
+        def deciding() -> Deciding[Acknowledged | UnknownMessages]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
             items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
             waiting = frozenset(id_ for key, id_ in marks.items() if items[key] is not None)
@@ -90,7 +90,7 @@ class Acking:
             now = self._runner.clock.wall()
             return inbox.acknowledge(agent, asked, Acks(ids=acks.ids, topics=seen), known, now)
 
-        done: Done[Acknowledged | NotYours] = yield from self._runner.change(deciding, who)
+        done: Done[Acknowledged | UnknownMessages] = yield from self._runner.change(deciding, who)
         journal.received(agent, done.outcome.messages)
         return done.outcome
 
@@ -134,8 +134,8 @@ def _places(ids: Sequence[str], heard: Mapping[str, Topic]) -> Op[dict[str, dict
 
 
 def together(
-    ids: Sequence[str], parts: Sequence[Acknowledged | NotYours]
-) -> Acknowledged | NotYours:
+    ids: Sequence[str], parts: Sequence[Acknowledged | UnknownMessages]
+) -> Acknowledged | UnknownMessages:
     """The outcome of all portions, in the order of asking."""
     new = {id_ for each in parts for id_ in each.messages}
     already = {id_ for each in parts for id_ in each.already}
@@ -143,5 +143,5 @@ def together(
     kept = tuple([id_ for id_ in ids if id_ in new])
     before = tuple([id_ for id_ in ids if id_ in already])
     if unknown:
-        return NotYours(unknown=unknown, messages=kept, already=before)
+        return UnknownMessages(unknown=unknown, messages=kept, already=before)
     return Acknowledged(messages=kept, already=before)

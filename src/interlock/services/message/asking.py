@@ -19,7 +19,7 @@ from interlock.core import matter as matters
 from interlock.core import query as core
 from interlock.core import reply as replies
 from interlock.core.decision import Write
-from interlock.core.matter import Matter, NoMatter, ResolveOutcome, Shown
+from interlock.core.matter import Matter, ResolveOutcome, Shown, UnknownDecision
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, Query, ReplyOutcome
 from interlock.core.reply import Reply
@@ -170,11 +170,11 @@ class Asking:
         found = [readable(states.matter, item) for item in (yield from every(keys.DECISIONS))]
         return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
 
-    def matter(self, id_: str) -> Op[Shown | NoMatter]:
+    def matter(self, id_: str) -> Op[Shown | UnknownDecision]:
         """One of them."""
         snapshot: Snapshot = yield Read(keys.decision(id_))
         found = states.matter(snapshot[keys.decision(id_)])
-        return NoMatter(decision=id_) if found is None else _shown(found)
+        return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
 
     def _done(self, who: Who, deciding: Callable[[], Deciding[T]]) -> Op[T]:
         done: Done[T] = yield from self._runner.change(deciding, who)

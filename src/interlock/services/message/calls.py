@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from interlock.core import message as core
 from interlock.core import words
 from interlock.driving import Op
-from interlock.errors import BadInput
+from interlock.errors import BadInput, BadName
 from interlock.services.message import looking, reading, serving
 from interlock.services.message.common import several
 from interlock.services.message.questions import Asks
@@ -37,7 +39,7 @@ class MessageCalls(Sending, Asks):
         that were sent before, the ``last`` ones, too.  Whoever is subscribed already changes the
         terms, and goes on where it is: none of the last ones come then.
         """
-        type_ = words.name(type, "type of an alert")
+        type_ = _type(type)
         wanted = core.Subscription(
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
@@ -57,7 +59,7 @@ class MessageCalls(Sending, Asks):
 
     def ack(
         self, *ids: str, can: Iterable[str] | None = None
-    ) -> Op[core.Acknowledged | core.NotYours]:
+    ) -> Op[core.Acknowledged | core.UnknownMessages]:
         """Acknowledge messages: they will not come again."""
         wanted = list(map(_id, ids))
         if not wanted:
@@ -131,19 +133,27 @@ class MessageCalls(Sending, Asks):
         who = self.desk.me().who
         words.flag(all, "all")
         if words.flag(sent, "sent") or all or thread:
-            return looking.kept(who.agent, wanted, sent=sent)
+            return self._kept(who, wanted, can, sent=sent)
         return self._unread(who, wanted, can)
+
+    def _kept(
+        self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None, *, sent: bool
+    ) -> Op[looking.Inbox]:
+        able = yield from self.abilities(can)
+        return (yield from looking.kept(who.agent, wanted, able, sent=sent))
 
     def _unread(
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None
     ) -> Op[looking.Inbox]:
         runner = self.desk.runner
-        yield from serving.known(runner, self.desk.me())
-        return (yield from looking.unread(runner, who, wanted, (yield from self.abilities(can))))
+        new = yield from serving.known(runner, self.desk.me())
+        able = yield from self.abilities(can)
+        found = yield from looking.unread(runner, who, wanted, able)
+        return replace(found, new=new)
 
     def wait(
         self, timeout: float | str = words.FOREVER, *, can: Iterable[str] | None = None
-    ) -> Op[looking.Arrived | looking.Nothing]:
+    ) -> Op[looking.Arrived | looking.NothingUnread]:
         """Wait until something unread is there for us; nothing is acknowledged.
 
         Whoever asks us something meanwhile knows that somebody is there.
@@ -156,6 +166,16 @@ class MessageCalls(Sending, Asks):
         duty = Duty(self.desk, () if can is None else able)
         limit = None if patience == words.FOREVER else patience
         return (yield from looking.wait(self.receiver(can=able), duty, limit))
+
+
+def _type(type_: str) -> str:
+    """The type of alerts that somebody subscribes to: one, and no pattern."""
+    if "*" in words.written(type_, "type of an alert"):
+        raise BadName(
+            f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
+            " subscribe to each of them by its name"
+        )
+    return words.name(type_, "type of an alert")
 
 
 def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:

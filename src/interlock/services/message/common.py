@@ -33,7 +33,7 @@ class Common(Calls):
         self.limits = limits(desk.settings)
         self.posting = Posting(desk.runner, self.limits)
         self.acking = Acking(desk.runner)
-        desk.tending.also = self._tidy
+        desk.tending.also["messages"] = self._tidy
 
     @cached_property
     def asking(self) -> Asking:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from interlock.core.message import Received, Sent
 
-_LOGGER = "interlock"
+if TYPE_CHECKING:
+    import logging
 
 
 def sent(sender: str, outcome: Sent) -> None:
     """A message is durable."""
-    what = f"{outcome.kind} {outcome.type}".strip()
-    _tell("%s sent %s (%s) to %s", sender, outcome.message, what, _names(outcome.to) or "all")
+    if _is_heard():
+        what = f"{outcome.kind} {outcome.type}".strip()
+        _tell("%s sent %s (%s) to %s", sender, outcome.message, what, _names(outcome.to) or "all")
 
 
 def asked(sender: str, query: str, to: str) -> None:
@@ -27,13 +31,13 @@ def asked(sender: str, query: str, to: str) -> None:
 
 def delivered(agent: str, messages: Iterable[Received]) -> None:
     """Messages were given to the program of an agent."""
-    for each in messages:
+    for each in messages if _is_heard() else ():
         _tell("%s was given %s (%s) from %s", agent, each.id, each.kind, each.sender)
 
 
 def received(agent: str, ids: Iterable[str]) -> None:
     """An agent acknowledged messages."""
-    for each in ids:
+    for each in ids if _is_heard() else ():
         _tell("%s acknowledged %s", agent, each)
 
 
@@ -42,10 +46,20 @@ def replied(agent: str, query: str, to: str) -> None:
     _tell("%s answered %s of %s", agent, query, to)
 
 
-def _tell(said: str, *words: str) -> None:
+def _is_heard() -> bool:
+    """Whether anybody listens: asked for every message, so as cheaply as can be."""
     logging = sys.modules.get("logging")
-    if logging is not None:
-        logging.getLogger(_LOGGER).info(said, *words)
+    return logging is not None and _logger().isEnabledFor(logging.INFO)
+
+
+def _tell(said: str, *words: str) -> None:
+    if _is_heard():
+        _logger().info(said, *words)
+
+
+@cache
+def _logger() -> logging.Logger:
+    return sys.modules["logging"].getLogger("interlock")  # type: ignore[no-any-return]
 
 
 def _names(to: Iterable[str]) -> str:

@@ -12,18 +12,20 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.core import codec, keys
+from interlock.core import answers, codec, keys
 from interlock.core.decision import Outcome
 from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up, paged
-from interlock.services.message import reading, states
+from interlock.services.gather import every, looked_up
+from interlock.services.message import over, reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
+from interlock.services.message.serving import is_new
 from interlock.services.runner import Runner, Who
+from interlock.services.states import readable
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8
@@ -55,6 +57,8 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``stays`` is how many questions among them were not acknowledged with the others.
     ``view`` says of which they are; if none is as it was wanted, ``others`` is how many are not.
+    ``new`` is whether nobody of this name was here before, nor was sent anything; a shell then
+    names some ``agents`` that were, first those that are called much like it.
     """
 
     agent: str
@@ -63,6 +67,8 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stays: int = 0
     view: Literal["unread", "kept", "sent"] = "unread"
     others: int = 0
+    new: bool = False
+    agents: tuple[str, ...] = ()
 
 
 class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
@@ -71,10 +77,8 @@ class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
     messages: tuple[Received, ...]
 
 
-class Nothing(Outcome, frozen=True, kw_only=True, tag="nothing"):
+class NothingUnread(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing came in time."""
-
-    exit_status = 1
 
 
 def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
@@ -86,51 +90,58 @@ def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) ->
         found += (yield from reading.unheard(topic))[0]
         missed += [reading.missed(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    over = yield from _over(runner, who, found)
-    open_ = [each for each in found if each.id not in over]
+    ended = yield from over.expired(runner, who, (yield from reading.lives(found)))
+    open_ = [each for each in found if each.id not in ended]
     return (yield from _shown(agent, open_, wanted, missed))
 
 
-def _over(runner: Runner, who: Who, found: Iterable[Found]) -> Op[set[str]]:
-    """The questions among these whose time is up: ended by whoever meets them."""
-    over: set[str] = set()
-    for key, item in (yield from reading.lives(found)).items():
-        if item is None:
-            from interlock.services.message.sleep import expire
-
-            with suppress(StoreDamaged):  # it is told as what it is
-                yield from expire(runner, who, keys.last(key))
-                over.add(keys.last(key))
-    return over
-
-
-def kept(agent: str, wanted: Wanted, *, sent: bool) -> Op[Inbox]:
+def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
     """All messages of an agent that are kept, in the order of sending: also read ones.
 
-    With ``sent`` only the mail that it sent itself.
+    With ``sent`` only the mail that it sent itself.  A thread has nothing but mail.
     """
     marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
     places = yield from _places({keys.last(item.key) for item in marks})
-    cursor = Cursor(after=0)
+    cursors: dict[str, Cursor] = {}
     if not sent:
         waiting, _ = yield from reading.waiting(agent)
         places |= {each.id: each for each in waiting}
-        cursor = (yield from reading.topics(agent))[ALL].cursor
-        yield from paged(
-            keys.topic(ALL),
-            lambda items: places.update({keys.last(item.key): _place(item) for item in items}),
-        )
+        for topic in (yield from reading.topics(agent, can)).values():
+            if topic.name == ALL or not wanted.thread:
+                cursors[topic.name] = topic.cursor
+                found, _ = yield from reading.unheard(topic.whole)
+                places |= {each.id: each for each in found}
     order = sorted(places.values(), key=lambda each: each.seq)
     shown = yield from _shown(agent, order, wanted, [], last=True)
     when = dict(filter(None, map(_when, marks)))
-    dated = [_dated(each, when, cursor) for each in shown.messages]
-    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept")
+    stand = yield from _ended(shown.messages)
+    dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
+    new = not dated and (yield from is_new(agent))
+    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept", new=new)
 
 
-def _dated(message: Received, when: Mapping[str, float], cursor: Cursor) -> Received:
-    """A message, and whether it was read; of mail to all nobody notes when."""
-    to_all = message.to == (ALL,) and cursor.has(message.seq)
-    return replace(message, read=to_all or message.id in when, read_at=when.get(message.id))
+def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
+    """A message, and whether it was read; of what is to all nobody notes when."""
+    return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
+
+
+def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
+    """Whether its reader acknowledged a message to all; mail of its own it need not."""
+    to_all = message.to == (ALL,)
+    cursor = cursors.get(ALL if to_all else message.type if message.kind == "alert" else "")
+    own = to_all and message.sender == reader
+    return cursor is not None and not own and cursor.has(message.seq)
+
+
+def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
+    """The same messages, with what became of the questions that are over."""
+    asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
+    found: dict[str, str] = {}
+    for key, item in (yield from looked_up(map(keys.query, asked))).items():
+        query = None if item is None else readable(states.query, item)
+        if query is not None:  # one whose time is up is over, though nobody has ended it yet
+            found[keys.last(key)] = "expired" if query.state == "open" else query.state
+    return [replace(each, state=found.get(each.id, "")) for each in messages]
 
 
 def _when(mark: Item) -> tuple[str, float] | None:
@@ -157,7 +168,7 @@ def _place(item: Item) -> Found:
     return Found(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
 
 
-def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | Nothing]:
+def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | NothingUnread]:
     """Wait until something unread is there, at most so long; nothing is acknowledged."""
     try:
         found = yield from receiver.take(0.0)
@@ -172,7 +183,7 @@ def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | 
     finally:
         receiver.close()
     yield from duty.end()
-    return Arrived(messages=tuple(found)) if found else Nothing()
+    return Arrived(messages=tuple(found)) if found else NothingUnread()
 
 
 def _shown(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from interlock.core import codec, inbox, keys, post, rate
 from interlock.core.inbox import Cursor, Seen
-from interlock.core.message import Exists, Message, Refused, SendOutcome, Sent
+from interlock.core.message import Message, MessageExists, Refused, SendOutcome, Sent
 from interlock.core.post import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.driving import Op
 from interlock.services.gather import outside
@@ -125,7 +125,7 @@ class Posting:
             done = yield from self._change(errand, deciding, who)
             return done
         finally:
-            sent = done is not None and not isinstance(done.outcome, Refused | Exists)
+            sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
             if done is not None and done.revision is not None and sent and errand.turn.needed:
                 self._registered.add(errand.sender)
             elif (slot := errand.turn.slot) is not None:

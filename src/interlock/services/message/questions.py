@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from interlock.core import query as queries
 from interlock.core import words
-from interlock.core.matter import NoMatter, ResolveOutcome, Shown
+from interlock.core.matter import ResolveOutcome, Shown, UnknownDecision
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.driving import Op
@@ -93,7 +93,7 @@ class Asks(Common):
         """What persons are asked, and what they decided lately."""
         return self.asking.matters()
 
-    def decision(self, decision: str) -> Op[Shown | NoMatter]:
+    def decision(self, decision: str) -> Op[Shown | UnknownDecision]:
         """One of them."""
         return self.asking.matter(words.name(decision, "decision id"))
 

@@ -39,19 +39,28 @@ class Topic(Struct, frozen=True, kw_only=True):
     trimmed: Trimmed | None = None
     terms: int = 0
     """The revision of the subscription."""
+    begins: int = 0
+    """The revision after which its messages count."""
+    without: str = ""
+    """Whose messages it leaves out: mail to all is for everybody but its sender."""
 
     def hears(self, message: Message, revision: int) -> bool:
         """Whether a message is one to be read."""
-        if self.cursor.has(revision):
+        if self.cursor.has(revision) or message.sender == self.without:
             return False
         if not self.wanted.senders and not self.wanted.where:
             return True
         return matches(self.wanted, message, msgspec.json.decode(message.data))
 
     @property
+    def whole(self) -> Topic:
+        """The same, as if nothing of it had been read, and whoever sent it."""
+        return replace(self, cursor=Cursor(after=self.begins), without="")
+
+    @property
     def missed(self) -> bool:
         """Whether something may have been forgotten before it was read."""
-        return self.cursor.missed(self.trimmed)
+        return self.cursor.missed(self.trimmed, self.without)
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -89,13 +98,16 @@ def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
         forgot[keys.trimmed(ALL)] = None  # whoever is not there has missed nothing
     else:
         cursors[ALL] = _newcomer(cursors.get(ALL), mailbox)
+    start = {name: inbox.begin(asked_for, begins[name]) for name, asked_for in wanted.items()}
     return {
         name: Topic(
             name=name,
             wanted=asked_for,
             terms=terms.get(name, 0),
-            cursor=inbox.standing(cursors.get(name), inbox.begin(asked_for, begins[name])),
+            begins=start[name].after,
+            cursor=inbox.standing(cursors.get(name), start[name]),
             trimmed=readable(states.trimmed, forgot[keys.trimmed(name)]),
+            without=agent if name == ALL else "",
         )
         for name, asked_for in wanted.items()
     }
@@ -260,14 +272,15 @@ def unreadable(found: Found) -> Received:
 def missed(topic: Topic) -> Received:
     """What somebody is told who comes too late for some messages of a topic."""
     forgot = topic.trimmed or Trimmed(upto=0, count=0)
+    upto = forgot.missing(topic.without)
     return Received(
-        id=f"{MISSED}{topic.name}:{forgot.upto}",
+        id=f"{MISSED}{topic.name}:{upto}",
         kind="missed",
         sender="",
         at=0.0,
-        seq=forgot.upto,
+        seq=upto,
         type=topic.name,
-        data={"upto": forgot.upto, "trimmed": forgot.count},
+        data={"upto": upto, "trimmed": forgot.count},
     )
 
 

@@ -8,7 +8,7 @@ inbox, and within each topic.
 What it has given out and nobody has acknowledged is given out again after ``redeliver`` seconds,
 and to the next receiver at once: that is how a message survives whoever dies with it in its hands.
 Two receivers under one name both get everything; what one of them has acknowledged is not given out
-again by the other.
+again by the other.  A stop that was meant for those before us is given out to nobody (``over.py``).
 
 A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
 never be too little: whatever it knew stands until all was read anew.
@@ -25,19 +25,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Seen
-from interlock.core.message import ABLE, Acknowledged, NotYours, Received
+from interlock.core.message import ABLE, Acknowledged, Received, UnknownMessages
 from interlock.core.words import EVERYTHING
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
-from interlock.services.message import journal, reading, states
+from interlock.services.message import journal, over, reading, states
 from interlock.services.message.acking import together
 from interlock.services.message.line import Given, Line
 from interlock.services.message.reading import Found, Topic
@@ -114,17 +113,17 @@ class Receiver:
             yield from self._listen(watch, self._nap(left))
             listened = True
 
-    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
+    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages that were given out here, or any others of this agent."""
         with self._guard:
             others = [id_ for id_ in ids if id_ not in self._given]
-        done: list[Acknowledged | NotYours] = [(yield from self.settle(ids))]
+        done: list[Acknowledged | UnknownMessages] = [(yield from self.settle(ids))]
         if others:
             done.append((yield from self._acking.ack(self._who, others, self._can)))
             self.forget(others)
         return together(ids, done)
 
-    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | NotYours]:
+    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge those that were given out here and that nobody settled since."""
         with self._guard:
             known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}
@@ -152,8 +151,7 @@ class Receiver:
         """Somebody begins with a message only now: its time until redelivery counts from here."""
         with self._guard:
             if (given := self._given.get(id_)) is not None and given.due < NEVER:
-                due = self._runner.clock.monotonic() + self._redeliver
-                self._given[id_] = replace(given, due=due)
+                self._given[id_] = replace(given, due=self._due())
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
@@ -279,17 +277,20 @@ class Receiver:
         if reading.outdated(self._topics, items):
             self.close()  # and read anew
             return []
-        lives = yield from self._lives(first)
+        lives = yield from reading.lives(first)
+        yield from over.expired(self._runner, self._who, lives)
+        past = yield from over.past(self._acking, self._who, first, items)
         lost = {each.topic for each in first if items[each.key] is None}
         yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
         with self._guard:
-            told = self._handed(first, items, lives)
+            told = self._handed(first, past, items, lives)
         journal.delivered(self._who.agent, told)
         return told
 
     def _handed(
         self,
         first: Sequence[Found],
+        past: AbstractSet[str],
         items: Mapping[str, Item | None],
         lives: Mapping[str, Item | None],
     ) -> list[Received]:
@@ -298,7 +299,7 @@ class Receiver:
         for each in told:
             place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
             self._given[each.id] = Given(place, 1, NEVER)
-        waits = [each for each in first if each.id in self._line]
+        waits = [each for each in first if each.id in self._line and each.id not in past]
         for found, message in reading.told(waits, items, lives):
             if not self._is_settled(found, items, lives):
                 told.append(self._hand(found, message))
@@ -307,17 +308,9 @@ class Receiver:
             self._unsure.discard(found.id)
             if items[found.key] is None:  # it does not come again, and keeps no cursor back
                 self._given.pop(found.id, None)
+            elif found.id in past:  # later nobody may be left for whom it has to stay
+                self._given[found.id] = Given(found, 0, self._due())
         return told
-
-    def _lives(self, first: Iterable[Found]) -> Op[dict[str, Item | None]]:
-        """How long questions may be answered; one whose time is up is ended by whoever meets it."""
-        lives = yield from reading.lives(first)
-        for key in [key for key, item in lives.items() if item is None]:
-            from interlock.services.message.sleep import expire
-
-            with suppress(StoreDamaged):  # it is told as what it is
-                yield from expire(self._runner, self._who, keys.last(key))
-        return lives
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
         """What tells whether these still wait: others of our name may have settled them."""
@@ -351,10 +344,13 @@ class Receiver:
     def _hand(self, found: Found, message: Received) -> Received:
         """Give it out, and remember that."""
         before = self._given.get(found.id)
-        due = self._runner.clock.monotonic() + self._redeliver
-        given = Given(found, 1 if before is None else before.times + 1, due)
+        given = Given(found, 1 if before is None else before.times + 1, self._due())
         self._given[found.id] = given
         return replace(message, attempt=given.times)
+
+    def _due(self) -> float:
+        """When something comes again that is given out now, and not acknowledged."""
+        return self._runner.clock.monotonic() + self._redeliver
 
     def _is_news(self, topic: Topic) -> bool:
         return topic.missed and reading.missed(topic).id not in self._given

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from interlock.core.message import Acknowledged, NotYours, Received
+from interlock.core.message import Acknowledged, Received, UnknownMessages
 from interlock.core.query import ReplyOutcome
 from interlock.driving import Op, Pause
 from interlock.errors import StoreClosed, StoreTrouble
@@ -76,7 +76,7 @@ class Reception:
         self._finish()
         return (yield from self._persist(None))
 
-    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | NotYours]:
+    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages now."""
         if self._receiver is None:
             return (yield from self._calls.ack(*ids))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from interlock.core import message as core
 from interlock.core import words
-from interlock.core.message import ALL, Gone, Message, SendOutcome, StopOutcome
+from interlock.core.message import ALL, Message, NobodyToStop, SendOutcome, StopOutcome
 from interlock.core.post import Terms
 from interlock.driving import Op
 from interlock.errors import BadInput
@@ -89,7 +89,7 @@ class Sending(Common):
         """
         said, reader = words.text(reason, "reason", core.REASON_LIMIT), named(to)
         if not (yield from here(reader, "")):
-            return Gone(to=reader)
+            return NobodyToStop(to=reader)
         return (yield from self._post("stop", (reader,), said, urgent=True, id=id, acks=acks))
 
     def send(

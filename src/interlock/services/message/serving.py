@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.message import ABLE
 from interlock.core.post import MAILBOX
-from interlock.core.words import EVERYTHING
+from interlock.core.words import EVERYTHING, alike
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
@@ -107,8 +107,8 @@ def alive_by(item: Item) -> str:
     return serves(item).live
 
 
-def known(runner: Runner, seat: Seat) -> Op[None]:
-    """Have a mailbox from now on: whoever looks for messages can be sent some.
+def known(runner: Runner, seat: Seat) -> Op[bool]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
 
     Whoever looks without a session sits at a shell, whatever it did before: from then on it is
     not away for want of one.
@@ -121,14 +121,24 @@ def known(runner: Runner, seat: Seat) -> Op[None]:
     if puts or shell:
         deletes = (joined,) if shell else ()
         yield from runner.change(_said("agent.mailbox", who, puts, deletes), who)
+    return bool(puts)
+
+
+def is_new(agent: str) -> Op[bool]:
+    """Whether nobody of this name has been here, nor was sent anything."""
+    key = keys.mailbox(agent)
+    return (yield Read(key))[key] is None
+
+
+def mailboxes() -> Op[list[str]]:
+    """The names of all who have a mailbox."""
+    return [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
 
 
 def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
     """Those with a mailbox whose names are much like these."""
-    from difflib import get_close_matches
-
-    found = [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
-    return tuple(dict.fromkeys(c for name in names for c in get_close_matches(name, found, 2)))
+    found = yield from mailboxes()
+    return tuple(dict.fromkeys(close for name in names for close in alike(name, found)))
 
 
 def serve(

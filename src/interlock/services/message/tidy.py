@@ -140,17 +140,10 @@ class Tidying:
 
     def _over(self, group: str, at: Callable[[Item], float | None], count: int) -> Op[list[Mark]]:
         """What of a group is to go, oldest first."""
-        return self._going((yield from self._found(group, at, count)), count)
-
-    def _found(self, group: str, at: Callable[[Item], float | None], count: int) -> Op[list[Mark]]:
-        """As much of a group as tells what is to go if so many stay."""
-        return (
-            yield from self._walk(
-                group,
-                lambda item: Mark(item.key, item.created, readable(at, item)),
-                max(_LOOKED_AT, count + BOUND),
-            )
+        marks = yield from self._walk(
+            group, lambda item: Mark(item.key, item.created, readable(at, item)), _enough(count)
         )
+        return self._going(marks, count)
 
     def _going(self, marks: Sequence[Mark], count: int) -> list[Mark]:
         return retention.over(marks, self._keep(count), self._runner.clock.wall())
@@ -214,7 +207,7 @@ class Tidying:
     def _survey(self, group: str) -> Op[Todo]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
-        marks = yield from self._found(group, states.sent_at, most)
+        marks = yield from self._walk(group, _letter, _enough(most))
         return Todo(
             seen=forgetting.revision(before[key]),
             going=self._going(marks, most),
@@ -352,3 +345,16 @@ class Tidying:
     def _change(self, who: Who, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
         done: Done[Forgotten] = yield from self._runner.change(deciding, who)
         return done.outcome.count
+
+
+def _letter(item: Item) -> Mark:
+    """A message to all: when it was sent, and by whom."""
+    message = readable(states.message, item)
+    if message is None:
+        return Mark(item.key, item.created, None)
+    return Mark(item.key, item.created, message.at, message.sender)
+
+
+def _enough(count: int) -> int:
+    """As much of a group as tells what is to go if so many stay."""
+    return max(_LOOKED_AT, count + BOUND)

@@ -59,3 +59,8 @@ class Subscriptions:
         found, upto = yield from reading.unheard(everything)
         places = sorted(each.seq for each in found)[-last:]
         return places[0] - 1 if places else upto
+
+
+def heard() -> Op[set[str]]:
+    """The types of alerts to which anybody subscribes."""
+    return {keys.topic_of(item.key) for item in (yield from every(keys.SUBSCRIPTIONS))}

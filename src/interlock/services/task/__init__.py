@@ -8,6 +8,7 @@ facts.py      what decisions read          states.py   items as typed state
 seen.py       what people see of them      shown.py    the form of that
 why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
 checkup.py    what health finds            upkeep.py   what maintenance does
+forgetting.py, rounds.py   what becomes of those that have been over for long
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ from interlock.services.task.claiming import Claiming
 from interlock.services.task.facts import Facts, change
 from interlock.services.task.progress import Progress, hangers
 from interlock.services.waiting import Seat, recalled, session_ttl_of
+from interlock.settings import Settings
 from interlock.store import Item, Range
 
 if TYPE_CHECKING:
+    from interlock.services.task.forgetting import Forgetting
     from interlock.services.task.past import Past
     from interlock.services.task.plan import Plans
 
@@ -48,8 +51,9 @@ Whatever it began there is owed, so it is not tried each time."""
 class Tasks:
     """Every operation on tasks, as generators for a driver."""
 
-    def __init__(self, runner: Runner, queues: Queues) -> None:
+    def __init__(self, runner: Runner, queues: Queues, settings: Settings | None = None) -> None:
         self._runner = runner
+        self._settings = settings
         self._queues = queues
         self.progress = Progress(runner)
         self.claiming = Claiming(runner, queues, self.progress)
@@ -62,6 +66,17 @@ class Tasks:
         from interlock.services.task.plan import Plans
 
         return Plans(self._runner, self.progress, self.moment)
+
+    @cached_property
+    def _forgetting(self) -> Forgetting:
+        """What lets go of tasks that are over, likewise."""
+        from interlock.services.task.forgetting import Forgetting, kept
+
+        return Forgetting(self._runner, kept(self._settings))
+
+    def forget(self, who: Who) -> Op[bool]:
+        """Let go of some that have been over for long; whether there is more to do at once."""
+        return (yield from self._forgetting.some(who))
 
     @cached_property
     def _past(self) -> Past:
@@ -83,7 +98,7 @@ class Tasks:
         self._last = first + (count - 1) * 0.000_001
         return first
 
-    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.Exists]:
+    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.TaskExists]:
         """Put a task where everybody finds it."""
         wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
         guess: dict[str, Item | None] = {}
@@ -91,7 +106,7 @@ class Tasks:
             guess = {wanted[0]: None}
             for key in wanted[1:]:
                 guess |= self._runner.recall(key)
-        done: Done[core.Published | core.Exists] = yield from change(
+        done: Done[core.Published | core.TaskExists] = yield from change(
             self._runner,
             who,
             wanted,
@@ -101,7 +116,7 @@ class Tasks:
         for key in wanted[1:]:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
-        hidden = isinstance(done.outcome, core.Exists) and done.outcome.state == "blocked"
+        hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
         if hidden and (yield from self.plans.freed(who, task)):
             return (yield from self.publish(who, task, spec))
         return done.outcome
@@ -216,7 +231,7 @@ class Tasks:
                 task = keys.listed(item.key)
                 worker = core.Worker(task=task, agent=who.agent, session=who.session)
                 outcome = yield from self.release(who, worker)
-                if isinstance(outcome, core.Released):
+                if isinstance(outcome, core.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
 

@@ -15,7 +15,7 @@ from interlock.services.calls import Calls, Moment
 from interlock.services.task import Tasks
 
 if TYPE_CHECKING:
-    from interlock.core.batch import Checked, Exists, Imported
+    from interlock.core.batch import Checked, Imported, PlanExists
     from interlock.core.plan import Given
     from interlock.services.task.feed import Feed
     from interlock.services.task.seen import Seen
@@ -43,7 +43,7 @@ class TaskCalls(Calls):
         retries: int = core.RETRIES,
         backoff: float | str = core.BACKOFF,
         backoff_most: float | str = core.BACKOFF_MOST,
-    ) -> Op[core.Published | core.Exists]:
+    ) -> Op[core.Published | core.TaskExists]:
         """Put a task where everybody finds it; without an id it gets a fresh one.
 
         A lower ``priority`` comes first.  Whoever takes it with ``next`` must be able to do all
@@ -74,7 +74,7 @@ class TaskCalls(Calls):
         *,
         id: str | None = None,  # noqa: A002 - the word that people use
         dry_run: bool = False,
-    ) -> Op[Imported | Checked | Exists]:
+    ) -> Op[Imported | Checked | PlanExists]:
         """Publish a whole plan: all of its tasks, or none.
 
         Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
@@ -204,7 +204,7 @@ class TaskCalls(Calls):
         """Send back a task that failed or is a dead letter, with all its attempts."""
         return self._tasks.retry(self.desk.me().who, named(task))
 
-    def show(self, task: str) -> Op[Shown | core.Nothing]:
+    def show(self, task: str) -> Op[Shown | core.NoTask]:
         """One task: how it stands, who works on it, its data, and what came of it."""
         return self._seen().show(named(task))
 

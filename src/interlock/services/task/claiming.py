@@ -110,7 +110,7 @@ class Claiming:
         if isinstance(outcome, core.Claimed):
             if bid.someone is not None:
                 self._queues.note(bid.someone, (keys.owner(outcome.task),), outcome.token or 0)
-        elif not isinstance(outcome, core.Deadlock):
+        elif not isinstance(outcome, core.TaskDeadlock):
             for debt in bid.listed():
                 yield from self._queues.give_this_up(debt)
 
@@ -197,7 +197,7 @@ class Claiming:
                 return outcome
             if last or not (yield from self._progress.step(seat.who)):
                 break
-        return core.Nothing(reason="no task that is ready is one that you can do")
+        return core.NoTask(reason="no task that is ready is one that you can do")
 
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
@@ -406,7 +406,7 @@ class Claiming:
 
 def _may_change(outcome: core.ClaimOutcome) -> bool:
     """Whether waiting may help."""
-    if isinstance(outcome, core.Nothing):
+    if isinstance(outcome, core.NoTask):
         return not outcome.task
     return not isinstance(outcome, core.Claimed)
 

@@ -66,10 +66,10 @@ class Working(Grip):
         call = self._calls.fail(task, reason, token=token, error=error, retry=retry)
         return (yield from self._settle(call, core.Failed))
 
-    def release(self) -> Op[core.Released]:
+    def release(self) -> Op[core.TaskReleased]:
         """Give the task back; no attempt is counted."""
         call = self._calls.release(self.claimed.task, token=self.claimed.token)
-        return (yield from self._settle(call, core.Released))
+        return (yield from self._settle(call, core.TaskReleased))
 
     def end(self, error: BaseException | None) -> Op[None]:
         """The end of a block: completed, failed if something went wrong, released if interrupted.
@@ -280,10 +280,10 @@ def _by_session(desk: Desk) -> tuple[Lease, ...]:
     return () if desk.session_lease is None else (desk.session_lease,)
 
 
-def _no(outcome: core.Taken | core.Blocked | core.Nothing | core.Deadlock) -> Unavailable:
+def _no(outcome: core.Taken | core.Blocked | core.NoTask | core.TaskDeadlock) -> Unavailable:
     """Why there is nothing to hold."""
     match outcome:
-        case core.Deadlock(cycle=cycle):
+        case core.TaskDeadlock(cycle=cycle):
             return deadlocked(cycle, outcome)
         case core.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"

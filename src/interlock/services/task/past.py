@@ -67,7 +67,7 @@ class Past:
                     return outcome
             if last or not (yield from self._mended(seat)):
                 break
-        return core.Nothing(
+        return core.NoTask(
             reason="no task that is ready is one that you can do, and something cannot be read:"
             " see 'interlock doctor'"
         )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from interlock.core import batch, keys
 from interlock.core import task as core
-from interlock.core.batch import Begun, Checked, Exists, Imported, Room, Stuck, Survey
+from interlock.core.batch import Begun, Checked, Imported, PlanExists, Room, Stuck, Survey
 from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.core.plan import Draft, Plan
@@ -41,20 +41,20 @@ class Plans:
         self._progress = progress
         self._moments = moments
 
-    def check(self, plan: Plan) -> Op[Checked | Exists]:
+    def check(self, plan: Plan) -> Op[Checked | PlanExists]:
         """Whether a plan could be published; nothing is written."""
         batch.check_sizes(plan, self._runner.capabilities.max_value)
         found = yield from self._survey(plan)
-        if isinstance(found.refused, Exists):
+        if isinstance(found.refused, PlanExists):
             return found.refused
         return batch.answer(Checked, plan, found)
 
-    def publish(self, who: Who, plan: Plan) -> Op[Imported | Exists]:
+    def publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists]:
         """Publish all of a plan, or nothing."""
         batch.check_sizes(plan, self._runner.capabilities.max_value)
         for _ in range(_ATTEMPTS):
             outcome = yield from self._publish(who, plan)
-            if isinstance(outcome, Exists) and not outcome.task:
+            if isinstance(outcome, PlanExists) and not outcome.task:
                 yield from self._progress.go_on(who, plan.batch)
             if not isinstance(outcome, Stuck):
                 return outcome
@@ -69,30 +69,30 @@ class Plans:
             return False
         return (yield from self._take_back(who, status.on))
 
-    def _publish(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
+    def _publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
         if batch.fits(plan, self._room()):
             begun = self._begun(who, plan)
-            done: Done[Imported | Exists | Stuck | None] = yield from self._change(
+            done: Done[Imported | PlanExists | Stuck | None] = yield from self._change(
                 who, plan.batch, lambda board: batch.whole(board, plan, begun)
             )
             if done.outcome is not None:
                 return done.outcome
         return (yield from self._portions(who, plan))
 
-    def _portions(self, who: Who, plan: Plan) -> Op[Imported | Exists | Stuck]:
+    def _portions(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
         """Publish a plan that is too large for one commit: hidden, then for everybody."""
         found = yield from self._survey(plan)
         refused, begun = found.refused, found.begun or self._begun(who, plan)
         if refused is None:
             refused = yield from self._add_all(who, plan, begun)
-        if isinstance(refused, Exists) and refused.task:
+        if isinstance(refused, PlanExists) and refused.task:
             yield from self._take_back(who, plan.batch, own=plan.digest)
         if refused is not None:
             return refused
         stuck = yield from self._show(who, plan, begun)
         return stuck or batch.answer(Imported, plan, found)
 
-    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[Exists | Stuck | None]:
+    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[PlanExists | Stuck | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
         beaten: float | None = None
         for some in batch.portions(plan, self._room()):
@@ -115,8 +115,8 @@ class Plans:
         *,
         first: bool,
         alive: bool,
-    ) -> Op[Exists | Stuck | None]:
-        done: Done[Exists | Stuck | None] = yield from self._change(
+    ) -> Op[PlanExists | Stuck | None]:
+        done: Done[PlanExists | Stuck | None] = yield from self._change(
             who,
             plan.batch,
             lambda board: batch.add(board, plan, some, begun, first=first, alive=alive),

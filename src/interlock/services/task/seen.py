@@ -98,15 +98,18 @@ class Seen:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def show(self, task: str) -> Op[Shown | core.Nothing]:
+    def show(self, task: str) -> Op[Shown | core.NoTask]:
         """One task, with its data and what came of it."""
         base = yield from self._runner.base()
         result = keys.result(task)
         snapshot: Snapshot = yield Read(*_items(task), result)
         seen = _seen(task, snapshot.items, base)
         if seen is None:
-            reason = f"there is no task {task}"
-            return core.Nothing(task=task, state="unknown", reason=reason)
+            reason = (
+                f"there is no task {task}; of one that was forgotten"
+                f" 'interlock record explain task/{task}' tells"
+            )
+            return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])
         came = states.result(snapshot[result])
         return replace(shown, data=_value(seen.spec.data), **_outcome(came))

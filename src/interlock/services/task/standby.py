@@ -70,7 +70,7 @@ class Standby:
             return None
         return Debt(self.ask.claim, self._thing, self._take_back)
 
-    def look(self) -> Op[core.Deadlock | None]:
+    def look(self) -> Op[core.TaskDeadlock | None]:
         """See whether the wait can end; it is withdrawn if not."""
         start = self._start or (yield from self._list())
         let_go = self._queues.let_go() | callers.let_go()
@@ -101,9 +101,9 @@ class Standby:
         self._start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=revision)
         return self._start
 
-    def _withdraw(self, cycle: tuple[str, ...]) -> Deciding[core.Deadlock | None]:
+    def _withdraw(self, cycle: tuple[str, ...]) -> Deciding[core.TaskDeadlock | None]:
         yield from ()
-        outcome = core.Deadlock(task=self.ask.task, cycle=cycle)
+        outcome = core.TaskDeadlock(task=self.ask.task, cycle=cycle)
         return Decision(outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.ask.listed)
 
     def _take_back(self) -> Op[None]:

@@ -156,8 +156,9 @@ class Reasons:
             return [status.on]
         most = None if seen is tree.first else BELOW
         needs = seen.what.needs[max(status.place, 0) :][:most]
-        items = yield from looked_up(map(keys.status, needs))
-        found = {need: _state_of(items[keys.status(need)]) for need in needs}
+        items = yield from looked_up(map(keys.status, (seen.task, *needs)))
+        own = items[keys.status(seen.task)]
+        found = {need: _state_of(_meant(items[keys.status(need)], own)) for need in needs}
         unmet = [need for need in needs if found[need] not in ("unknown", "complete")]
         return sorted(unmet, key=lambda need: found[need] not in _ENDED) or [status.on]
 
@@ -286,6 +287,12 @@ def _cut(seen: Looked) -> str:
 
 def _others(unmet: int) -> str:
     return "" if unmet <= 1 else f"; {unmet} of its needs are not complete"
+
+
+def _meant(need: Item | None, own: Item | None) -> Item | None:
+    """A need, unless it came after the task and only has the name of what was needed."""
+    later = need is not None and own is not None and need.created > own.created
+    return None if later else need
 
 
 def _state_of(item: Item | None) -> str:

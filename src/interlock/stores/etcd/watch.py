@@ -29,7 +29,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from interlock.driving import Op, drive, drive_async
+from interlock.driving import Op, asleep, drive, drive_async, finish
 from interlock.errors import StoreRefused
 from interlock.store import Change, Resync
 from interlock.stores.etcd import rpc_pb2 as rpc
@@ -341,7 +341,7 @@ class EtcdWatch:
                         continue
                     future: asyncio.Future[None] = loop.create_future()
                     self._sleeper = (loop, future)
-                await asyncio.wait((future,), timeout=left)
+                await asleep(future, left)
         finally:
             with self._rung:  # the thread must not call a loop that is gone
                 self._sleeper = None
@@ -358,7 +358,7 @@ class EtcdWatch:
             loop, future = self._sleeper
             self._sleeper = None
             with suppress(RuntimeError):  # the loop was closed without a word
-                loop.call_soon_threadsafe(_finish, future)
+                loop.call_soon_threadsafe(finish, future)
 
     def tell(self, changes: list[Change]) -> None:
         """Keep what arrived in one of the parts; called under the lock."""
@@ -392,8 +392,3 @@ class EtcdWatch:
             return found, 0.0
         due = self._feed.tend(self)
         return [], due if ends is None else min(due, ends - time.monotonic())
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -20,7 +20,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,18 +48,20 @@ class Bells:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.trouble = ""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         """Held by whoever uses what follows: threads that committed ring at once."""
         self._handle = -1
         self._sender: socket.socket | None = None
         self._names: list[str] = []
         self._watched: dict[str, set[str]] = {}
         self._changed = -1
+        self.here: dict[str, Bell] = {}
+        """Those of our own."""
 
     def ring(self, touched: Iterable[str]) -> None:
         """Wake every process that watches one of these keys."""
         try:
-            with self._lock:
+            with self.lock:
                 self._ring(touched)
         except OSError as error:
             # The commit stands whatever became of the folder; the backstop wakes the watchers.
@@ -71,9 +73,12 @@ class Bells:
             return
         seen = {scope for key in touched for scope in _around(key)}
         for name in {name for scope in seen & watched.keys() for name in watched[scope]}:
-            if not self._send(name):
+            bell = self.here.get(name)
+            if bell is not None and bell.answer():
+                continue
+            if not self.send(name):
                 self._forget_folder()  # if it was made anew, our handle leads nowhere
-                if not self._send(name):
+                if not self.send(name):
                     self._clear(name)
 
     def hang(self) -> Bell | None:
@@ -81,7 +86,7 @@ class Bells:
         name = f"{os.getpid()}-{os.urandom(4).hex()}"
         try:
             make_side_folder(self.folder)  # somebody may have tidied up
-            with self._lock:
+            with self.lock:
                 return Bell(self, name)
         except StoreUnsuitable as error:
             self.trouble = str(error)
@@ -103,7 +108,7 @@ class Bells:
 
     def close(self) -> None:
         """Let go of the folder."""
-        with self._lock:
+        with self.lock:
             if self._sender is not None:
                 self._sender.close()
             self._sender = None
@@ -131,8 +136,8 @@ class Bells:
             self._changed = changed if now - changed > tick else -1
         return self._watched
 
-    def _send(self, name: str) -> bool:
-        """Ring one bell; False if nobody is behind it any more."""
+    def send(self, name: str) -> bool:
+        """Ring one bell; False if nobody is behind it any more.  Asked under the lock."""
         try:
             if self._sender is None:
                 import socket
@@ -172,6 +177,8 @@ class Bell:
         self._bells = bells
         self._name = name
         self._marks: dict[str, int] = {}
+        self.answer: Callable[[], bool] = _nobody
+        """Whether whoever listens was told already, since it rang from the same event loop."""
         import socket
 
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -182,6 +189,7 @@ class Bell:
         except OSError:
             self.socket.close()
             raise
+        bells.here[name] = self
 
     def listen(self, scopes: tuple[str, ...]) -> None:
         """Ask to be rung for these scopes."""
@@ -200,6 +208,11 @@ class Bell:
                 del self._marks[mark]
                 self._bells.remove(mark)
 
+    def wake(self) -> None:
+        """Ring it ourselves."""
+        with self._bells.lock:
+            self._bells.send(self._name)
+
     def drain(self) -> bool:
         """Whether it rang; afterwards it is silent."""
         rang = False
@@ -211,6 +224,8 @@ class Bell:
     def close(self) -> None:
         """Take it down, and wake whoever listens."""
         import socket
+
+        self._bells.here.pop(self._name, None)
 
         with suppress(OSError):  # where that is not possible, the backstop wakes
             self.socket.shutdown(socket.SHUT_RD)
@@ -227,6 +242,10 @@ class Bell:
                 mark = self._name
             mark += f"={spelled}"
         yield mark
+
+
+def _nobody() -> bool:
+    return False
 
 
 def _spelled(scope: str) -> str:

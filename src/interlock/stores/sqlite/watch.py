@@ -2,7 +2,8 @@
 
 One Feed serves all watches of a store object.  When the bell rings it reads the new log rows once
 and lays the matching changes into each watch.  In a blocking program one of the waiting threads
-listens for all of them; in an event loop the bell is one more file descriptor.
+listens for all of them; in an event loop the bell is one more file descriptor, and what was
+committed in that very loop calls without it.
 
 Every second that somebody waits, ``PRAGMA data_version`` is asked whether the file changed
 without a ring.  That backstop is for a committer killed before it rang and for sandboxes that
@@ -13,11 +14,13 @@ from __future__ import annotations
 
 import math
 import select
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from interlock.driving import asleep, finish
 from interlock.errors import StoreTrouble
 from interlock.store import LOG, Change, Resync, Scope, scopes
 from interlock.stores.sqlite.bells import Bell, Bells
@@ -55,6 +58,7 @@ class Feed:
         self._listener: object = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._called = False
 
     def open(self, scope: Scope, after: int) -> SQLiteWatch:
         """A watch of this scope that has seen everything up to ``after``."""
@@ -110,9 +114,10 @@ class Feed:
         """Have the event loop wake the watches; called whenever one starts to wait."""
         with self._lock:
             if self._loop is not loop:  # the first one, or a program that runs several in turn
-                self._loop, self._timer = loop, None
+                self._loop, self._timer, self._called = loop, None, False
                 if self._bell is not None:
                     loop.add_reader(self._bell.socket.fileno(), self._on_ring)
+                    self._bell.answer = self._answer
             if self._timer is None:
                 self._timer = loop.call_later(BACKSTOP, self._on_backstop)
 
@@ -150,10 +155,29 @@ class Feed:
         with self._lock:
             self._listener = None
             self._guard.notify_all()
+            if rang and self._bell is not None:
+                self._bell.drain()
             self._pump(rang=rang)
+
+    def _answer(self) -> bool:
+        """Whether our loop is the one that rings: then it need not go to the door."""
+        loop = self._loop
+        if loop is None or loop is not sys.modules["asyncio"]._get_running_loop():  # noqa: SLF001
+            return False
+        if not self._called:
+            self._called = True
+            loop.call_soon(self._on_call)
+        return True
+
+    def _on_call(self) -> None:
+        self._called = False
+        with self._lock:
+            self._pump_or_wake(rang=True)
 
     def _on_ring(self) -> None:
         with self._lock:
+            if self._bell is not None and self._listener is None:  # else a thread is on its way
+                self._bell.drain()
             self._pump_or_wake(rang=True)
 
     def _on_backstop(self) -> None:
@@ -176,14 +200,16 @@ class Feed:
 
     def _pump(self, *, rang: bool) -> None:
         """Lay what is new into the watches."""
-        if rang and self._bell is not None:
-            self._bell.drain()
         if not rang:
             version = self._data_version()
             if version == self._version:
                 return
             self._version = version
-        self._seen = self._advance(self._index, self._seen)
+        seen, self._seen = self._seen, self._advance(self._index, self._seen)
+        if self._seen > seen and self._listener is not None:  # threads wait, too
+            self._guard.notify_all()
+            if self._bell is not None:
+                self._bell.wake()
 
     def _catch_up(self, watch: SQLiteWatch, after: int) -> None:
         if not self._index.watches:
@@ -279,8 +305,8 @@ class SQLiteWatch:
 
     def wake(self) -> None:
         """Wake the task that waits for this watch."""
-        if self.sleeper is not None and not self.sleeper.done():
-            self.sleeper.set_result(None)
+        if self.sleeper is not None:
+            finish(self.sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -298,7 +324,7 @@ class SQLiteWatch:
             self.sleeper = loop.create_future()
             try:
                 self._feed.sleep(loop)
-                await asyncio.wait((self.sleeper,), timeout=timeout)
+                await asleep(self.sleeper, timeout)
             finally:
                 self.sleeper = None
             self._feed.check()

@@ -1,0 +1,86 @@
+"""The record, for programs that may block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from interlock.client import Noun, blocking
+from interlock.core.log import Line
+from interlock.core.observed import Observed
+from interlock.driving import drive
+from interlock.services.observe import Observing
+from interlock.services.record import Following
+from interlock.services.records import RecordCalls
+from interlock.store import Resync, Store
+
+
+class Record(Noun[RecordCalls]):
+    """What happened."""
+
+    log = blocking(RecordCalls.log)
+    explain = blocking(RecordCalls.explain)
+    verify = blocking(RecordCalls.verify)
+    export = blocking(RecordCalls.export)
+    anchor = blocking(RecordCalls.anchor)
+
+    def follow(self, after: int = 0) -> Follower:
+        """The entries after a revision, and all that come: iterate, or ``take`` with a time limit.
+
+        A ``Resync`` among them says that history up to its revision is gone: read what is left
+        with ``log``.
+        """
+        return Follower(self.calls.follow(after), self.calls.desk.store)
+
+
+class Follower:
+    """The record as it goes on; use it in a ``with`` block, or close it."""
+
+    def __init__(self, following: Following, store: Store) -> None:
+        self._following = following
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> tuple[Line, ...] | Resync:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive(self._following.take(timeout), self._store)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._following.close()
+
+    def __iter__(self) -> Iterator[Line | Resync]:
+        while True:
+            found = self.take()
+            yield from (found,) if isinstance(found, Resync) else found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Observer:
+    """All that happens, as it happens; use it in a ``with`` block, or close it."""
+
+    def __init__(self, observing: Observing, store: Store) -> None:
+        self._observing = observing
+        self._store = store
+
+    def take(self, timeout: float | None = None) -> tuple[Observed, ...]:
+        """What came since the last call, as soon as there is anything; none when time is up."""
+        return drive(self._observing.take(timeout), self._store)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._observing.close()
+
+    def __iter__(self) -> Iterator[Observed]:
+        while True:
+            yield from self.take()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

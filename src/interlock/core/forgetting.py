@@ -1,0 +1,142 @@
+"""Tasks that are over: how long they stay, and what has to be true before one goes.
+
+    complete       goes by age and by count, whoever needs it: what is complete stays so, and a need
+                   that is not there any more was complete
+    failed, dead   likewise, but only while no task needs it that is not complete: such a task would
+                   take what is gone for done
+    a batch        when it is complete, as a task does; a plan is imported anew then
+
+So there is one rule for whoever meets a need that is gone, and it cannot be wrong.  Its id may be
+used again; but a task needs what was there when it was published, and not what has that name now,
+else the new one might need the old, in a circle.  All that belongs to a task goes with one commit,
+which checks that it still stands as it was seen, and that nothing is left to be moved on behind it.
+
+Nobody lists who needs a task, so for one that failed all tasks are looked at once, from the first
+to the last.  Each that was there before is met, since its key never changes.  Whoever publishes a
+task that needs one that failed writes ``meta/needed`` anew, and so does whoever forgets one: both
+check it, so neither can pass the other unseen.  A task of an import comes later than it was
+planned, so while one is under way nothing that failed goes.
+
+What is old is told by the clocks of many workers.  A task is not over before it was published, and
+not longer than those are that ended before it, as far as they are seen together: one clock that is
+slow does not make fresh results vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from interlock.core import flow, keys, retention
+from interlock.core.board import Board
+from interlock.core.decision import Decision, Write
+from interlock.core.retention import Forgotten, Keep, Mark
+from interlock.core.task import BATCH, Spec, State, Status
+
+KEEP = 90 * 86400.0
+"""As long as the record keeps its story, so that both end together."""
+KEPT = 100_000
+SLACK, PART = 4, 64
+MOST_A_SECOND = 1000.0
+"""What nobody expects to be exceeded for long: a revision may be a time, and count nothing."""
+OPERATIONS = 6
+"""That forgetting one task may take."""
+
+_OVER: tuple[State, ...] = ("complete", "failed", "dead")
+
+
+class Past(Struct, frozen=True, kw_only=True, gc=False):
+    """A task that is over: at which revision that was written, and when it was."""
+
+    task: str
+    revision: int
+    at: float
+    complete: bool
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What was over when all tasks were looked at: how many, and the oldest of them since when."""
+
+    revision: int
+    at: float
+    oldest: float
+    count: int
+
+    def settles(self, keep: Keep, now: float, revision: int) -> bool:
+        """Whether nothing can be too old yet, nor too many by more than a quarter."""
+        old = self.oldest + keep.age < now
+        most = keep.count + keep.count // SLACK
+        return not old and self.count + self._came(now, revision) <= most
+
+    def rests(self, keep: Keep, now: float, revision: int) -> bool:
+        """Whether that may wait for whoever looked: what is old may stay since it is needed."""
+        few = self._came(now, revision) <= keep.count // PART
+        return self.settles(keep, now, revision) or (few and now < self.at + keep.age / PART)
+
+    def _came(self, now: float, revision: int) -> float:
+        """How many can have ended since: one for each commit, where revisions count those."""
+        return max(0.0, min(revision - self.revision, (now - self.at) * MOST_A_SECOND))
+
+
+def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:
+    """What is over of a task; None if it is not, or is an import under way."""
+    complete = status.state == "complete"
+    if status.state not in _OVER or (task.startswith(BATCH) and not complete):
+        return None
+    at = max(status.since, spec.at)
+    return Past(task=task, revision=revision, at=at, complete=complete)
+
+
+def going(some: Sequence[Past], age: float, cut: int, now: float) -> list[Past]:
+    """Those of them whose time is up: too old, or ended at or before the revision of the cut."""
+    marks = [Mark(each.task, each.revision, each.at) for each in some]
+    old = {mark.key for mark in retention.over(marks, Keep(age=age, count=len(marks)), now)}
+    return [each for each in some if each.task in old or each.revision <= cut]
+
+
+def cut(revisions: Sequence[int], count: int) -> int:
+    """The revision up to which those ended that are too many; 0 if none are.
+
+    What ended with one commit goes together: a few more than are kept may stay, and never fewer.
+    """
+    order, beyond = sorted(revisions), len(revisions) - count
+    if beyond <= 0:
+        return 0
+    first = order[beyond] if count else order[-1] + 1
+    return min(order[beyond - 1], first - 1)
+
+
+def note(survey: Survey, before: Survey | None) -> Decision[None]:
+    """Write down what was seen, so that nobody need look again before it matters."""
+    if before is not None and before.revision >= survey.revision:
+        return Decision(outcome=None)
+    put = Write(keys.OVER, survey)
+    return Decision(outcome=None, verb="task.survey", thing="tasks", puts=(put,))
+
+
+def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> Decision[Forgotten]:
+    """Let go of these, if they stand as they did at their revisions, with all that is theirs.
+
+    Whoever gives some that ``failed`` has seen that nobody needs them, and checks ``meta/needed``.
+    """
+    gone = [task for task, revision in aims.items() if _stands(board, task, revision)]
+    for task in gone:
+        board.rely(keys.status(task), keys.todo(task))
+        board.delete(keys.data(task), keys.status(task), keys.result(task))
+        if failed:
+            board.delete(keys.ended(task))
+        if not task.startswith(BATCH):
+            board.tell("forgotten", "", task)
+    if not gone:
+        return Decision(outcome=Forgotten())
+    if failed:
+        board.put(keys.NEEDED, {})
+    thing = flow.thing(gone[0]) if len(gone) == 1 else "tasks"
+    return board.decision(Forgotten(count=len(gone)), "task.forget", thing)
+
+
+def _stands(board: Board, task: str, revision: int) -> bool:
+    """Whether a task is as it was seen, and nothing hangs on it that may go on."""
+    there = board.known.status(task) is not None and board.known.newest[task] == revision
+    return there and not board.known.has(keys.todo(task))

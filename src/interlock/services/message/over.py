@@ -1,0 +1,65 @@
+"""What is met in an inbox and is over: a question whose time is up, a stop for those before us.
+
+The one is ended by whoever meets it.  The other is passed over: it asked the sessions to end that
+were there when it was sent, and ours began later.  Nobody is left to obey it, so it is acknowledged
+away; but while one of those sessions lives it stays, since that one may still have to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from interlock.core import keys
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.services.gather import every, looked_up
+from interlock.services.message import states
+from interlock.services.message.acking import Acking
+from interlock.services.message.reading import Found
+from interlock.services.runner import Runner, Who
+from interlock.services.states import readable
+from interlock.store import Item
+
+
+def expired(runner: Runner, who: Who, lives: Mapping[str, Item | None]) -> Op[set[str]]:
+    """The questions among these whose time is up, ended; what cannot be read is left as it is."""
+    found: set[str] = set()
+    for key in [key for key, item in lives.items() if item is None]:
+        from interlock.services.message.sleep import expire
+
+        with suppress(StoreDamaged):
+            yield from expire(runner, who, keys.last(key))
+            found.add(keys.last(key))
+    return found
+
+
+def past(
+    acking: Acking, who: Who, found: Iterable[Found], items: Mapping[str, Item | None]
+) -> Op[set[str]]:
+    """The stops among these that were sent before our session began; without one, none of them."""
+    urgent = [each for each in found if each.urgent and not each.topic]
+    sent = {each.id: each.seq for each in urgent if _is_stop(items[each.key])}
+    if not sent:
+        return set()
+    sessions = yield from every(keys.present(who.agent))
+    own = keys.present(who.agent, who.session)
+    began = next((item.created for item in sessions if item.key == own), 0)
+    earlier = {id_: seq for id_, seq in sent.items() if seq < began}
+    if earlier:
+        first = yield from _first(sessions, began)
+        if done := [id_ for id_, seq in earlier.items() if seq < first]:
+            yield from acking.acknowledge(who, done)
+    return set(earlier)
+
+
+def _first(sessions: Iterable[Item], own: int) -> Op[int]:
+    """When the oldest of these sessions began that lives, and of ours."""
+    began = {keys.live(keys.last(item.key)): item.created for item in sessions}
+    lives = yield from looked_up(began)
+    return min([own, *[began[key] for key, item in lives.items() if item is not None]])
+
+
+def _is_stop(item: Item | None) -> bool:
+    message = None if item is None else readable(states.message, item)
+    return message is not None and message.kind == "stop"

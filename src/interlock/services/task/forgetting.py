@@ -1,0 +1,226 @@
+"""Letting go of tasks that have been over for long, in bounded parts: each goes on after the last.
+
+Nothing lists tasks by the moment of their end, since completing one would have to write that.  So
+they are walked by their keys, page by page: a *round* is from the first to the last of them.
+
+    complete       goes as it is met, if it is old enough
+    failed, dead   is suspected as it is met; a whole round later it goes, if no task met by then
+                   needs it (``core/forgetting.py``)
+    too many       are counted by a whole round; the next one lets go of those that ended first
+
+``maintain`` makes whole rounds.  A client that lives long makes a part of one after a thousand
+commits, and a command that ends at once does so by chance, and begins anywhere.  A long round that
+left nothing to do is written down (``meta/over``): until something can be old enough, or too many
+can have come, everybody looks at that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import forgetting as core
+from interlock.core import keys
+from interlock.core.board import Board
+from interlock.core.decision import Decision
+from interlock.core.forgetting import Survey
+from interlock.core.retention import Forgotten, Keep
+from interlock.driving import Op, Pause
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.services.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
+from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.states import decoded, readable
+from interlock.services.steps import Read
+from interlock.services.task.facts import Facts
+from interlock.services.task.rounds import Round
+from interlock.settings import Settings
+from interlock.store import Item, Range, Snapshot
+
+BOUND = 10_000
+"""Tasks that a pass of maintenance lets go of, or a few more."""
+ROUNDS = 3
+"""Of one pass: to count, to let go of what is complete, and of what failed."""
+SOME = 100
+SOME_LOOKED_AT = 1_000
+SOME_PAGE = 250
+"""What a small part of a round lets go of, or looks at: it is over between two renewals."""
+_BREATH = 0.01
+"""Seconds between two pages of a small part, in which others of this process go on."""
+_AT_ONCE = 60
+_LONG = 1_000
+"""Items of a round that is worth writing down."""
+_SURVEY = msgspec.json.Decoder(Survey)
+
+
+class Forgot(Struct, frozen=True, kw_only=True):
+    """What a pass let go of, and what is left."""
+
+    forgotten: int = 0
+    left: int = 0
+
+
+class Forgetting:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner, keep: Keep) -> None:
+        self._runner = runner
+        self._keep = keep
+        self._round: Round | None = None
+        self._cut = 0
+        self._suspects: dict[str, int] = {}
+        self._began = False
+        self._seen: Survey | None = None
+        """What a round saw that left nothing to do at once."""
+        self._limit = FIRST_PAGE
+        self._left = 0
+
+    def run(self, who: Who, bound: int = BOUND) -> Op[Forgot]:
+        """Make whole rounds until nothing more can go, or so many went."""
+        done = self._left = 0
+        start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
+        for _ in range(0 if self._is_settled(start) else ROUNDS):
+            around, self._left = self._start(start, ""), 0
+            while not around.over:
+                done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
+            done += yield from self._end(who, around)
+            if self._seen is not None:
+                break
+            start = yield Read(keys.NEEDED, keys.OVER)
+        return Forgot(forgotten=done, left=self._left)
+
+    def some(self, who: Who) -> Op[bool]:
+        """Make a small part of a round; whether it did as much as it may: there may be more."""
+        if self._round is None:
+            start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
+            if self._is_resting(start):
+                return False
+            self._round = self._start(start, "" if self._began else self._anywhere())
+            self._began = True
+        around, done, looked = self._round, 0, 0
+        while done < SOME and not around.over:
+            looked += min(self._limit, SOME_PAGE)
+            if looked > SOME_LOOKED_AT:
+                break
+            done += yield from self._page(who, around, SOME_PAGE, SOME_PAGE)
+            yield Pause(_BREATH)
+        if around.over:
+            self._round = None
+            done += yield from self._end(who, around)
+        return done >= SOME
+
+    def _is_resting(self, start: Snapshot) -> bool:
+        now, seen = self._runner.clock.wall(), self._seen
+        rests = seen is not None and seen.rests(self._keep, now, start.revision)
+        return rests or (not self._suspects and self._is_settled(start))
+
+    def _is_settled(self, start: Snapshot) -> bool:
+        """Whether somebody looked at all of them, and nothing can have become due since."""
+        survey = readable(_survey, start[keys.OVER])
+        now = self._runner.clock.wall()
+        return survey is not None and survey.settles(self._keep, now, start.revision)
+
+    def _anywhere(self) -> str:
+        letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
+        return f"{keys.TASKS}{letter}"
+
+    def _start(self, start: Snapshot, after: str) -> Round:
+        suspects, self._suspects = self._suspects, {}
+        now = self._runner.clock.wall()
+        return Round(start, now, cut=self._cut, suspects=suspects, after=after)
+
+    def _page(self, who: Who, around: Round, most: int, bound: int) -> Op[int]:
+        """Look at the next page of a round, and let go of what is complete there."""
+        page = Range(keys.TASKS, around.after, min(self._limit, most))
+        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+        around.over = len(items) < page.limit
+        large = sum(len(item.value) for item in items) > PAGE_BYTES
+        self._limit = max(LEAST_PAGE, page.limit // 4) if large else min(most, page.limit * 4)
+        some = around.meet(items)
+        going = core.going(some, self._keep.age, around.cut, self._runner.clock.wall())
+        around.suspect(each for each in going if not each.complete)
+        complete = {each.task: each.revision for each in going if each.complete}
+        aims = dict(islice(complete.items(), bound))
+        done = yield from self._let_go(who, aims, None)
+        gone = aims if done == len(aims) else {}
+        around.leave([each for each in some if each.task not in gone])
+        self._left += len(complete) - len(aims)
+        return done
+
+    def _end(self, who: Who, around: Round) -> Op[int]:
+        """Let go of what failed and nobody needs; and know when to look again."""
+        if not around.whole:
+            return 0
+        done = 0
+        if around.sure:
+            done = yield from self._let_go(who, around.suspects, around.mark)
+        cut = core.cut(around.stay, self._keep.count)
+        again = bool(around.fresh) or cut > around.cut
+        self._cut, self._suspects = cut, around.fresh
+        self._seen = None if again else around.survey
+        if not again:
+            yield from self._note(who, around)
+        return done
+
+    def _note(self, who: Who, around: Round) -> Op[None]:
+        """Let everybody know, if it took long to see that nothing is left to do."""
+        survey, now = around.survey, self._runner.clock.wall()
+
+        def deciding() -> Deciding[None]:
+            item = (yield (keys.OVER,))[keys.OVER]
+            return core.note(survey, readable(_survey, item))
+
+        if around.looked > _LONG and survey.settles(self._keep, now, survey.revision):
+            yield from self._runner.change(deciding, who)
+
+    def _let_go(self, who: Who, aims: Mapping[str, int], mark: int | None) -> Op[int]:
+        """Forget these in portions; of those that failed, if this ``mark`` stands."""
+        done, left = 0, iter(aims.items())
+        base = yield from self._runner.base()
+        room = Facts(self._runner, base).known.room
+        while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
+            try:
+                changed: Done[Forgotten] = yield from self._runner.change(
+                    partial(self._deciding, some, base, mark), who
+                )
+            except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
+                continue
+            done += changed.outcome.count
+            mark = changed.revision if mark is not None and changed.revision else mark
+        return done
+
+    def _deciding(
+        self, aims: Mapping[str, int], base: int, mark: int | None
+    ) -> Deciding[Forgotten]:
+        facts, failed = Facts(self._runner, base), mark is not None
+        if failed:
+            needed = (yield (keys.NEEDED,))[keys.NEEDED]
+            if mark != (0 if needed is None else needed.revision):
+                return Decision(outcome=Forgotten())
+        facts.learn((yield tuple(_relied(aims))).items)
+        seen = {task: base + revision for task, revision in aims.items()}
+        now = self._runner.clock.wall()
+        return (
+            yield from facts.decide(
+                lambda known: core.forget(Board(known, now), seen, failed=failed)
+            )
+        )
+
+
+def kept(settings: Settings | None) -> Keep:
+    """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
+    found = (settings or Settings()).task()
+    return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+
+
+def _survey(item: Item | None) -> Survey | None:
+    return None if item is None else decoded(_SURVEY, item)
+
+
+def _relied(tasks: Mapping[str, int]) -> Iterator[str]:
+    for task in tasks:
+        yield keys.status(task)
+        yield keys.todo(task)
