@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.searches import budget
 
 from interlock.core import keys, logs
 from interlock.core.logs import Batch, Book, Chunk, Limits
@@ -108,7 +109,7 @@ def test_forgetting_what_is_not_old_changes_nothing() -> None:
     assert (done.outcome, done.deletes) == (1, (keys.log_chunk("ada", 1),))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=budget(30), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 9000), min_size=1, max_size=3), max_size=25),
     st.integers(1, 40_000),
@@ -131,7 +132,7 @@ def test_lines_stand_in_order_without_gaps_and_the_book_counts_them(
         assert found, "the last chunk stays"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=budget(50), deadline=None)
 @given(st.text())
 def test_any_text_becomes_lines_that_can_be_kept(text: str) -> None:
     for line in logs.clean(text):

@@ -96,6 +96,7 @@ class Deaths(Questions):
         doomed = self._doomed(heir.agent, fault, 0)
         hand = doomed.client.start(self._op(doomed, question, hold=True))
         assert hand.done, "it was struck, or refused"
+        self._met()  # it may have been struck while it made room
         if self._stands(keys.query(question.id)):
             question.ends = ends
             self.model.ask(question, letter, now)

@@ -147,6 +147,13 @@ class Questions(Letters):
     def _late(self, question: Question) -> None:
         self.model.close(question, "handed" if question.person else "expired")
 
+    def _met(self) -> None:
+        """Whoever meets a question whose time is up may end it."""
+        for each in self.model.questions.values():
+            over = self.moves and self.now >= each.ends
+            if each.state == "open" and over and self._query(each.id).state != "open":
+                self._late(each)
+
     def _answered(self, question: Question, by: str, answer: int) -> None:
         handed = question.state == "handed"
         if question.id in self.model.waiting.get(by, ()):

@@ -81,3 +81,21 @@ def test_clients_of_one_sender_share_its_limit_and_an_id_is_taken_once(
         assert sum(isinstance(each, Sent) for each in outcomes) == 4
         assert sum(isinstance(each, Limited) for each in outcomes) == 4
         assert len(bob.messages.inbox().messages) == 5
+
+
+def test_what_is_not_asked_for_any_more_does_not_come_though_it_was_heard_of(url: str) -> None:
+    """Whoever listens at a store has what others there heard of, and may take it much later."""
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        for type_ in ("build", "test"):
+            bob.messages.subscribe(type_)
+        with (
+            bob.messages.recv(ack=False, timeout=0) as one,
+            bob.messages.recv(ack=False, timeout=0) as two,
+        ):
+            assert (one.take(), two.take()) == ((), ())
+            ada.messages.alert("build", {"ok": True})
+            ada.messages.alert("test", {"ok": True})
+            until(lambda: [each.type for each in one.take()][-1:] == ["test"])
+            bob.messages.unsubscribe("build")
+            bob.messages.subscribe("test", where={"ok": False})
+            assert two.take() == ()

@@ -68,11 +68,9 @@ class MessageMachine(Deaths):
             wanted, unsure = self._unread(agent)
             seen = [each.id for each in self._seen(agent) if each.id not in unsure]
             assert seen == [each.id for each in wanted], agent
+        self._met()
         for question in self.model.questions.values():
             found = self._query(question.id)
-            over = self.moves and self.now >= question.ends
-            if question.state == "open" and over and found.state != "open":
-                self._late(question)  # whoever meets it may say so
             assert (found.state, found.by) == (question.state, question.by), question
             question.decision = found.decision or question.decision
         closed = [each for each in self.asking if self.model.questions[each[0]].state != "open"]

@@ -24,6 +24,7 @@ from interlock.core.query import (
     UnknownQuery,
 )
 from interlock.errors import BadInput
+from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -363,6 +364,22 @@ def test_questions_of_the_past_take_no_room(stage: Stage) -> None:
     stage.clock.advance(6)
     assert not asking(ada, id_="qry_9").done
     assert [each.id for each in bob.run(bob.messages.inbox()).messages] == ["qry_9"]
+
+
+@pytest.mark.usefixtures("room_for_four")
+@pytest.mark.parametrize("fault", ["crash before", "crash after"])
+def test_whoever_died_while_it_made_room_leaves_that_room_to_the_next(
+    stage: Stage, fault: Fault
+) -> None:
+    ada, heir, doomed = stage.client("ada"), stage.client("ada"), stage.remote("ada")
+    stage.client("bob")
+    for number in range(2):
+        asking(ada, id_=f"qry_{number}", timeout=5)
+    stage.clock.advance(6)
+    doomed.network.script([fault])
+    with pytest.raises(Crash):
+        asking(doomed, id_="qry_9").result()
+    assert not asking(heir, id_="qry_9").done
 
 
 @pytest.mark.usefixtures("room_for_four")

@@ -207,10 +207,26 @@ def along(agent: str, marks: Iterable[str]) -> tuple[str, ...]:
     found: list[str] = []
     for key in marks:
         topic = keys.topic_of(key) if key.startswith(keys.TOPICS) else ""
-        found += [keys.cursor(agent, topic)] if topic else []
+        found += standing(agent, topic) if topic else ()
         if not topic or topic.startswith(ABLE):
             found.append(keys.message(keys.last(key)))
     return tuple(found)
+
+
+def standing(agent: str, topic: str) -> tuple[str, ...]:
+    """What says how far an agent has read a topic, and what it asked to hear of it."""
+    if topic == ALL or topic.startswith(ABLE):
+        return (keys.cursor(agent, topic),)
+    return keys.cursor(agent, topic), keys.subscription(agent, topic)
+
+
+def outdated(topics: Mapping[str, Topic], items: Mapping[str, Item | None]) -> bool:
+    """Whether an agent asks to hear something else of a topic than is known here."""
+    return any(
+        topics[keys.topic_of(key)].terms != (0 if item is None else item.revision)
+        for key, item in items.items()
+        if key.startswith(keys.SUBSCRIPTIONS)
+    )
 
 
 def bodies(wanted: Sequence[Found]) -> Op[list[tuple[Found, Received]]]:

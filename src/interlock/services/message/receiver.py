@@ -15,7 +15,7 @@ never be too little: whatever it knew stands until all was read anew.
 
 One thread, or task, takes; any may acknowledge meanwhile.  What the receiver knows is changed and
 looked at behind one guard, which nobody holds while anything is read, committed or waited for; so
-whoever gives out looks again whether it still waits.
+whoever gives out looks again whether it still waits, and whether it is still asked for.
 
 Nothing is held in memory but places and order; bodies are read when they are given out, in the
 common case with the changes that told of them: one request for what came.
@@ -201,7 +201,8 @@ class Receiver:
     def _hear(self, changes: Sequence[Change | Resync]) -> Op[None]:
         """Take in what changed; a change of subscriptions, or a gap, means to read anew."""
         came = [each for each in changes if isinstance(each, Change)]
-        if len(came) < len(changes) or any(_is_subscription(each) for each in came):
+        asked = any(each.key.startswith(keys.SUBSCRIPTIONS) for each in came)
+        if asked or len(came) < len(changes):
             self.close()
             return
         with self._guard:
@@ -273,6 +274,9 @@ class Receiver:
             wanted = [*[each.key for each in first], *self._beside(first)]
         known, self._at_hand = self._at_hand, {}
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
+        if reading.outdated(self._topics, items):
+            self.close()  # and read anew
+            return []
         lives = yield from reading.lives(first)
         yield from over.expired(self._runner, self._who, lives)
         past = yield from over.past(self._acking, self._who, first, items)
@@ -309,11 +313,11 @@ class Receiver:
         return told
 
     def _beside(self, first: Iterable[Found]) -> Iterable[str]:
-        """What tells whether these were acknowledged by somebody else of our name."""
+        """What tells whether these still wait: others of our name may have settled them."""
         agent = self._who.agent
         for each in first:
             if each.topic:
-                yield keys.cursor(agent, each.topic)
+                yield from reading.standing(agent, each.topic)
             elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
                 yield keys.unread(agent, each.id)
 
@@ -387,7 +391,3 @@ class Receiver:
     def _pending(self, topic: str) -> list[int]:
         held = [*self._line, *[given.found for given in self._given.values()]]
         return sorted({each.seq for each in held if each.topic == topic})
-
-
-def _is_subscription(change: Change) -> bool:
-    return change.key.startswith(keys.SUBSCRIPTIONS)
