@@ -196,7 +196,7 @@ def _sent(item: Item | None) -> float | None:
 
 
 def _absent(joined: Item | None) -> str:
-    return "nobody of that name has ever had a session" if joined is None else "it is not here"
+    return "nobody of that name has a session" if joined is None else "it is not here"
 
 
 def _messages(count: int) -> str:
