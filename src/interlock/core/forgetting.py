@@ -14,8 +14,10 @@ which checks that it still stands as it was seen, and that nothing is left to be
 Nobody lists who needs a task, so for one that failed all tasks are looked at once, from the first
 to the last.  Each that was there before is met, since its key never changes.  Whoever publishes a
 task that needs one that failed writes ``meta/needed`` anew, and so does whoever forgets one: both
-check it, so neither can pass the other unseen.  A task of an import comes later than it was
-planned, so while one is under way nothing that failed goes.
+check it, so neither can pass the other unseen.  A publisher may have seen a need before it failed,
+and check nothing of it: so ``meta/suspected`` is written before all tasks are looked at, and
+checked by whoever publishes what needs a task that is not complete.  A task of an import comes
+later than it was planned, so while one is under way nothing that failed goes.
 
 What is old is told by the clocks of many workers.  A task is not over before it was published, and
 not longer than those are that ended before it, as far as they are seen together: one clock that is
@@ -113,6 +115,12 @@ def note(survey: Survey, before: Survey | None) -> Decision[None]:
         return Decision(outcome=None)
     put = Write(keys.OVER, survey)
     return Decision(outcome=None, verb="task.survey", thing="tasks", puts=(put,))
+
+
+def suspect() -> Decision[None]:
+    """Let whoever saw what failed before it did look again, before all tasks are looked at."""
+    put = Write(keys.SUSPECTED, {})
+    return Decision(outcome=None, verb="task.suspect", thing="tasks", puts=(put,))
 
 
 def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> Decision[Forgotten]:

@@ -278,6 +278,32 @@ def test_whoever_publishes_what_needs_a_failed_task_meets_it_or_is_told(publish:
     raise AssertionError("both are over before that")
 
 
+@pytest.mark.parametrize("publish", ["task", "plan", "large plan"])
+def test_whoever_publishes_what_needs_a_task_that_fails_and_goes_meanwhile_is_told(
+    publish: str,
+) -> None:
+    """Though it was still to be done when its publisher looked, and nobody was to keep it."""
+    for first, then in product(range(10), range(24)):
+        stage = Stage()
+        ada, bob = stage.remote("ada", ttl=None), stage.remote("bob", ttl=None)
+        ada.run(ada.tasks.publish("open"))
+        ada.run(ada.tasks.publish("broken"))
+        bob.runner.capabilities = replace(bob.runner.capabilities, max_operations=36)
+        forgets = _hand(ada, sweep(ada, Keep(age=DAY, count=0)))
+        publishes = _hand(bob, _publishing(bob, publish))
+        _go(publishes, first)
+        ada.run(ada.tasks.cancel("broken"))
+        _go(forgets, then)
+        try:
+            publishes.run().result()
+        except BadInput:
+            forgets.run().result()
+            assert standing(stage) == ["open"], (first, then)
+        else:
+            forgets.run().result()
+            assert {"broken", "t0"} <= {*standing(stage)}, (first, then)
+
+
 def _publishing(client: Client, what: str) -> Op[Any]:
     if what == "task":
         return client.tasks.publish("t0", needs=["open", "broken"])

@@ -83,7 +83,7 @@ class Forgetting:
         done = self._left = 0
         start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
         for _ in range(0 if self._is_settled(start) else ROUNDS):
-            around, self._left = self._start(start, ""), 0
+            around, self._left = (yield from self._start(who, start, "")), 0
             while not around.over:
                 done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
             done += yield from self._end(who, around)
@@ -98,7 +98,8 @@ class Forgetting:
             start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
             if self._is_resting(start):
                 return False
-            self._round = self._start(start, "" if self._began else self._anywhere())
+            after = "" if self._began else self._anywhere()
+            self._round = yield from self._start(who, start, after)
             self._began = True
         around, done, looked = self._round, 0, 0
         while done < SOME and not around.over:
@@ -127,9 +128,11 @@ class Forgetting:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         return f"{keys.TASKS}{letter}"
 
-    def _start(self, start: Snapshot, after: str) -> Round:
+    def _start(self, who: Who, start: Snapshot, after: str) -> Op[Round]:
         suspects, self._suspects = self._suspects, {}
         now = self._runner.clock.wall()
+        if suspects:
+            yield from self._runner.change(_suspecting, who)
         return Round(start, now, cut=self._cut, suspects=suspects, after=after)
 
     def _page(self, who: Who, around: Round, most: int, bound: int) -> Op[int]:
@@ -214,6 +217,11 @@ def kept(settings: Settings | None) -> Keep:
     """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
     found = (settings or Settings()).task()
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+
+
+def _suspecting() -> Deciding[None]:
+    yield from ()
+    return core.suspect()
 
 
 def _survey(item: Item | None) -> Survey | None:
