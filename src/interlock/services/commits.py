@@ -8,9 +8,9 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.log import Sealed
 from interlock.driving import Op
-from interlock.services.states import decoded
+from interlock.services.states import decoded, readable
 from interlock.services.steps import Read, Upkeep
-from interlock.store import Extent
+from interlock.store import Extent, Item
 
 _SEALED = msgspec.json.Decoder(Sealed)
 
@@ -18,7 +18,8 @@ _SEALED = msgspec.json.Decoder(Sealed)
 class Moment(Struct, frozen=True, kw_only=True, gc=False):
     """A moment in the life of a store: its revision, and the entries that the record had by then.
 
-    The latter are 0 if nobody knows, since an engine had to let go of some by itself.
+    The latter are 0 if nobody knows: an engine had to let go of some by itself, or the mark of
+    what is sealed cannot be read.
     """
 
     revision: int
@@ -29,9 +30,10 @@ def moment(revision: int) -> Op[Moment]:
     """This moment, or a little later as far as entries are concerned."""
     extent: Extent = yield Upkeep("extent")
     item = (yield Read(keys.SEALED))[keys.SEALED]
-    sealed = Sealed() if item is None else decoded(_SEALED, item)
-    known = extent.trimmed <= sealed.revision
-    return Moment(revision=revision, entries=known * (sealed.entries + extent.entries))
+    sealed = Sealed() if item is None else readable(_sealed, item)
+    if sealed is None or extent.trimmed > sealed.revision:
+        return Moment(revision=revision)
+    return Moment(revision=revision, entries=sealed.entries + extent.entries)
 
 
 def since(before: Moment, revision: int, enough: int) -> Op[int]:
@@ -44,3 +46,7 @@ def since(before: Moment, revision: int, enough: int) -> Op[int]:
         return came
     entries = (yield from moment(revision)).entries
     return min(came, entries - before.entries) if entries else came
+
+
+def _sealed(item: Item) -> Sealed:
+    return decoded(_SEALED, item)

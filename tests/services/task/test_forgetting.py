@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count, product
 from typing import Any
 
@@ -26,7 +27,9 @@ from interlock.core.task import (
 )
 from interlock.driving import Op
 from interlock.errors import BadInput, StoreBusy
+from interlock.opening import opened
 from interlock.services.runner import Who
+from interlock.services.steps import Read
 from interlock.services.task import forgetting
 from interlock.services.task.forgetting import Forgetting
 from interlock.store import Put, Range, Txn
@@ -608,6 +611,28 @@ def _struck(act: Callable[[], object]) -> bool:
 
 
 # ---- on every engine ----------------------------------------------------------------------------
+
+
+def test_what_one_saw_no_other_sees_again_on_every_engine(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a revision may be a time, and count no commits."""
+    monkeypatch.setattr(forgetting, "_LONG", 0)
+    keep = Keep(age=DAY, count=12)
+    with closing(opened(url)) as store:
+        ada, bob = (Stage().client(name, ttl=None, store=store) for name in ("ada", "bob"))
+        done(ada, *[f"t{number}" for number in range(6)])
+        assert _walks(ada, keep)
+        assert not _walks(bob, keep)
+        done(ada, "t6", "t7", "t8")
+        assert _walks(bob, keep)
+
+
+def _walks(client: Client, keep: Keep) -> bool:
+    """Whether whoever sweeps looks at tasks."""
+    steps = _hand(client, sweep(client, keep)).run().steps
+    refs = [ref for step in steps if isinstance(step, Read) for ref in step.refs]
+    return any(isinstance(ref, Range) for ref in refs)
 
 
 def test_what_is_over_goes_on_every_engine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
