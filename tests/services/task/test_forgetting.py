@@ -32,7 +32,7 @@ from interlock.services.runner import Who
 from interlock.services.steps import Read
 from interlock.services.task import forgetting
 from interlock.services.task.forgetting import Forgetting
-from interlock.store import Put, Range, Txn
+from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
@@ -175,6 +175,20 @@ def test_whoever_is_ahead_of_everybody_else_lets_go_of_nothing_that_is_young(
     assert ahead.run(sweep(ahead, Keep(age=90 * DAY, count=100))).forgotten == 0
     stage.clock.jump_wall(-100 * DAY)
     assert {"t1", "t2", "t3"} <= {*standing(stage)}
+
+
+def test_whoever_is_ahead_looks_at_the_entries_of_others_before_it_writes_many(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "_NEWEST", Log(limit=1, last=True))
+    ahead = stage.client("ahead", ttl=None)
+    ada.run(ada.tasks.publish("t0"))
+    ada.run(ada.tasks.claim("t0", ttl=60))
+    stage.clock.advance(61)
+    done(ada, "t1")
+    stage.clock.jump_wall(100 * DAY)
+    told = ahead.run(ahead.fleet.maintain())
+    assert (told.reclaimed, told.forgotten_tasks) == (1, UNSET)
 
 
 def test_what_a_slow_clock_ended_stays_though_the_others_of_its_page_ended_later(

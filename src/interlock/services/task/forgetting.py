@@ -16,7 +16,7 @@ can have come, everybody looks at that alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
@@ -91,10 +91,24 @@ class Forgetting:
         self._limit = FIRST_PAGE
         self._left = 0
 
-    def run(self, who: Who, bound: int = BOUND) -> Op[Forgot]:
+    def look(self) -> Op[Look]:
+        """What somebody saw of all tasks, what is needed, and what time it is by the record.
+
+        Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
+        among the newest.
+        """
+        snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
+        newest, writer = _all_said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        return Look(
+            snapshot=snapshot,
+            said=(*_all_said(snapshot.ranges[_OLDEST]), *newest),
+            now=core.now(self._runner.clock.wall(), newest, writer),
+        )
+
+    def run(self, who: Who, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
         """Make whole rounds until nothing more can go, or so many went."""
         done = self._left = 0
-        look = yield from self._look()
+        first = look = first or (yield from self.look())
         for _ in range(0 if (yield from self._is_settled(look)) else ROUNDS):
             around, self._left = (yield from self._start(who, look, "")), 0
             while not around.over:
@@ -102,13 +116,13 @@ class Forgetting:
             done += yield from self._end(who, around)
             if self._seen is not None:
                 break
-            look = yield from self._look()
+            look = replace((yield from self.look()), now=first.now)
         return Forgot(forgotten=done, left=self._left)
 
     def some(self, who: Who) -> Op[bool]:
         """Make a small part of a round; whether it did as much as it may: there may be more."""
         if self._round is None:
-            look = yield from self._look()
+            look = yield from self.look()
             if (yield from self._is_resting(look)):
                 return False
             after = "" if self._began else self._anywhere()
@@ -125,14 +139,6 @@ class Forgetting:
             self._round = None
             done += yield from self._end(who, around)
         return done >= SOME
-
-    def _look(self) -> Op[Look]:
-        """What somebody saw of all tasks, what is needed, and what time it is by the record."""
-        snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
-        rows = (*snapshot.ranges[_OLDEST], *snapshot.ranges[_NEWEST])
-        said = tuple([each for item in rows if (each := readable(_said, item)) is not None])
-        own, writer = self._runner.clock.wall(), self._runner.chain.writer
-        return Look(snapshot=snapshot, said=said, now=core.now(own, said, writer))
 
     def _is_resting(self, look: Look) -> Op[bool]:
         seen = self._seen
@@ -259,6 +265,10 @@ def kept(settings: Settings | None) -> Keep:
 def _suspecting() -> Deciding[None]:
     yield from ()
     return core.suspect()
+
+
+def _all_said(entries: Sequence[Item]) -> tuple[Said, ...]:
+    return tuple([each for item in entries if (each := readable(_said, item)) is not None])
 
 
 def _said(item: Item) -> Said | None:
