@@ -6,7 +6,7 @@ import pytest
 
 from interlock.core import forgetting, keys
 from interlock.core.board import Board, Known
-from interlock.core.forgetting import Past, Survey
+from interlock.core.forgetting import Past, Said, Survey
 from interlock.core.retention import Keep
 from interlock.core.task import Spec, State, Status
 
@@ -17,8 +17,9 @@ def ended(task: str, revision: int, at: float) -> Past:
     return Past(task=task, revision=revision, at=at, complete=True)
 
 
-def names(some: list[Past]) -> list[str]:
-    return [each.task for each in some]
+def going(*some: Past, cut: int = 0) -> list[str]:
+    young = forgetting.young(some, AGE, NOW)
+    return [each.task for each in forgetting.going(some, NOW - AGE, young, cut)]
 
 
 @pytest.mark.parametrize("state", ["blocked", "pending", "running"])
@@ -44,19 +45,39 @@ def test_an_import_is_over_only_when_it_is_complete() -> None:
 
 
 def test_what_is_older_than_the_age_goes_and_what_ended_up_to_the_cut() -> None:
-    some = [ended("old", 1, 800.0), ended("young", 5, 950.0), ended("cut", 3, 940.0)]
-    assert names(forgetting.going(some, AGE, 0, NOW)) == ["old"]
-    assert names(forgetting.going(some, AGE, 3, NOW)) == ["old", "cut"]
+    some = ended("old", 1, 800.0), ended("young", 5, 950.0), ended("cut", 3, 940.0)
+    assert going(*some) == ["old"]
+    assert going(*some, cut=3) == ["old", "cut"]
 
 
 def test_a_clock_that_is_slow_does_not_make_a_fresh_end_old() -> None:
-    some = [ended("slow", 9, 1.0), ended("right", 8, 990.0)]
-    assert forgetting.going(some, AGE, 0, NOW) == []
+    assert going(ended("slow", 9, 1.0), ended("right", 8, 990.0)) == []
 
 
 def test_a_clock_that_is_ahead_makes_nobody_elses_end_younger() -> None:
-    some = [ended("ahead", 1, 9000.0), ended("old", 2, 800.0)]
-    assert names(forgetting.going(some, AGE, 0, NOW)) == ["old"]
+    assert going(ended("ahead", 1, 9000.0), ended("old", 2, 800.0)) == ["old"]
+
+
+def said(agent: str, at: float, writer: str = "") -> Said:
+    return Said(revision=1, at=at, writer=writer or agent, agent=agent)
+
+
+@pytest.mark.parametrize(
+    ("entries", "now"),
+    [
+        ([], NOW),
+        ([said("us", 500.0)], NOW),
+        ([said("ada", 500.0)], 500.0),
+        ([said("ada", 500.0), said("ada", 600.0), said("ada", 400.0)], 600.0),
+        ([said("ada", 9000.0)], NOW),
+        ([said("ada", 500.0), said("us", 900.0, "before")], 500.0),
+        ([said("ada", 500.0), said("bob", 600.0), said("us", 900.0, "before")], 600.0),
+    ],
+)
+def test_it_is_no_later_than_our_clock_says_nor_than_most_others_wrote_last(
+    entries: list[Said], now: float
+) -> None:
+    assert forgetting.now(NOW, entries, "us") == now
 
 
 def test_the_cut_leaves_as_many_as_are_kept_those_that_ended_last() -> None:
@@ -73,19 +94,25 @@ def test_of_what_ended_with_one_commit_all_stay_or_none() -> None:
 
 def test_a_survey_settles_until_the_oldest_is_too_old_or_too_many_can_have_ended() -> None:
     survey, keep = Survey(revision=10, at=NOW, oldest=950.0, count=3), Keep(age=AGE, count=4)
-    assert survey.settles(keep, NOW + 9, 12)
-    assert not survey.settles(keep, NOW + 9, 13), "a quarter more than are kept"
-    assert survey.settles(keep, NOW, 1_000_000), "none can have ended in no time"
-    assert survey.settles(keep, 950.0 + AGE, 12)
-    assert not survey.settles(keep, 951.0 + AGE, 12)
+    assert survey.settles(keep, NOW + 9, 2)
+    assert not survey.settles(keep, NOW + 9, 3), "a quarter more than are kept"
+    assert survey.settles(keep, 950.0 + AGE, 2)
+    assert not survey.settles(keep, 951.0 + AGE, 2)
+
+
+def test_a_survey_by_a_clock_that_is_ahead_settles_nothing() -> None:
+    survey = Survey(revision=10, at=NOW, oldest=NOW, count=0)
+    keep = Keep(age=9 * forgetting.DAY, count=4)
+    assert survey.settles(keep, NOW - forgetting.DAY, 0)
+    assert not survey.settles(keep, NOW - forgetting.DAY - 1, 0)
 
 
 def test_whoever_saw_what_is_old_and_needed_looks_again_after_a_while() -> None:
     late, keep = Survey(revision=10, at=NOW, oldest=-1e6, count=3), Keep(age=6400.0, count=128)
-    assert not late.settles(keep, NOW + 1, 11)
-    assert late.rests(keep, NOW + 99, 12)
-    assert not late.rests(keep, NOW + 101, 12)
-    assert not late.rests(keep, NOW + 99, 13)
+    assert not late.settles(keep, NOW + 1, 1)
+    assert late.rests(keep, NOW + 99, 2)
+    assert not late.rests(keep, NOW + 101, 2)
+    assert not late.rests(keep, NOW + 99, 3)
 
 
 def test_an_older_survey_does_not_replace_a_newer_one() -> None:

@@ -94,12 +94,15 @@ def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> 
     """Know how all of these stand, before a task is published that needs some of them.
 
     Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
+    A need that is open may fail and be suspected before this is committed: that is noticed, too.
     """
     known = board.known.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
-        raise Missing((keys.NEEDED, *missing) if needs else tuple(missing))
-    states = [each.state for need in needs if (each := board.known.status(need)) is not None]
-    if "failed" in states or "dead" in states:
+        raise Missing((keys.NEEDED, keys.SUSPECTED, *missing) if needs else tuple(missing))
+    states = {each.state for need in needs if (each := board.known.status(need)) is not None}
+    if states - {"complete"}:
+        board.rely(keys.SUSPECTED)
+    if states & {"failed", "dead"}:
         board.rely(keys.NEEDED)
         board.put(keys.NEEDED, {})
 

@@ -14,32 +14,37 @@ which checks that it still stands as it was seen, and that nothing is left to be
 Nobody lists who needs a task, so for one that failed all tasks are looked at once, from the first
 to the last.  Each that was there before is met, since its key never changes.  Whoever publishes a
 task that needs one that failed writes ``meta/needed`` anew, and so does whoever forgets one: both
-check it, so neither can pass the other unseen.  A task of an import comes later than it was
-planned, so while one is under way nothing that failed goes.
+check it, so neither can pass the other unseen.  A publisher may have seen a need before it failed,
+and check nothing of it: so ``meta/suspected`` is written before all tasks are looked at, and
+checked by whoever publishes what needs a task that is not complete.  A task of an import comes
+later than it was planned, so while one is under way nothing that failed goes.
 
-What is old is told by the clocks of many workers.  A task is not over before it was published, and
-not longer than those are that ended before it, as far as they are seen together: one clock that is
-slow does not make fresh results vanish.
+What is old is told by the clocks of many workers, and one that is wrong must do no harm.  Now is no
+later than our clock, nor than the newest entries of most others in the record: whoever is ahead
+lets go of nothing too soon.  A task is not over before it was published, and not longer than what
+was written before it, as far as that was seen, in the record or among tasks: one clock that is slow
+does not make fresh results vanish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from interlock.core import flow, keys, retention
+from interlock.core import flow, keys
 from interlock.core.board import Board
 from interlock.core.decision import Decision, Write
-from interlock.core.retention import Forgotten, Keep, Mark
+from interlock.core.retention import Forgotten, Keep
 from interlock.core.task import BATCH, Spec, State, Status
 
 KEEP = 90 * 86400.0
 """As long as the record keeps its story, so that both end together."""
 KEPT = 100_000
 SLACK, PART = 4, 64
-MOST_A_SECOND = 1000.0
-"""What nobody expects to be exceeded for long: a revision may be a time, and count nothing."""
+DAY = 86400.0
+"""What is dated so much ahead says nothing."""
+NEVER = 1 << 63
 OPERATIONS = 6
 """That forgetting one task may take."""
 
@@ -55,28 +60,57 @@ class Past(Struct, frozen=True, kw_only=True, gc=False):
     complete: bool
 
 
+class Said(Struct, frozen=True, kw_only=True, gc=False):
+    """What an entry of the record says: when it was, and by whom."""
+
+    revision: int = 0
+    at: float = 0.0
+    writer: str = ""
+    agent: str = ""
+
+
 class Survey(Struct, frozen=True, kw_only=True):
-    """What was over when all tasks were looked at: how many, and the oldest of them since when."""
+    """What was over when all tasks were looked at: how many, and the oldest of them since when.
+
+    ``entries`` are those that the record had by then, if that is known.
+    """
 
     revision: int
     at: float
     oldest: float
     count: int
+    entries: int = 0
 
-    def settles(self, keep: Keep, now: float, revision: int) -> bool:
-        """Whether nothing can be too old yet, nor too many by more than a quarter."""
+    def settles(self, keep: Keep, now: float, came: int) -> bool:
+        """Whether nothing can be too old yet, nor too many by more than a quarter.
+
+        ``came`` is how many can have ended since.
+        """
+        right = self.at <= now + DAY
         old = self.oldest + keep.age < now
         most = keep.count + keep.count // SLACK
-        return not old and self.count + self._came(now, revision) <= most
+        return right and not old and self.count + came <= most
 
-    def rests(self, keep: Keep, now: float, revision: int) -> bool:
+    def rests(self, keep: Keep, now: float, came: int) -> bool:
         """Whether that may wait for whoever looked: what is old may stay since it is needed."""
-        few = self._came(now, revision) <= keep.count // PART
-        return self.settles(keep, now, revision) or (few and now < self.at + keep.age / PART)
+        few = came <= keep.count // PART
+        return self.settles(keep, now, came) or (few and now < self.at + keep.age / PART)
 
-    def _came(self, now: float, revision: int) -> float:
-        """How many can have ended since: one for each commit, where revisions count those."""
-        return max(0.0, min(revision - self.revision, (now - self.at) * MOST_A_SECOND))
+
+def now(own: float, said: Sequence[Said], writer: str) -> float:
+    """The moment that it is, by our own clock and by what most other agents wrote last."""
+    newest: dict[str, float] = {}
+    for each in said:
+        if each.writer != writer:
+            newest[each.agent] = max(each.at, newest.get(each.agent, 0.0))
+    order = sorted(newest.values())
+    return min(own, order[(len(order) - 1) // 2]) if order else own
+
+
+def young(some: Iterable[Past | Said], age: float, now: float) -> int:
+    """The revision from which on nothing is too old, since that was written when it was not."""
+    found = (each.revision for each in some if each.at <= now <= each.at + age)
+    return min(found, default=NEVER)
 
 
 def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:
@@ -88,11 +122,16 @@ def past(task: str, revision: int, status: Status, spec: Spec) -> Past | None:
     return Past(task=task, revision=revision, at=at, complete=complete)
 
 
-def going(some: Sequence[Past], age: float, cut: int, now: float) -> list[Past]:
-    """Those of them whose time is up: too old, or ended at or before the revision of the cut."""
-    marks = [Mark(each.task, each.revision, each.at) for each in some]
-    old = {mark.key for mark in retention.over(marks, Keep(age=age, count=len(marks)), now)}
-    return [each for each in some if each.task in old or each.revision <= cut]
+def going(some: Sequence[Past], before: float, young: int, cut: int) -> list[Past]:
+    """Those of them whose time is up: too old, or ended at or before the revision of the cut.
+
+    Too old is what ended ``before`` a moment, unless it did so at a ``young`` revision.
+    """
+    return [
+        each
+        for each in some
+        if each.revision <= cut or (each.at < before and each.revision < young)
+    ]
 
 
 def cut(revisions: Sequence[int], count: int) -> int:
@@ -113,6 +152,12 @@ def note(survey: Survey, before: Survey | None) -> Decision[None]:
         return Decision(outcome=None)
     put = Write(keys.OVER, survey)
     return Decision(outcome=None, verb="task.survey", thing="tasks", puts=(put,))
+
+
+def suspect() -> Decision[None]:
+    """Let whoever saw what failed before it did look again, before all tasks are looked at."""
+    put = Write(keys.SUSPECTED, {})
+    return Decision(outcome=None, verb="task.suspect", thing="tasks", puts=(put,))
 
 
 def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> Decision[Forgotten]:

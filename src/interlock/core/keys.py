@@ -14,6 +14,7 @@
     meta/sets             written anew with every new one of these
     meta/needed           written anew when a task is published that needs one that failed, and when
                           such ones are forgotten
+    meta/suspected        written anew before all tasks are looked at for who needs one that failed
     meta/over             how many tasks were over when all were looked at, and for how long
     due/{moment}/{id}     tasks that must not begin yet
     hangs/{need}/{id}     a blocked task, under the one need that it hangs on for now
@@ -112,6 +113,7 @@ SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 SETS_MARK = "meta/sets"
 NEEDED = "meta/needed"
+SUSPECTED = "meta/suspected"
 OVER = "meta/over"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"

@@ -62,6 +62,8 @@ class Maintenance:
         from interlock.services.task.upkeep import Upkeep
 
         base = yield from self._runner.base()
+        forgetting = Forgetting(self._runner, kept(self._settings))
+        look = yield from forgetting.look()
         tasks = yield from Upkeep(self._runner).run(who, bound)
         reclaimed, left = tasks.reclaimed, tasks.left
         for item in (yield from self._stale(base)):
@@ -76,7 +78,7 @@ class Maintenance:
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
-        over = yield from Forgetting(self._runner, kept(self._settings)).run(who)
+        over = yield from forgetting.run(who, first=look)
         mended = yield from mend(self._runner, who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(

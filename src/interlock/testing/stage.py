@@ -47,7 +47,6 @@ class Client:
         self.semaphores = SemaphoreCalls(self.desk)
         self.several = SeveralCalls(self.desk)
         self.tasks = TaskCalls(self.desk)
-        self.messages = MessageCalls(self.desk)
         self.agents = AgentCalls(self.desk)
         self.messages = MessageCalls(self.desk)
         self.record = RecordCalls(self.desk)

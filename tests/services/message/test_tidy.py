@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from interlock.core.inbox import Trimmed
 from interlock.core.message import MessageExists, Sent
 from interlock.core.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.core.retention import Keep, Mark
+from interlock.opening import opened
 from interlock.services.maintain import Maintained
 from interlock.services.message import rounds, states, tidy
 from interlock.services.message.looking import Inbox
@@ -180,6 +182,24 @@ def test_small_parts_of_a_round_walk_a_topic_only_when_much_can_have_come(
     stage.clock.advance(DAY + 1)
     assert looked_at(ada, passes) > 1
     assert folder(stage, keys.topic("built")) == []
+
+
+def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a revision may be a time, and count no commits."""
+    monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
+    monkeypatch.setattr(tidy, "_FIRST_PAGE", 2)
+    monkeypatch.setattr(tidy, "SOME_GROUPS", 1)
+    with closing(opened(url)) as store:
+        ada = Stage().client("ada", ttl=None, store=store)
+        passes = tidy.Tidying(ada.runner, ada.messages.limits)
+        alerts(ada, 12)
+        assert looked_at(ada, passes) > 1
+        alerts(ada, 1)
+        assert looked_at(ada, passes) == 1
+        alerts(ada, 3)
+        assert looked_at(ada, passes) > 1
 
 
 def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(

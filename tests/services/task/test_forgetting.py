@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import count, product
 from typing import Any
 
@@ -26,10 +27,12 @@ from interlock.core.task import (
 )
 from interlock.driving import Op
 from interlock.errors import BadInput, StoreBusy
+from interlock.opening import opened
 from interlock.services.runner import Who
+from interlock.services.steps import Read
 from interlock.services.task import forgetting
 from interlock.services.task.forgetting import Forgetting
-from interlock.store import Put, Range, Txn
+from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
@@ -69,6 +72,13 @@ def cancelled(client: Client, *tasks: str) -> None:
         client.run(client.tasks.cancel(task))
 
 
+def pass_time(stage: Stage, client: Client, seconds: float = LONG) -> None:
+    """Let time pass, and somebody write then: nobody trusts its own clock alone."""
+    stage.clock.advance(seconds)
+    client.run(client.locks.acquire("merge", ttl=60))
+    client.run(client.locks.release("merge"))
+
+
 def maintained(client: Client) -> int:
     found = client.run(client.fleet.maintain()).forgotten_tasks
     return found if isinstance(found, int) else 0
@@ -81,7 +91,7 @@ def standing(stage: Stage) -> list[str]:
 
 
 def sweep(client: Client, keep: Keep | None = None) -> Op[forgetting.Forgot]:
-    return Forgetting(client.runner, keep or Keep(age=1.0, count=100)).run(Who())
+    return Forgetting(client.runner, keep or Keep(age=1.0, count=100)).run(client.desk.seat.who)
 
 
 # ---- what goes, and when ------------------------------------------------------------------------
@@ -138,11 +148,74 @@ def test_a_pass_is_bounded_and_says_what_is_left(stage: Stage, ada: Client) -> N
 def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Stage, ada: Client) -> None:
     done(ada, *[f"t{number}" for number in range(9)])
     cancelled(ada, *[f"c{number}" for number in range(9)])
-    stage.clock.advance(LONG)
+    pass_time(stage, ada)
     small = stage.remote("bob", ttl=None)
     small.runner.capabilities = replace(small.runner.capabilities, max_operations=26)
     assert small.run(sweep(small)).forgotten == 18
     assert standing(stage) == []
+
+
+# ---- clocks that are wrong ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_whoever_is_ahead_of_everybody_else_lets_go_of_nothing_that_is_young(
+    stage: Stage, ada: Client, *, busy: bool
+) -> None:
+    bob, ahead = stage.client("bob", ttl=None), stage.client("ahead", ttl=None)
+    done(ada, "t1")
+    done(bob, "t2")
+    cancelled(bob, "t3")
+    stage.clock.jump_wall(100 * DAY)
+    if busy:
+        done(ahead, "t4")
+        again = stage.client("ahead", ttl=None)
+        done(again, "t5")
+    assert maintained(ahead) == 0
+    assert ahead.run(sweep(ahead, Keep(age=90 * DAY, count=100))).forgotten == 0
+    stage.clock.jump_wall(-100 * DAY)
+    assert {"t1", "t2", "t3"} <= {*standing(stage)}
+
+
+def test_whoever_is_ahead_looks_at_the_entries_of_others_before_it_writes_many(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "_NEWEST", Log(limit=1, last=True))
+    ahead = stage.client("ahead", ttl=None)
+    ada.run(ada.tasks.publish("t0"))
+    ada.run(ada.tasks.claim("t0", ttl=60))
+    stage.clock.advance(61)
+    done(ada, "t1")
+    stage.clock.jump_wall(100 * DAY)
+    told = ahead.run(ahead.fleet.maintain())
+    assert (told.reclaimed, told.forgotten_tasks) == (1, UNSET)
+
+
+def test_what_a_slow_clock_ended_stays_though_the_others_of_its_page_ended_later(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgetting, "FIRST_PAGE", 2)
+    monkeypatch.setattr(forgetting, "MOST_PAGE", 2)
+    done(ada, "t2")
+    slow = stage.client("slow", ttl=None)
+    stage.clock.jump_wall(-100 * DAY)
+    done(slow, "t1")
+    stage.clock.jump_wall(100 * DAY)
+    assert maintained(ada) == 0
+    assert standing(stage) == ["t1", "t2"]
+
+
+def test_what_a_clock_saw_that_is_ahead_keeps_nobody_from_looking(
+    stage: Stage, ada: Client, looked: list[int]
+) -> None:
+    keep = Keep(age=100 * DAY, count=700)
+    fill(stage, 600, since=stage.clock.wall())
+    stage.clock.jump_wall(5 * DAY)
+    ada.run(sweep(ada, keep))
+    stage.clock.jump_wall(-5 * DAY)
+    looked.clear()
+    ada.run(sweep(ada, keep))
+    assert sum(looked) == 1200
 
 
 # ---- what is needed -----------------------------------------------------------------------------
@@ -205,7 +278,8 @@ def test_what_hangs_on_a_need_that_was_completed_is_worked_off_before_that_goes(
     with pytest.raises(Crash):
         ada.run(ada.tasks.complete("root", token=got.token))
     heir = stage.client("heir", ttl=None)
-    stage.clock.advance(LONG)
+    ada.network.revive()
+    pass_time(stage, ada)
     assert heir.run(sweep(heir)).forgotten == 0
     heir.run(heir.desk.tasks.progress.drain(Who(), "root"))
     assert heir.run(sweep(heir)).forgotten == 1
@@ -276,6 +350,32 @@ def test_whoever_publishes_what_needs_a_failed_task_meets_it_or_is_told(publish:
         if all(over):
             return
     raise AssertionError("both are over before that")
+
+
+@pytest.mark.parametrize("publish", ["task", "plan", "large plan"])
+def test_whoever_publishes_what_needs_a_task_that_fails_and_goes_meanwhile_is_told(
+    publish: str,
+) -> None:
+    """Though it was still to be done when its publisher looked, and nobody was to keep it."""
+    for first, then in product(range(10), range(24)):
+        stage = Stage()
+        ada, bob = stage.remote("ada", ttl=None), stage.remote("bob", ttl=None)
+        ada.run(ada.tasks.publish("open"))
+        ada.run(ada.tasks.publish("broken"))
+        bob.runner.capabilities = replace(bob.runner.capabilities, max_operations=36)
+        forgets = _hand(ada, sweep(ada, Keep(age=DAY, count=0)))
+        publishes = _hand(bob, _publishing(bob, publish))
+        _go(publishes, first)
+        ada.run(ada.tasks.cancel("broken"))
+        _go(forgets, then)
+        try:
+            publishes.run().result()
+        except BadInput:
+            forgets.run().result()
+            assert standing(stage) == ["open"], (first, then)
+        else:
+            forgets.run().result()
+            assert {"broken", "t0"} <= {*standing(stage)}, (first, then)
 
 
 def _publishing(client: Client, what: str) -> Op[Any]:
@@ -383,21 +483,21 @@ def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(*refs: Any, times: bool = False) -> Any:
         snapshot = read(*refs, times=times)
-        found.extend(len(items) for items in snapshot.ranges.values())
+        found.extend(len(snapshot.ranges[ref]) for ref in refs if isinstance(ref, Range))
         return snapshot
 
     monkeypatch.setattr(stage.store, "read", counted)
     return found
 
 
-def fill(stage: Stage, number: int) -> None:
+def fill(stage: Stage, number: int, since: float = 1.0) -> None:
     """Many tasks that are over, all at once."""
     puts = [
         Put(key(f"t{n:05d}"), value)
         for n in range(number)
         for key, value in (
             (keys.data, b'{"at":0.0}'),
-            (keys.status, b'{"state":"complete","since":1.0,"by":"ada"}'),
+            (keys.status, b'{"state":"complete","since":%f,"by":"ada"}' % since),
         )
     ]
     stage.store.commit(Txn(id="txn_1", puts=tuple(puts), quiet=True))
@@ -435,7 +535,7 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
     assert bob.run(sweep(bob, keep)).forgotten == 0
     assert not bob.run(Forgetting(bob.runner, keep).some(Who()))
     assert sum(looked) == 0
-    stage.clock.advance(DAY + 2)
+    pass_time(stage, ada, DAY + 2)
     assert bob.run(sweep(bob, keep)).forgotten == 600
 
 
@@ -499,7 +599,7 @@ def test_a_task_goes_with_all_that_is_its_or_not_at_all(fault: Fault) -> None:
         ada = stage.client("ada", ttl=None)
         done(ada, *[f"t{number}" for number in range(5)])
         cancelled(ada, *[f"c{number}" for number in range(5)])
-        stage.clock.advance(LONG)
+        pass_time(stage, ada)
         struck = stage.remote("struck", ttl=None)
         struck.runner.capabilities = replace(struck.runner.capabilities, max_operations=30)
         struck.network.script([None] * commit + [fault])
@@ -525,6 +625,28 @@ def _struck(act: Callable[[], object]) -> bool:
 
 
 # ---- on every engine ----------------------------------------------------------------------------
+
+
+def test_what_one_saw_no_other_sees_again_on_every_engine(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a revision may be a time, and count no commits."""
+    monkeypatch.setattr(forgetting, "_LONG", 0)
+    keep = Keep(age=DAY, count=12)
+    with closing(opened(url)) as store:
+        ada, bob = (Stage().client(name, ttl=None, store=store) for name in ("ada", "bob"))
+        done(ada, *[f"t{number}" for number in range(6)])
+        assert _walks(ada, keep)
+        assert not _walks(bob, keep)
+        done(ada, "t6", "t7", "t8")
+        assert _walks(bob, keep)
+
+
+def _walks(client: Client, keep: Keep) -> bool:
+    """Whether whoever sweeps looks at tasks."""
+    steps = _hand(client, sweep(client, keep)).run().steps
+    refs = [ref for step in steps if isinstance(step, Read) for ref in step.refs]
+    return any(isinstance(ref, Range) for ref in refs)
 
 
 def test_what_is_over_goes_on_every_engine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

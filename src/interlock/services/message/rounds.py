@@ -9,6 +9,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.retention import Mark
 from interlock.driving import Op
+from interlock.services.commits import Moment
 from interlock.services.steps import Read
 from interlock.store import Item, Range
 
@@ -39,12 +40,12 @@ class Tidied(Struct, frozen=True, kw_only=True):
 class Todo(Struct, frozen=True, kw_only=True):
     """What is to go of a topic, if nobody changed what was ``seen`` of it.
 
-    ``count`` is how many messages it had at a ``revision``, less those that went since.
+    ``count`` is how many messages it had at a ``moment``, less those that went since.
     """
 
     seen: int
     going: list[Mark]
-    revision: int
+    moment: Moment
     count: int
 
 

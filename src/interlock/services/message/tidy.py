@@ -24,6 +24,8 @@ from interlock.core.query import AskOutcome
 from interlock.core.retention import Forgotten, Keep, Mark
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
+from interlock.services import commits
+from interlock.services.commits import Moment
 from interlock.services.gather import looked_up
 from interlock.services.message import forgetting, rounds, states
 from interlock.services.message.limits import Limits
@@ -86,8 +88,8 @@ class Tidying:
         self._place: tuple[int, str] | None = None
         self._looked = 0
         self._whole = True
-        # At which revision a topic had how many messages.
-        self._counts: dict[str, tuple[int, int]] = {}
+        # At which moment a topic had how many messages.
+        self._counts: dict[str, tuple[Moment, int]] = {}
         self._todo: dict[str, Todo] = {}
         self._id = ""
 
@@ -199,7 +201,7 @@ class Tidying:
             )
             done, seen = done + changed.outcome.count, changed.revision or -1
         left = todo.going[len(some) :]
-        self._counts[group] = todo.revision, todo.count - done
+        self._counts[group] = todo.moment, todo.count - done
         if left and done == len(some):
             self._todo[group] = replace(todo, seen=seen, going=left, count=todo.count - done)
         return Tidied(forgotten=done, left=len(todo.going) - done)
@@ -207,11 +209,12 @@ class Tidying:
     def _survey(self, group: str) -> Op[Todo]:
         key, most = keys.trimmed(keys.topic_of(group)), self._limits.alerts
         before: Snapshot = yield Read(key)  # whoever forgets some of it meanwhile changes this
+        moment = yield from commits.moment(before.revision)
         marks = yield from self._walk(group, _letter, _enough(most))
         return Todo(
             seen=forgetting.revision(before[key]),
             going=self._going(marks, most),
-            revision=before.revision,
+            moment=moment,
             count=len(marks),
         )
 
@@ -229,8 +232,9 @@ class Tidying:
             return False
         if len(items) < page.limit:
             return len(items) <= most
-        counted, count = self._counts.get(group, (0, 0))
-        return count + snapshot.revision - counted <= most + most // 4
+        counted, count = self._counts.get(group, (Moment(revision=0), 0))
+        enough = most + most // 4 - count
+        return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
 
     def _asked(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Questions to whoever is able that are over, or gone."""

@@ -16,29 +16,32 @@ can have come, everybody looks at that alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import forgetting as core
 from interlock.core import keys
 from interlock.core.board import Board
 from interlock.core.decision import Decision
-from interlock.core.forgetting import Survey
+from interlock.core.forgetting import Said, Survey
 from interlock.core.retention import Forgotten, Keep
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
+from interlock.services import commits
+from interlock.services.commits import Moment
 from interlock.services.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.states import decoded, readable
 from interlock.services.steps import Read
 from interlock.services.task.facts import Facts
-from interlock.services.task.rounds import Round
+from interlock.services.task.rounds import Round, Start
 from interlock.settings import Settings
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Log, Range, Snapshot
 
 BOUND = 10_000
 """Tasks that a pass of maintenance lets go of, or a few more."""
@@ -54,6 +57,8 @@ _AT_ONCE = 60
 _LONG = 1_000
 """Items of a round that is worth writing down."""
 _SURVEY = msgspec.json.Decoder(Survey)
+_SAID = msgspec.json.Decoder(Said)
+_OLDEST, _NEWEST = Log(limit=1), Log(limit=100, last=True)
 
 
 class Forgot(Struct, frozen=True, kw_only=True):
@@ -61,6 +66,14 @@ class Forgot(Struct, frozen=True, kw_only=True):
 
     forgotten: int = 0
     left: int = 0
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What is known before a round, and what time it is by the record and by our clock."""
+
+    snapshot: Snapshot
+    said: tuple[Said, ...]
+    now: float
 
 
 class Forgetting:
@@ -78,27 +91,42 @@ class Forgetting:
         self._limit = FIRST_PAGE
         self._left = 0
 
-    def run(self, who: Who, bound: int = BOUND) -> Op[Forgot]:
+    def look(self) -> Op[Look]:
+        """What somebody saw of all tasks, what is needed, and what time it is by the record.
+
+        Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
+        among the newest.
+        """
+        snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
+        newest, writer = _all_said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        return Look(
+            snapshot=snapshot,
+            said=(*_all_said(snapshot.ranges[_OLDEST]), *newest),
+            now=core.now(self._runner.clock.wall(), newest, writer),
+        )
+
+    def run(self, who: Who, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
         """Make whole rounds until nothing more can go, or so many went."""
         done = self._left = 0
-        start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
-        for _ in range(0 if self._is_settled(start) else ROUNDS):
-            around, self._left = self._start(start, ""), 0
+        first = look = first or (yield from self.look())
+        for _ in range(0 if (yield from self._is_settled(look)) else ROUNDS):
+            around, self._left = (yield from self._start(who, look, "")), 0
             while not around.over:
                 done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
             done += yield from self._end(who, around)
             if self._seen is not None:
                 break
-            start = yield Read(keys.NEEDED, keys.OVER)
+            look = replace((yield from self.look()), now=first.now)
         return Forgot(forgotten=done, left=self._left)
 
     def some(self, who: Who) -> Op[bool]:
         """Make a small part of a round; whether it did as much as it may: there may be more."""
         if self._round is None:
-            start: Snapshot = yield Read(keys.NEEDED, keys.OVER)
-            if self._is_resting(start):
+            look = yield from self.look()
+            if (yield from self._is_resting(look)):
                 return False
-            self._round = self._start(start, "" if self._began else self._anywhere())
+            after = "" if self._began else self._anywhere()
+            self._round = yield from self._start(who, look, after)
             self._began = True
         around, done, looked = self._round, 0, 0
         while done < SOME and not around.over:
@@ -112,25 +140,43 @@ class Forgetting:
             done += yield from self._end(who, around)
         return done >= SOME
 
-    def _is_resting(self, start: Snapshot) -> bool:
-        now, seen = self._runner.clock.wall(), self._seen
-        rests = seen is not None and seen.rests(self._keep, now, start.revision)
-        return rests or (not self._suspects and self._is_settled(start))
+    def _is_resting(self, look: Look) -> Op[bool]:
+        seen = self._seen
+        if seen is not None:
+            came = yield from self._came(seen, look)
+            if seen.rests(self._keep, look.now, came):
+                return True
+        return not self._suspects and (yield from self._is_settled(look))
 
-    def _is_settled(self, start: Snapshot) -> bool:
+    def _is_settled(self, look: Look) -> Op[bool]:
         """Whether somebody looked at all of them, and nothing can have become due since."""
-        survey = readable(_survey, start[keys.OVER])
-        now = self._runner.clock.wall()
-        return survey is not None and survey.settles(self._keep, now, start.revision)
+        survey = readable(_survey, look.snapshot[keys.OVER])
+        if survey is None:
+            return False
+        return survey.settles(self._keep, look.now, (yield from self._came(survey, look)))
+
+    def _came(self, seen: Survey, look: Look) -> Op[int]:
+        """How many can have ended since: no more than there were commits."""
+        before = Moment(revision=seen.revision, entries=seen.entries)
+        few = self._keep.count // core.PART
+        return (yield from commits.since(before, look.snapshot.revision, few))
 
     def _anywhere(self) -> str:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         return f"{keys.TASKS}{letter}"
 
-    def _start(self, start: Snapshot, after: str) -> Round:
+    def _start(self, who: Who, look: Look, after: str) -> Op[Round]:
         suspects, self._suspects = self._suspects, {}
-        now = self._runner.clock.wall()
-        return Round(start, now, cut=self._cut, suspects=suspects, after=after)
+        if suspects:
+            yield from self._runner.change(_suspecting, who)
+        needed = look.snapshot[keys.NEEDED]
+        start = Start(
+            moment=(yield from commits.moment(look.snapshot.revision)),
+            mark=0 if needed is None else needed.revision,
+            now=look.now,
+            said=look.said,
+        )
+        return Round(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
 
     def _page(self, who: Who, around: Round, most: int, bound: int) -> Op[int]:
         """Look at the next page of a round, and let go of what is complete there."""
@@ -140,7 +186,7 @@ class Forgetting:
         large = sum(len(item.value) for item in items) > PAGE_BYTES
         self._limit = max(LEAST_PAGE, page.limit // 4) if large else min(most, page.limit * 4)
         some = around.meet(items)
-        going = core.going(some, self._keep.age, around.cut, self._runner.clock.wall())
+        going = around.going(some)
         around.suspect(each for each in going if not each.complete)
         complete = {each.task: each.revision for each in going if each.complete}
         aims = dict(islice(complete.items(), bound))
@@ -167,13 +213,13 @@ class Forgetting:
 
     def _note(self, who: Who, around: Round) -> Op[None]:
         """Let everybody know, if it took long to see that nothing is left to do."""
-        survey, now = around.survey, self._runner.clock.wall()
+        survey = around.survey
 
         def deciding() -> Deciding[None]:
             item = (yield (keys.OVER,))[keys.OVER]
             return core.note(survey, readable(_survey, item))
 
-        if around.looked > _LONG and survey.settles(self._keep, now, survey.revision):
+        if around.looked > _LONG and survey.settles(self._keep, survey.at, 0):
             yield from self._runner.change(deciding, who)
 
     def _let_go(self, who: Who, aims: Mapping[str, int], mark: int | None) -> Op[int]:
@@ -214,6 +260,21 @@ def kept(settings: Settings | None) -> Keep:
     """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
     found = (settings or Settings()).task()
     return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+
+
+def _suspecting() -> Deciding[None]:
+    yield from ()
+    return core.suspect()
+
+
+def _all_said(entries: Sequence[Item]) -> tuple[Said, ...]:
+    return tuple([each for item in entries if (each := readable(_said, item)) is not None])
+
+
+def _said(item: Item) -> Said | None:
+    """What an entry says of its moment; a void says nothing."""
+    said = decoded(_SAID, item)
+    return replace(said, revision=item.revision) if said.at else None
 
 
 def _survey(item: Item | None) -> Survey | None:

@@ -10,16 +10,28 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from interlock.core import forgetting as core
 from interlock.core import keys
-from interlock.core.forgetting import Past, Survey
+from interlock.core.forgetting import Past, Said, Survey
 from interlock.core.task import BATCH, Spec, Status
+from interlock.services.commits import Moment
 from interlock.services.states import readable
 from interlock.services.task import states
-from interlock.store import Item, Snapshot
+from interlock.store import Item
 
 SUSPECTS = 1_000
 """Tasks that failed of which a round finds out whether somebody needs them."""
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """How it stands when a round begins: what the record said last, and so what time it is."""
+
+    moment: Moment
+    mark: int
+    now: float
+    said: tuple[Said, ...]
 
 
 class Round:
@@ -30,10 +42,9 @@ class Round:
     """
 
     def __init__(
-        self, start: Snapshot, now: float, *, cut: int, suspects: dict[str, int], after: str
+        self, start: Start, age: float, *, cut: int, suspects: dict[str, int], after: str
     ) -> None:
-        self.revision = start.revision
-        self.mark = 0 if (mark := start[keys.NEEDED]) is None else mark.revision
+        self.mark = start.mark
         self.cut = cut
         self.suspects = suspects
         self.fresh: dict[str, int] = {}
@@ -46,22 +57,35 @@ class Round:
         self.looked = 0
         self.stay = array("q")
         """At which revisions those ended that stay."""
-        self._began = self._oldest = now
+        self._start = start
+        self._age = age
+        self._oldest = start.now
+        self._young = core.young(start.said, age, start.now)
         self._tried = frozenset(suspects)
         self._data: Item | None = None
 
     @property
     def survey(self) -> Survey:
         """What stays, as of the beginning: whatever ends later is no older than that."""
-        count = len(self.stay)
-        return Survey(revision=self.revision, at=self._began, oldest=self._oldest, count=count)
+        return Survey(
+            revision=self._start.moment.revision,
+            at=self._start.now,
+            oldest=self._oldest,
+            count=len(self.stay),
+            entries=self._start.moment.entries,
+        )
 
     def meet(self, items: Sequence[Item]) -> list[Past]:
         """Know what a page says; those that are over."""
         found = [each for item in items if (each := self._met(item)) is not None]
         self.after = items[-1].key if items else self.after
         self.looked += len(items)
+        self._young = min(self._young, core.young(found, self._age, self._start.now))
         return found
+
+    def going(self, some: Sequence[Past]) -> list[Past]:
+        """Those of a page that go, as far as their time is concerned."""
+        return core.going(some, self._start.now - self._age, self._young, self.cut)
 
     def suspect(self, some: Iterable[Past]) -> None:
         """Look for whoever needs these in the next round, unless this one does."""

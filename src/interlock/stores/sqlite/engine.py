@@ -29,7 +29,7 @@ TRIMMED_AT_ONCE = 1000
 _COLUMNS = "key, value, revision, created, entry, hash, expires"
 _ONE = f"SELECT {_COLUMNS} FROM item WHERE key = ?"  # noqa: S608 - a constant
 _MANY = f"""SELECT {_COLUMNS} FROM item
-  WHERE key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
+  WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"""  # noqa: S608 - a constant
 _ENTRY = "SELECT id, value, revision, hash FROM log WHERE id = ?"
 _FIRST = """SELECT id, value, revision, hash FROM log
   WHERE revision > ? AND revision < ? ORDER BY revision LIMIT ?"""
@@ -150,7 +150,8 @@ class Reader:
         after, limit = ref.after, ref.limit
         end = ref.prefix + "\U0010ffff"
         while True:
-            bounds = (ref.prefix, after, end, limit)
+            first = max(ref.prefix, after + "\0")  # SQLite seeks by one bound, and walks to others
+            bounds = (first, end, limit)
             rows = cast("list[Row]", self._execute(_MANY, bounds).fetchall())
             found += [item for row in rows if (item := _item(row)) is not None]
             if len(rows) < limit or len(found) >= limit:
