@@ -318,6 +318,9 @@ class Fleet(Noun[FleetCalls]):
         if self._closed:
             return
         self._closed = True
+        self._nudge.set()
+        if self._tasks and not self.trouble:  # what is half done would be done again
+            await asyncio.wait(self._tasks[:1], timeout=1.0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.faces.shell import until
@@ -307,6 +308,32 @@ def test_a_handler_whose_client_is_closed_fails_nobody(
         logger.addHandler(fleet.agents.handler())
     logger.info("too late")
     assert "the client is closed" in capsys.readouterr().err
+
+
+def test_what_is_under_way_when_a_loop_closes_is_uploaded_once(
+    tmp_path: Path, logger: logging.Logger
+) -> None:
+    place = str(tmp_path / "store.db")
+
+    async def work() -> None:
+        async with await aio.connect(place, agent="ada") as fleet:
+            store: Any = fleet.store
+            commit, committed = store.transact_async, asyncio.Event()
+
+            async def answered_late(work: Any) -> Any:
+                answer = await commit(work)
+                committed.set()
+                await asyncio.sleep(0.05)
+                return answer
+
+            logger.addHandler(fleet.agents.handler())
+            store.transact_async = answered_late
+            logger.info("once")
+            await committed.wait()
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+    with interlock.connect(place) as other:
+        assert [line.text for line in other.agents.logged("ada")] == ["once"]
 
 
 def test_the_same_in_an_event_loop(tmp_path: Path, logger: logging.Logger) -> None:
