@@ -11,7 +11,7 @@ import pytest
 
 import interlock
 from interlock import aio
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreMissing
 
 
 def connect_async(*args: Any, **options: Any) -> None:
@@ -40,6 +40,20 @@ def test_a_mere_name_makes_no_file(
     connecting("./ada")
     connecting("ada", agent="bob")  # there is such a file now
     connecting("memory:")
+
+
+@both
+def test_where_there_is_no_store_it_says_how_to_name_one_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connecting: Callable[..., None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("INTERLOCK_STORE", "IF_ETCD_HOST", "IF_ETCD_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StoreMissing, match=r"or name one: connect\(URL\), --store URL$"):
+        connecting(agent="ada")
+    monkeypatch.setenv("INTERLOCK_STORE", str(tmp_path / "none.db"))
+    with pytest.raises(StoreMissing, match=r"or connect\(URL\), or name another$"):
+        connecting(agent="ada")
 
 
 @both
