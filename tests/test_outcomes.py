@@ -32,6 +32,7 @@ SHARED: dict[str, set[str]] = {
     "nothing": set(),
     "paused": {"agent"},
     "released": set(),
+    "sent": {"message", "kind", "to", "type", "thread"},
     "unknown": {"what", "unknown"},
     "waiting": {"before"},
 }

@@ -366,6 +366,8 @@ def python() -> Iterator[str]:
         "Those that mean the same for several nouns are below one class: "
         "`case interlock.Full():` is right for slots and for an inbox, "
         "`case interlock.InboxFull():` for the inbox alone.\n"
+        "Their fields are matched by keyword, as they have no order: "
+        "`case interlock.Claimed(task=t, token=n):`.\n"
     )
     public = [getattr(interlock, name) for name in interlock.__all__]
     names = [value for value in public if isinstance(value, type)]
@@ -397,11 +399,20 @@ def python() -> Iterator[str]:
         ),
     )
     yield "## Other values\n"
-    yield "What the other calls return.\n"
+    yield (
+        "What the other calls return.\n"
+        "Annotations import them from where they are made: "
+        f"`from {Shown.__module__} import {Shown.__name__} as {CALLED[Shown]}`.\n"
+    )
     yield table(
-        ("name", "meaning", "fields"),
+        ("name", "meaning", "fields", "where it is made"),
         (
-            (f"`{CALLED.get(value, value.__name__)}`", first(value.__doc__), members(value))
+            (
+                f"`{CALLED.get(value, value.__name__)}`",
+                first(value.__doc__),
+                members(value),
+                f"`{value.__module__}.{value.__name__}`",
+            )
             for value in RETURNED
         ),
     )

@@ -397,7 +397,7 @@ async def connect(
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
-    store = await opened_async(url) if store is None else store
+    store = await opened_async(url, store)
     try:
         desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
         await drive_async(desk.begin(session, ttl if join else None), store)

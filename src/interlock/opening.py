@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from interlock.clock import Clock, SystemClock
+from interlock.errors import BadInput
 from interlock.places import find_store, settings
 from interlock.services.calls import Desk
 from interlock.services.runner import Runner
@@ -12,16 +13,27 @@ from interlock.store import Store
 from interlock.stores import open_store, open_store_async
 
 
-def opened(url: str | None) -> Store:
-    """The store that was named, or found."""
+def opened(url: str | None, store: Store | None) -> Store:
+    """The store that was given, named, or found."""
+    if store is not None:
+        return _no_path(store)
     return open_store(url) if url else open_store(find_store(), create=False)
 
 
-async def opened_async(url: str | None) -> Store:
+async def opened_async(url: str | None, store: Store | None) -> Store:
     """The same for an event loop."""
+    if store is not None:
+        return _no_path(store)
     if url:
         return await open_store_async(url)
     return await open_store_async(find_store(), create=False)
+
+
+def _no_path(store: Store) -> Store:
+    if isinstance(store, str | os.PathLike):
+        path = os.fspath(store)
+        raise BadInput(f"store= takes an open store; a path or URL comes first: connect({path!r})")
+    return store
 
 
 def desk_at(

@@ -42,7 +42,9 @@ def locate(start: str | None = None) -> Found:
     here = _here(start)
     place = folder(here)
     if place is None:
-        raise StoreMissing("there is no store here; run 'interlock init', or name one with --store")
+        raise StoreMissing(
+            "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
+        )
     if not _trusted(place):
         raise StoreUnsuitable(f"{place} belongs to another user; run 'interlock init' or --store")
     if url := Settings(place).store:

@@ -6,6 +6,7 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.core.knots import Asked, State, knots, never_end, served
 from tests.searches import budget
 
@@ -46,6 +47,17 @@ def test_two_who_wait_for_each_other_are_a_knot_and_the_younger_gives_way() -> N
 
 def test_who_waits_for_its_own_lock_is_a_knot_by_itself() -> None:
     assert cycle(knot([wait("ada", room("x", "ada"))], "ada")) == ["ada"]
+
+
+def test_who_holds_under_another_name_than_it_waits_under_is_told_by_both() -> None:
+    as_ada = Room("x", 1, (("thread", 1),), ("ada",))
+    alone = Wait("w", "thread", "bob", 0, (Need(as_ada),))
+    found = knot([alone], "w")
+    assert found is not None
+    assert found.names == ("bob", "ada")
+    same = knot([replace(alone, agent="ada")], "w")
+    assert same is not None
+    assert same.names == ("ada",)
 
 
 def test_a_holder_that_goes_on_is_no_deadlock() -> None:

@@ -55,7 +55,7 @@ def test_full_says_what_there_is(table: Table) -> None:
 
 def test_the_first_who_names_a_capacity_makes_it_and_everybody_must_mean_the_same() -> None:
     table = Table()
-    with pytest.raises(BadInput, match="give its capacity"):
+    with pytest.raises(BadInput, match=r"capacity=N, --capacity N"):
         table.acquire(slots("ada"))
     assert isinstance(table.acquire(slots("ada", capacity=4)).outcome, semaphore.SlotsAcquired)
     assert isinstance(table.acquire(slots("bob", capacity=4)).outcome, semaphore.SlotsAcquired)

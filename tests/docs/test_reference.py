@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from tests.docs.pages import ROOT
@@ -26,6 +27,16 @@ def test_the_reference_is_fresh() -> None:
     command = [sys.executable, str(ROOT / "tools" / "reference.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_every_value_can_be_imported_from_where_the_page_says() -> None:
+    page = (REFERENCE / "python.md").read_text()
+    values = page.partition("## Other values\n")[2].partition("\n## ")[0]
+    named = re.findall(r"\| `(\w+)` \|.*\| `(interlock[\w.]*)\.(\w+)` \|$", values, re.MULTILINE)
+    assert len(named) == values.count("\n| `") > 20
+    for name, module, own in named:
+        assert isinstance(getattr(import_module(module), own), type)
+        assert name.endswith(own)
 
 
 def test_every_command_has_its_place() -> None:

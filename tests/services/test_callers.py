@@ -46,7 +46,54 @@ def test_a_thread_that_waits_for_its_own_lock_is_refused(path: str) -> None:
 def test_a_thread_that_waits_for_its_own_lock_under_another_name_is_refused(path: str) -> None:
     with interlock.connect(path, agent="ada") as ada, interlock.connect(path, agent="bob") as bob:
         ada.locks.acquire("a")
-        assert isinstance(bob.locks.acquire("a", wait=30), Deadlock)
+        refused = bob.locks.acquire("a", wait=30)
+        assert refused == interlock.LockDeadlock(lock="a", cycle=("bob", "ada"))
+        said = "bob -> ada -> bob; ada holds it in this same thread, which .*; use another thread"
+        with pytest.raises(Deadlocked, match=said):
+            bob.lock("a", wait=30).__enter__()
+        ada.tasks.publish("t")
+        ada.tasks.claim("t")
+        with pytest.raises(Deadlocked, match="ada holds it in this same thread"):
+            bob.tasks.hold("t", wait=30).__enter__()
+
+
+def test_one_task_of_two_names_is_told_that_it_waits_for_itself(path: str) -> None:
+    async def main() -> None:
+        async with (
+            await aio.connect(path, agent="ada") as ada,
+            await aio.connect(path, agent="bob") as bob,
+            ada.lock("a"),
+        ):
+            with pytest.raises(Deadlocked, match="ada holds it in this same task"):
+                await bob.lock("a", wait=30).__aenter__()
+
+    asyncio.run(main())
+
+
+def test_who_holds_under_another_name_than_it_waits_under_is_named_in_a_larger_circle(
+    path: str,
+) -> None:
+    with (
+        interlock.connect(path, agent="ada") as ada,
+        interlock.connect(path, agent="bob") as bob,
+        interlock.connect(path, agent="cy") as cy,
+    ):
+        ada.locks.acquire("a")
+        had = threading.Event()
+
+        def other() -> object:
+            cy.locks.acquire("c")
+            had.set()
+            return cy.locks.acquire("a", wait=30)
+
+        thread, found = in_thread(other)
+        had.wait()
+        waiting(ada, "a")
+        with pytest.raises(Deadlocked, match="bob -> cy -> ada -> bob; give back what you hold"):
+            bob.lock("c", wait=30).__enter__()
+        ada.locks.release("a")
+        thread.join()
+        assert isinstance(found[0], Acquired)
 
 
 def test_threads_of_one_client_wait_for_each_other_without_a_fuss(path: str) -> None:

@@ -74,7 +74,10 @@ class Full(Outcome, frozen=True, kw_only=True):
 
 
 class Deadlock(Outcome, frozen=True, kw_only=True):
-    """Waiting would never end: ``cycle`` names who waits for each other, beginning with you."""
+    """Waiting would never end: ``cycle`` names who waits for each other, beginning with you.
+
+    Who holds something under another name than that under which it waits is named by both.
+    """
 
     exit_status = 1
 

@@ -35,11 +35,15 @@ Node: TypeAlias = str | tuple[str, str]
 
 
 class Room(Struct, frozen=True, gc=False):
-    """A thing that is shared: its capacity, and who holds how much of it."""
+    """A thing that is shared: its capacity, who holds how much of it, and in whose names.
+
+    Without ``agents`` it is not known in whose.
+    """
 
     thing: str
     capacity: int
     holders: tuple[tuple[str, int], ...]
+    agents: tuple[str, ...] = ()
 
 
 class Need(Struct, frozen=True, gc=False):
@@ -74,6 +78,18 @@ class Knot(Struct, frozen=True):
     def youngest(self) -> Wait:
         """The one that gives way."""
         return max(self.members, key=_age)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The agents of the cycle; after a wait comes in whose name its caller holds, if another.
+
+        So it is ``bob, ada`` if bob waits for what his own caller holds as ada.
+        """
+        after = (*self.cycle[1:], self.cycle[0])
+        steps = [
+            (wait.agent, *_holds_as(on, wait)) for wait, on in zip(self.cycle, after, strict=True)
+        ]
+        return tuple([name for step in steps for name in step])
 
 
 def knot(waits: Iterable[Wait], start: str) -> Knot | None:
@@ -132,6 +148,20 @@ def _tied(everyone: Mapping[str, Wait], among: Mapping[str, Wait], start: str) -
             return Knot(tuple(members.values()), cycle)
         reduction = Reduction(everyone, members)  # whoever else is stuck may yet go on
     return None
+
+
+def _holds_as(on: Wait, wait: Wait) -> tuple[str, ...]:
+    """In whose name a caller that waits has what a wait needs, if not in that of its own wait."""
+    if any(need.before == on.id for need in wait.needs):
+        return ()
+    callers = set(held_up(on))
+    names = [
+        agent
+        for need in wait.needs
+        for (caller, _), agent in zip(need.room.holders, need.room.agents, strict=False)
+        if caller in callers
+    ]
+    return () if on.agent in names else tuple([name for name in names if name][:1])
 
 
 def _in_order(waits: Iterable[Wait]) -> dict[str, Wait]:

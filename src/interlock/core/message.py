@@ -154,19 +154,13 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
-    """It is durable, and will be delivered.
-
-    At a shell an alert is ``unheard`` if nobody subscribes to its type; to types that are called
-    much like it, and are ``close``, somebody does.
-    """
+    """It is durable, and will be delivered."""
 
     message: str
     kind: Kind
     to: tuple[str, ...] = ()
     type: str = ""
     thread: str = ""
-    unheard: bool = False
-    close: tuple[str, ...] = ()
 
 
 class MessageExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):

@@ -343,8 +343,8 @@ def _made(want: Want) -> Pool:
     if want.capacity is None:
         name = keys.thing(want.key).removeprefix("sem/")
         raise BadInput(
-            f"semaphore {name!r} is not there yet; give its capacity, or make it:"
-            f" interlock sem resize {name} N"
+            f"semaphore {name!r} is not there yet; give its capacity (capacity=N, --capacity N),"
+            f" or make it: interlock sem resize {name} N"
         )
     _bounded(want, want.capacity)
     return Pool(capacity=want.capacity)

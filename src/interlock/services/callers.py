@@ -15,8 +15,9 @@ import itertools
 import os
 import sys
 import threading
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Literal, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import Struct
@@ -39,6 +40,10 @@ class Someone:
         self.name = name
         self.holds: set[object] = set()
         self.works: dict[str, None] = {}
+
+    def has(self, keys: Collection[str]) -> bool:
+        """Whether it holds one of these, in whatever name, as far as that is remembered."""
+        return any(isinstance(each, tuple) and each[1] in keys for each in tuple(self.holds))
 
 
 class Debtor(Protocol):
@@ -67,6 +72,14 @@ def current() -> Someone | None:
     except AttributeError:  # asked once in a thread: what it is does not change
         _local.someone = None if _is_of_a_pool(threading.current_thread()) else _new()
         return _local.someone
+
+
+def holding(keys: Collection[str]) -> Literal["thread", "task", ""]:
+    """What runs this, if it holds one of these in whatever name."""
+    someone = current()
+    if someone is None or not someone.has(keys):
+        return ""
+    return "thread" if _task() is None else "task"
 
 
 class Terms(Struct, frozen=True, gc=False):

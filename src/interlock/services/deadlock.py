@@ -102,7 +102,7 @@ class Deadlocks:
             knot = yield from graph.living(dead)
             if knot is None or not (yield from self._rely(graph, knot)):
                 return Decision(outcome=None)
-            return (yield from withdraw(tuple([wait.agent for wait in knot.cycle])))
+            return (yield from withdraw(knot.names))
 
         last: object = None
         for _ in range(_LOOKS):

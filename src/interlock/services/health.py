@@ -300,7 +300,7 @@ def _in_the_way(waiter: Waiter, pools: Mapping[str, Pool]) -> Iterator[str]:
 
 
 def _deadlock(knot: Knot, youngest: Waiter | Asleep) -> Problem:
-    names = [wait.agent for wait in knot.cycle]
+    names = knot.names
     wanted = dict.fromkeys(need.room.thing for wait in knot.cycle for need in wait.needs)
     return Problem(
         kind="deadlock",

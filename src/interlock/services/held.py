@@ -6,7 +6,7 @@ blocks for a lock, for slots and for several things at once, which differ in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from interlock.core.decision import Write
 from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
+from interlock.services import callers
 from interlock.services.aims import Aim, Terms
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease, Stake
@@ -207,7 +208,7 @@ def _take_once(
     sent = clock.monotonic()
     outcome = yield from aim.acquire(desk, terms)
     if not isinstance(outcome, Granted):
-        raise _no(outcome, terms.given)
+        raise _no(outcome, terms.given, aim.things)
     times: dict[str, float] | None = None
     waited = clock.monotonic() - sent > WAITED
     if waited and (terms.ttl is not None or terms.max_hold is not None):
@@ -246,13 +247,13 @@ def _leases(
             yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
-def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
-    """Why a block cannot begin, which relies on what is given."""
+def _no(outcome: object, given: Sequence[Proof] = (), things: Sequence[str] = ()) -> Unavailable:
+    """Why a block for these things cannot begin, which relies on what is given."""
     from interlock.core import lock, semaphore, several
 
     match outcome:
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
-            return deadlocked(outcome.cycle, outcome)
+            return deadlocked(outcome.cycle, outcome, [keys.of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
             who = f"held by {holder}" if holder else "kept for who waits first"
             return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
@@ -269,12 +270,14 @@ def _no(outcome: object, given: Sequence[Proof] = ()) -> Unavailable:
     return Unavailable(f"{what}, which this relies on, is no longer ours; {verb} it again", outcome)
 
 
-def deadlocked(cycle: tuple[str, ...], outcome: object) -> Deadlocked:
-    """The error that says who waits for each other."""
-    circle = " -> ".join((*cycle, cycle[0]))
-    return Deadlocked(
-        f"waiting would never end: {circle}; give back what you hold, then try again", outcome
-    )
+def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str]) -> Deadlocked:
+    """The error that says who waits for each other, and what to do about it."""
+    circle, last = " -> ".join((*cycle, cycle[0])), cycle[-1]
+    then = "give back what you hold, then try again"
+    if last != cycle[0] and (here := callers.holding(wanted)):
+        stuck = f"{last} holds it in this same {here}, which cannot give it back while it waits"
+        then = f"{stuck}; use another {here}, or no wait"
+    return Deadlocked(f"waiting would never end: {circle}; {then}", outcome)
 
 
 def _spoken(thing: str) -> str:

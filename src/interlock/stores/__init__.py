@@ -90,7 +90,7 @@ def file_of(url: str) -> str | None:
             " or ./ before the name of a file"
         )
     if not separator or (scheme not in ("sqlite", "memory") and "://" not in url):
-        return _file(url)
+        return _no_mere_name(_file(url))
     match scheme:
         case "memory":
             return None
@@ -114,6 +114,17 @@ def _file(path: str) -> str:
     except UnicodeEncodeError:
         raise BadInput("the path of the store is not UTF-8; write it in UTF-8") from None
     return os.path.expanduser(path)
+
+
+def _no_mere_name(path: str) -> str:
+    """A file that is not there yet is named as a file, lest a name of somebody else makes one."""
+    if "/" in path or "." in path or os.path.exists(path):
+        return path
+    name = path[:_SHOWN]
+    raise BadInput(
+        f"there is no file {name!r} here; did you mean connect(agent={name!r}), or --agent?"
+        f" for a file of that name write ./{name}"
+    )
 
 
 def _decoded(path: str) -> str:

@@ -31,7 +31,7 @@ def test_a_check_is_a_verdict_a_name_a_fact_and_perhaps_a_remedy(bare: Shell) ->
         "verdict": "bad",
         "name": "store",
         "fact": "there is no store here",
-        "remedy": "run 'interlock init', or name one with --store",
+        "remedy": "run 'interlock init', or name one: connect(URL), --store URL",
     }
 
 

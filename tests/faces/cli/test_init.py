@@ -49,6 +49,18 @@ def test_without_a_store_it_says_what_to_do(bare: Shell) -> None:
     assert bare.json("lock", "list")[1]["error"] == "store_missing"
 
 
+def test_a_mere_name_is_no_store_whoever_says_it(bare: Shell) -> None:
+    for words in (("init",), ("lock", "list"), ("lock", "acquire", "x", "--agent", "ada")):
+        status, answer = bare.json(*words, "--store", "eve")
+        assert (status, answer["error"]) == (2, "bad_input")
+        assert answer["message"].endswith("for a file of that name write ./eve")
+    bare.exported["INTERLOCK_STORE"] = "eve"
+    assert bare.json("lock", "list")[1]["error"] == "bad_input"
+    assert list(bare.folder.iterdir()) == []
+    bare.exported["INTERLOCK_STORE"] = "./eve"
+    assert bare.json("init")[0] == 0
+
+
 def test_sibling_worktrees_meet_in_one_store(bare: Shell) -> None:
     main = bare.folder / "main"
     main.mkdir()

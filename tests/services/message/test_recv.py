@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,6 +54,46 @@ def unread(fleet: interlock.Fleet) -> list[object]:
 def serving(fleet: interlock.Fleet) -> bool:
     page = Range(keys.serving("bob"))
     return bool(fleet.store.read(page).ranges[page])
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    """What a terminal does to the main thread of a program, whoever runs these tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_leaves_the_message_at_hand_and_no_other(
+    ada: interlock.Fleet, bob: interlock.Fleet, ctrl_c: Callable[[], None]
+) -> None:
+    for number in range(3):
+        ada.messages.send("bob", number)
+
+    def handle(inbox: Receiver) -> None:
+        for message in inbox:
+            if message.data == 1:
+                ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt), bob.messages.recv(timeout=30) as inbox:
+        handle(inbox)
+    assert unread(bob) == [1, 2]
+
+
+def test_ctrl_c_ends_a_loop_that_sleeps(
+    ada: interlock.Fleet, bob: interlock.Fleet, ctrl_c: Callable[[], None]
+) -> None:
+    def interrupt() -> None:
+        until(lambda: serving(ada) and not unread(bob))
+        ctrl_c()
+
+    ada.messages.send("bob", "done")
+    terminal = threading.Thread(target=interrupt)
+    terminal.start()
+    with pytest.raises(KeyboardInterrupt), bob.messages.recv(timeout=30) as inbox:
+        list(inbox)
+    terminal.join()
+    assert unread(bob) == []
 
 
 def test_what_the_loop_came_back_from_is_acknowledged(

@@ -1,12 +1,13 @@
 """Operations that send something: alert, query, share, stop, mail; and answers to questions."""
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
+from interlock.core.answers import always
 from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -121,6 +122,16 @@ class Send(Request, frozen=True, kw_only=True):
     id: Id = None
 
 
+class Unheard(core.Sent, frozen=True, kw_only=True, tag="sent"):
+    """It is kept, and nobody subscribes to its type yet; ``close`` are types that somebody hears.
+
+    Only what is called much like it is ``close``.
+    """
+
+    unheard: Literal[True] = always(word=True)
+    close: tuple[str, ...] = ()
+
+
 def said(text: str | None, data: object) -> object:
     """What somebody says: a text, or JSON."""
     if text is None and data is UNSET:
@@ -159,7 +170,7 @@ def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
     types = drive(heard(), fleet.store)
     if sent.type in types:
         return sent
-    return replace(sent, unheard=True, close=tuple(alike(sent.type, sorted(types))))
+    return Unheard(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
 
 
 def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
@@ -238,7 +249,7 @@ OPERATIONS = (
         name="alert",
         help="tell everybody who subscribed to this type; written once for all",
         request=Alert,
-        outcomes=(core.Sent, core.MessageExists, *_LIMITS),
+        outcomes=(core.Sent, Unheard, core.MessageExists, *_LIMITS),
         needs="agent",
         act=_alert,
         examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),

@@ -68,6 +68,7 @@ RENDERERS: dict[str, str] = {
     "shown.Shown": "task:shown",
     "shown.TaskList": "task:task_list",
     "message.Sent": "message:sent",
+    "message.Unheard": "message:unheard",
     "message.MessageExists": "message:exists",
     "message.UnknownAgent": "message:unknown",
     "message.NobodyToStop": "message:gone",

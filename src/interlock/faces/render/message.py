@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from interlock.core import message as core
     from interlock.core.message import Received
     from interlock.faces.operations.inbox import SubscriptionList
+    from interlock.faces.operations.message import Unheard
     from interlock.faces.render import Paint
     from interlock.services.message import looking
 
@@ -160,18 +161,21 @@ def nothing(_outcome: looking.NothingUnread, paint: Paint) -> str:
 
 
 def sent(outcome: core.Sent, paint: Paint) -> str:
-    """It is on its way; of an alert, whether anybody hears of it."""
-    if outcome.unheard:
-        meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
-        yet = f"nobody subscribes to {outcome.type} yet; {meant}"
-        kept = "it is kept for whoever subscribes with --last"
-        return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
+    """It is on its way."""
     if outcome.kind == "alert":
         readers = f"all who subscribed to {outcome.type}"
     else:
         readers = whom(outcome.to)
     thread = f", thread {outcome.thread}" if outcome.thread not in ("", outcome.message) else ""
     return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
+
+
+def unheard(outcome: Unheard, paint: Paint) -> str:
+    """Nobody hears of it yet, and what was probably meant."""
+    meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
+    yet = f"nobody subscribes to {outcome.type} yet; {meant}"
+    kept = "it is kept for whoever subscribes with --last"
+    return f"{paint('green', 'sent')} {outcome.message}: {yet}{kept}"
 
 
 def exists(outcome: core.MessageExists, paint: Paint) -> str:

@@ -213,7 +213,7 @@ class Graph:
         met = [each for each in spot.met if dead.isdisjoint(each.live)]
         capacity = max(1, len(met)) if spot.capacity is None else spot.capacity
         holders = tuple([(self._name(each.caller, each.grant), each.weight) for each in met])
-        return Room(spot.thing, capacity, holders)
+        return Room(spot.thing, capacity, holders, tuple([each.agent for each in met]))
 
     def _name(self, caller: str, id_: str) -> str:
         return "" if caller in self._several or id_ in self._let_go else caller

@@ -28,7 +28,8 @@ from interlock.store import Item
 class Met(Struct, frozen=True, gc=False):
     """Somebody who has to act: how much it has, by which grant, and what keeps that alive.
 
-    ``among`` is the name under which its waits are listed, together with those of others.
+    ``among`` is the name under which its waits are listed, together with those of others; ``agent``
+    is in whose name it holds, if that is known.
     """
 
     caller: str
@@ -36,6 +37,7 @@ class Met(Struct, frozen=True, gc=False):
     grant: str = ""
     live: tuple[str, ...] = ()
     among: str = ""
+    agent: str = ""
 
 
 class Spot(Struct, frozen=True, gc=False):
@@ -81,7 +83,7 @@ def of_pool(key: str, pool: Pool | None) -> Place:
     """A lock or a semaphore; one that is not there has no queue."""
     if pool is None:
         return Place()
-    met = tuple([Met(caller_of(g), g.weight, g.id, g.live) for g in pool.grants])
+    met = tuple([Met(caller_of(g), g.weight, g.id, g.live, agent=g.agent) for g in pool.grants])
     return Place((Spot(key, met, pool.capacity, (key,)),), pool.waiters)
 
 

@@ -79,7 +79,7 @@ def _running(
         if status.state == "running" and owner is not None:
             claim = decoded(_CLAIM, owner)
             who = caller(claim.agent, claim.session, claim.caller)
-            met = Met(who, 1, claim.id, claim.live)
+            met = Met(who, 1, claim.id, claim.live, agent=claim.agent)
             stands = (owner.key, *map(keys.status, _way(task, above)))
             yield Spot(owner.key, (met,), 1, stands)
 

@@ -283,8 +283,8 @@ def _by_session(desk: Desk) -> tuple[Lease, ...]:
 def _no(outcome: core.Taken | core.Blocked | core.NoTask | core.TaskDeadlock) -> Unavailable:
     """Why there is nothing to hold."""
     match outcome:
-        case core.TaskDeadlock(cycle=cycle):
-            return deadlocked(cycle, outcome)
+        case core.TaskDeadlock(task=task, cycle=cycle):
+            return deadlocked(cycle, outcome, (keys.owner(task),))
         case core.Taken(task=task, holder=holder):
             said = f"task {task} is taken by {holder}; wait longer, or take another"
         case core.Blocked(task=task, reason=reason):

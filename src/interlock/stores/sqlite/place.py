@@ -58,7 +58,10 @@ def prepare(path: str, *, create: bool) -> str:
     folder = os.path.dirname(path)
     exists = os.path.exists(path)
     if not exists and not create:
-        raise StoreMissing(f"there is no store at {path}; run 'interlock init' or name another")
+        raise StoreMissing(
+            f"there is no store at {path}; make it with 'interlock init' or connect(URL),"
+            " or name another"
+        )
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
     if exists and not os.path.isfile(path):
