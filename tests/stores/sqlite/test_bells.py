@@ -138,6 +138,69 @@ def test_a_thread_that_waits_is_woken_by_a_loop_at_the_same_store(tmp_path: Path
         asyncio.run(main())
 
 
+def sleeper(watch: SQLiteWatch) -> tuple[threading.Thread, list[str]]:
+    """An event loop in a thread of its own that sleeps until the watch tells what changed."""
+    found: list[str] = []
+
+    def sleeps() -> None:
+        with suppress(StoreClosed):
+            found.extend(keys(asyncio.run(watch.take_async(3600))))
+
+    thread = threading.Thread(target=sleeps, daemon=True)
+    thread.start()
+    until(lambda: watch.sleeper is not None)
+    return thread, found
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bells, "send", lambda _bells, _name: True)  # whoever committed was killed
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        ours, other = store.watch("k/", 0), store.watch("other/", 0)
+        thread, found = sleeper(ours)
+        write(store, "k/a")
+        other.take(0.0)
+        thread.join(30)
+        assert found == ["k/a"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_loops_in_several_threads_wake_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever committed may keep its own loop busy afterwards."""
+    monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        thread, found = sleeper(store.watch("k/", 0))
+
+        async def main() -> None:
+            assert await store.watch("other/", 0).take_async(0.01) == []
+            await store.transact_async(lambda _: put("k/a"))
+            thread.join(30)
+
+        asyncio.run(main())
+        assert found == ["k/a"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_thread_waits_for_no_loop_that_committed_and_is_busy(tmp_path: Path) -> None:
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        ours, found = store.watch("k/", 0), list[str]()
+        thread = threading.Thread(target=lambda: found.extend(keys(ours.take(3600))), daemon=True)
+
+        async def main() -> None:
+            assert await store.watch("other/", 0).take_async(0.01) == []
+            thread.start()
+            await asyncio.to_thread(until, lambda: store._feed._listener is not None)
+            write(store, "k/a")
+            thread.join(30)
+            assert found == ["k/a"]
+
+        asyncio.run(main())
+
+
 def test_only_those_are_rung_whose_prefix_matches(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
