@@ -30,7 +30,7 @@ from interlock.services.calls import Calls, Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
-from interlock.services.runner import TRACE
+from interlock.services.runner import TRACE, Who
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Fleet(Noun[FleetCalls]):
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._loop = asyncio.get_running_loop()
-        desk.on_due = self._wake
+        desk.on_due = desk.tending.on_late = self._wake
         callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -328,6 +328,8 @@ class Fleet(Noun[FleetCalls]):
                     await self.agents.leave()
             else:  # a session that goes on without us: nobody else would pay
                 await drive_async(self.calls.desk.queues.pay(), self.calls.desk.store)
+            if not self._tasks and self.calls.desk.tending.due:  # a short life
+                await drive_async(self.calls.desk.tending.tend(Who()), self.calls.desk.store)
         await self.calls.desk.store.close_async()
 
     async def __aenter__(self) -> Self:

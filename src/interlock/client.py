@@ -203,7 +203,7 @@ class Fleet(Noun[FleetCalls]):
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
-        desk.on_due = self._wake
+        desk.on_due = desk.tending.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
