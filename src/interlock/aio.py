@@ -320,17 +320,23 @@ class Fleet(Noun[FleetCalls]):
         self._closed = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(InterlockError):
-            await drive_async(self.calls.desk.keeper.finish(), self.calls.desk.store)
-            if self.calls.desk.session_lease is not None:
-                if not self.trouble:  # else it lapses by itself: whoever ends need not wait
-                    await self.agents.leave()
-            else:  # a session that goes on without us: nobody else would pay
-                await drive_async(self.calls.desk.queues.pay(), self.calls.desk.store)
-            if not self._tasks and self.calls.desk.tending.due:  # a short life
-                await drive_async(self.calls.desk.tending.tend(Who()), self.calls.desk.store)
-        await self.calls.desk.store.close_async()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with suppress(InterlockError):
+                await self._end()
+        finally:  # a cancellation, too, lets go of the store
+            await self.calls.desk.store.close_async()
+
+    async def _end(self) -> None:
+        desk = self.calls.desk
+        await drive_async(desk.keeper.finish(), desk.store)
+        if desk.session_lease is not None:
+            if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+                await self.agents.leave()
+        else:  # a session that goes on without us: nobody else would pay
+            await drive_async(desk.queues.pay(), desk.store)
+        if not self._tasks and desk.tending.due:  # a short life
+            await drive_async(desk.tending.tend(Who()), desk.store)
 
     async def __aenter__(self) -> Self:
         return self

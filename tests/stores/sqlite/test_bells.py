@@ -17,6 +17,7 @@ from tests.stores.sqlite.actors import put
 
 from interlock.errors import StoreClosed
 from interlock.store import Change, Resync
+from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
 from interlock.stores.sqlite.bells import Bells
@@ -182,6 +183,21 @@ def test_loops_in_several_threads_wake_each_other(
 
         asyncio.run(main())
         assert found == ["k/a"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_loop_that_was_closed_in_its_sleep_is_no_trouble_of_whoever_commits(
+    tmp_path: Path, kind: str
+) -> None:
+    with closing(open_store("memory:" if kind == "memory" else str(tmp_path / "s.db"))) as store:
+        asleep, awake = store.watch("k/", 0), store.watch("k/", 0)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(asleep.take_async(None))
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        store.transact(lambda _: put("k/a"))
+        assert keys(awake.take(20)) == ["k/a"]
+        assert not task.done()
 
 
 @pytest.mark.usefixtures("no_backstop")
