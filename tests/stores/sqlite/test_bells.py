@@ -20,8 +20,8 @@ from interlock.store import Change, Resync
 from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
-from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.watch import Rows, SQLiteWatch
+from interlock.stores.sqlite.bells import Bell, Bells
+from interlock.stores.sqlite.watch import Feed, Rows, SQLiteWatch
 
 MANY = 600
 """More datagrams than the queue of a socket holds."""
@@ -192,10 +192,10 @@ def test_a_loop_that_was_closed_in_its_sleep_is_no_trouble_of_whoever_commits(
     with closing(open_store("memory:" if kind == "memory" else str(tmp_path / "s.db"))) as store:
         asleep, awake = store.watch("k/", 0), store.watch("k/", 0)
         loop = asyncio.new_event_loop()
-        task = loop.create_task(asleep.take_async(None))
+        task = asyncio.ensure_future(asleep.take_async(None), loop=loop)
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
-        store.transact(lambda _: put("k/a"))
+        store.commit(put("k/a"))
         assert keys(awake.take(20)) == ["k/a"]
         assert not task.done()
 
@@ -215,6 +215,37 @@ def test_a_thread_waits_for_no_loop_that_committed_and_is_busy(tmp_path: Path) -
             assert found == ["k/a"]
 
         asyncio.run(main())
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_when_the_thread_that_listens_is_interrupted_another_one_listens(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listens, struck, first = Feed._listen, threading.Event(), threading.Event()
+
+    def interrupted(feed: Feed, bell: Bell | None, timeout: float) -> None:
+        if first.is_set():
+            return listens(feed, bell, timeout)
+        first.set()
+        struck.wait(60)
+        raise KeyboardInterrupt
+
+    def ends() -> None:
+        with suppress(KeyboardInterrupt):
+            store.watch("k/", 0).take(3600)
+
+    monkeypatch.setattr(Feed, "_listen", interrupted)
+    threading.Thread(target=ends, daemon=True).start()
+    assert first.wait(60)
+    watch, found = store.watch("k/", 0), list[str]()
+    thread = threading.Thread(target=lambda: found.extend(keys(watch.take(3600))), daemon=True)
+    thread.start()
+    until(lambda: bool(store._feed._guard._waiters))  # type: ignore[attr-defined]
+    struck.set()
+    until(lambda: store._feed._listener is not None)
+    write(store, "k/a")
+    thread.join(30)
+    assert found == ["k/a"]
 
 
 def test_only_those_are_rung_whose_prefix_matches(
