@@ -27,6 +27,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = interlock.nothing
 
 
+def test_a_fresh_interpreter_lists_every_public_name() -> None:
+    code = "import interlock, sys; sys.exit(not set(interlock.__all__) <= set(dir(interlock)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 @pytest.mark.parametrize("costly", ["asyncio", "apsw", "msgspec", "socket"])
 def test_importing_the_package_costs_nothing(costly: str) -> None:
     code = f"import interlock, sys; sys.exit({costly!r} in sys.modules)"

@@ -231,3 +231,8 @@ def __getattr__(name: str) -> object:
 
             return globals().setdefault(name, getattr(import_module(home), name))
     raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Public names, also those that nobody has used yet: an editor or a shell completes them."""
+    return sorted({*globals(), *__all__})

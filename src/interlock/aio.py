@@ -30,7 +30,7 @@ from interlock.services.calls import Calls, Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
-from interlock.services.runner import TRACE
+from interlock.services.runner import TRACE, Who
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Fleet(Noun[FleetCalls]):
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
         self._loop = asyncio.get_running_loop()
-        desk.on_due = self._wake
+        desk.on_due = desk.tending.on_late = self._wake
         callers.debtors.add(desk.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -323,15 +323,23 @@ class Fleet(Noun[FleetCalls]):
             await asyncio.wait(self._tasks[:1], timeout=1.0)
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(InterlockError):
-            await drive_async(self.calls.desk.keeper.finish(), self.calls.desk.store)
-            if self.calls.desk.session_lease is not None:
-                if not self.trouble:  # else it lapses by itself: whoever ends need not wait
-                    await self.agents.leave()
-            else:  # a session that goes on without us: nobody else would pay
-                await drive_async(self.calls.desk.queues.pay(), self.calls.desk.store)
-        await self.calls.desk.store.close_async()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            with suppress(InterlockError):
+                await self._end()
+        finally:  # a cancellation, too, lets go of the store
+            await self.calls.desk.store.close_async()
+
+    async def _end(self) -> None:
+        desk = self.calls.desk
+        await drive_async(desk.keeper.finish(), desk.store)
+        if desk.session_lease is not None:
+            if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+                await self.agents.leave()
+        else:  # a session that goes on without us: nobody else would pay
+            await drive_async(desk.queues.pay(), desk.store)
+        if not self._tasks and desk.tending.due:  # a short life
+            await drive_async(desk.tending.tend(Who()), desk.store)
 
     async def __aenter__(self) -> Self:
         return self

@@ -203,7 +203,7 @@ class Fleet(Noun[FleetCalls]):
         self._stopped = threading.Event()
         self._nudge = threading.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
-        desk.on_due = self._wake
+        desk.on_due = desk.tending.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: list[threading.Thread] = []
         callers.debtors.add(desk.queues)
@@ -343,18 +343,24 @@ class Fleet(Noun[FleetCalls]):
         self._stopped.set()
         self._nudge.set()
         _open.discard(self)
-        with suppress(InterlockError):
-            drive(self.calls.desk.keeper.finish(), self.calls.desk.store)
-            if self.calls.desk.session_lease is not None:
-                if not self.trouble:  # else it lapses by itself: whoever ends need not wait
-                    self.agents.leave()
-            else:  # a session that goes on without us: nobody else would pay
-                drive(self.calls.desk.queues.pay(), self.calls.desk.store)
-            if not self._threads and self.calls.desk.tending.due:  # a short life
-                drive(self.calls.desk.tending.tend(Who()), self.calls.desk.store)
-        for thread in self._threads:
-            thread.join(timeout=1.0)
-        self.calls.desk.store.close()
+        try:
+            with suppress(InterlockError):
+                self._end()
+            for thread in self._threads:
+                thread.join(timeout=1.0)
+        finally:  # an interrupt, too, lets go of the store
+            self.calls.desk.store.close()
+
+    def _end(self) -> None:
+        desk = self.calls.desk
+        drive(desk.keeper.finish(), desk.store)
+        if desk.session_lease is not None:
+            if not self.trouble:  # else it lapses by itself: whoever ends need not wait
+                self.agents.leave()
+        else:  # a session that goes on without us: nobody else would pay
+            drive(desk.queues.pay(), desk.store)
+        if not self._threads and desk.tending.due:  # a short life
+            drive(desk.tending.tend(Who()), desk.store)
 
     def __enter__(self) -> Self:
         return self

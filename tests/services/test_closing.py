@@ -3,7 +3,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+import interlock
 from interlock import aio
+from interlock.driving import Op
+from interlock.errors import StoreClosed
+from interlock.services.runner import Who
+from interlock.services.tend import Tending
 from interlock.stores.memory import MemoryStore
 
 
@@ -36,3 +43,34 @@ def test_a_program_that_ends_without_closing_ends_though_the_keeper_was_woken_ju
         return ended
 
     assert asyncio.run(main())
+
+
+def interrupted(_: Tending, __: Who) -> Op[None]:
+    yield from ()
+    raise KeyboardInterrupt
+
+
+def test_who_is_interrupted_at_its_end_lets_go_of_the_store_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Tending, "tend", interrupted)
+    fleet = interlock.connect(agent="ada", join=False, store=MemoryStore())
+    fleet.calls.desk.tending.due = True
+    with pytest.raises(KeyboardInterrupt):
+        fleet.close()
+    with pytest.raises(StoreClosed):
+        fleet.store.read()
+
+
+def test_who_is_cancelled_at_its_end_lets_go_of_the_store_all_the_same() -> None:
+    async def main() -> None:
+        fleet = await aio.connect(agent="ada", store=MemoryStore())
+        closing = asyncio.create_task(fleet.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        assert closing.cancelled()
+        with pytest.raises(StoreClosed):
+            fleet.store.read()
+
+    asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -24,6 +25,8 @@ from tests.services.sealed import (
     whole,
 )
 
+import interlock
+from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.log import Mark
 from interlock.core.seal import LIMITS, Limits
@@ -560,7 +563,7 @@ def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
     tending = Tending(ada.runner, stage.store)
-    tending.on_due = lambda: rings.append(ada.runner.chain.count)
+    tending.on_due = tending.on_late = lambda: rings.append(ada.runner.chain.count)
     for number in range(2000):
         ada.run(ada.runner.change(lambda n=number: touch(n), WHO))  # type: ignore[misc]
     first, second = rings
@@ -601,6 +604,66 @@ def test_clients_at_one_store_take_turns(stage: Stage) -> None:
     assert not passes(ada)
     stage.clock.advance(BETWEEN)
     assert passes(bob)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_next_in_turn_goes_on_at_once_with_what_a_pass_left_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast clients at one store write, a thousand commits pay for more than a thousand."""
+    monkeypatch.setattr("interlock.services.seal.BATCH", 20)
+    clients = [stage.client(name, ttl=None) for name in ("ada", "bob", "cid")]
+    fill(stage.store, 60)
+    for client in clients:
+        client.run(Tending(client.runner, stage.store).tend(WHO))
+    assert stage.store.extent().entries <= 10
+
+
+@pytest.fixture
+def tended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when somebody tends."""
+    found = threading.Event()
+
+    def tend(tending: Tending, _: Who) -> Op[None]:
+        tending.due = False
+        found.set()
+        yield from ()
+
+    monkeypatch.setattr(Tending, "tend", tend)
+    return found
+
+
+def test_a_long_life_without_a_session_tends_before_its_end(
+    tmp_path: Path, tended: threading.Event
+) -> None:
+    with interlock.connect(str(tmp_path / "store.db"), "ada", join=False) as fleet:
+        fleet.calls.desk.tending._many()
+        assert not fleet._threads, "a short life would pay at its end"
+        fleet.calls.desk.tending._many()
+        assert tended.wait(30)
+
+
+def test_a_long_life_without_a_session_tends_in_its_loop(
+    tmp_path: Path, tended: threading.Event
+) -> None:
+    async def work() -> None:
+        url = str(tmp_path / "store.db")
+        async with await aio.connect(url, "ada", join=False) as fleet:
+            fleet.calls.desk.tending._many()
+            fleet.calls.desk.tending._many()
+            assert await asyncio.to_thread(tended.wait, 30)
+
+    asyncio.run(work())
+
+
+def test_a_short_life_in_a_loop_pays_at_its_end(tmp_path: Path, tended: threading.Event) -> None:
+    async def work() -> None:
+        url = str(tmp_path / "store.db")
+        async with await aio.connect(url, "ada", join=False) as fleet:
+            fleet.calls.desk.tending._many()
+
+    asyncio.run(work())
+    assert tended.is_set()
 
 
 def test_tending_never_fails_anybody(stage: Stage) -> None:

@@ -4,8 +4,9 @@ Whoever crosses the limit of the log does a bounded part of the work.
 
 A thousand commits, by whomever, pay for one small pass.  Every client begins to count somewhere
 below a thousand, by chance: so the passes of many that write alike are spread, and a command that
-ends at once pays its share.  A client that lives long does the pass where nobody waits for it, and
-those at one store object take turns.
+ends at once pays its share.  A client that lives long does the pass where nobody waits for it:
+whoever has no keeper starts one when a second thousand comes and nobody did the first.  Those at
+one store object take turns.
 
 Nobody ever fails by it, whatever is wrong with the record: what could not be done now is met again
 by the next one, and what nobody foresaw is told to the log of the program, once.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from interlock.driving import Op
@@ -22,6 +24,8 @@ from interlock.errors import InterlockError
 from interlock.services.runner import Runner, Who
 from interlock.settings import Settings
 from interlock.store import Store
+
+T = TypeVar("T")
 
 STEPS = 1
 """Up to 2,000 entries sealed for 1,000 written, so it catches up with what others left over; and
@@ -43,6 +47,8 @@ class Tending:
     def __init__(self, runner: Runner, store: Store, settings: Settings | None = None) -> None:
         self.due = False
         self.on_due: Callable[[], None] | None = None
+        self.on_late: Callable[[], None] | None = None
+        """Called instead if it was due before, and nobody came."""
         self.also: dict[str, Callable[[Who], Op[bool]]] = {}
         """By what it is about; each says whether there is more to do at once."""
         self._runner = runner
@@ -60,13 +66,14 @@ class Tending:
         if now < _passed.get(self._store, now):
             return
         _passed[self._store] = now + BETWEEN
-        yield from self._unharmed(lambda: Sealing(self._runner, self._settings).tidy(who, STEPS))
+        sealing = Sealing(self._runner, self._settings)
+        tidied = yield from self._unharmed(lambda: sealing.tidy(who, STEPS))
         for also in tuple(self.also.values()):
-            if (yield from self._unharmed(partial(also, who))) is True:
-                self.due = True
-                _passed.pop(self._store, None)
+            self.due = (yield from self._unharmed(partial(also, who))) is True or self.due
+        if self.due or (tidied is not None and tidied.left and not tidied.finding):
+            _passed.pop(self._store, None)
 
-    def _unharmed(self, work: Callable[[], Op[object]]) -> Op[object]:
+    def _unharmed(self, work: Callable[[], Op[T]]) -> Op[T | None]:
         try:
             return (yield from work())
         except InterlockError:
@@ -84,6 +91,7 @@ class Tending:
             logging.getLogger("interlock").warning(said, error)
 
     def _many(self) -> None:
-        self.due = True
-        if self.on_due is not None:
-            self.on_due()
+        late, self.due = self.due, True
+        wake = self.on_late if late else self.on_due
+        if wake is not None:
+            wake()

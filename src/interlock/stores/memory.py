@@ -10,6 +10,7 @@ import asyncio
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from contextlib import suppress
 from math import inf
 
 from msgspec import Struct
@@ -278,7 +279,8 @@ class MemoryWatch:
         if self._sleeper is not None:
             loop, future = self._sleeper
             self._sleeper = None
-            loop.call_soon_threadsafe(finish, future)
+            with suppress(RuntimeError):  # the loop was closed without a word
+                loop.call_soon_threadsafe(finish, future)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.faces.shell import Shell, until
+import pytest
+from tests.faces.shell import Here, Shell, until
+
+from interlock.driving import Op
+from interlock.services.runner import Runner, Who
+from interlock.services.tend import Tending
 
 
 def test_a_free_lock_is_acquired_with_a_token(ada: Shell) -> None:
@@ -148,3 +153,18 @@ def test_a_maximum_hold_ends_a_grant_that_is_renewed(ada: Shell) -> None:
     _, grant = ada.json("lock", "acquire", "merge", "--max-hold", "500ms")
     token = str(grant["token"])
     until(lambda: ada.json("lock", "beat", "merge", "--token", token)[1]["outcome"] == "fenced")
+
+
+def test_who_is_interrupted_while_it_tends_the_record_has_its_answer(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grant is committed: without the answer nobody would know its token."""
+
+    def interrupted(_: Tending, __: Who) -> Op[None]:
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "random_below", lambda _runner, number: number - 1)
+    monkeypatch.setattr(Tending, "tend", interrupted)
+    result = here.run("lock", "acquire", "merge", "--json")
+    assert (result.status, result.json["outcome"]) == (130, "acquired")

@@ -272,6 +272,27 @@ def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
     assert said(bob, bob.messages.receiver()) == [{"ok": True}]
 
 
+def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_it(
+    stage: Stage,
+) -> None:
+    """Another thread acknowledged the only message that was to be given out."""
+    ada, bob = stage.client("ada"), stage.client("bob")
+    bob.run(bob.messages.subscribe("build"))
+    receiver = bob.messages.receiver()
+    first = sent(ada, ada.messages.alert("build", 1))
+    takes = Hand(receiver.take(None), bob.store, bob.clock)
+    while first not in receiver._line:
+        takes.go()
+    bob.run(bob.messages.subscribe("build", senders=["ada"]))
+    bob.run(bob.messages.ack(first))
+    receiver.forget([first])
+    assert takes.run().asleep
+    took = [each for each in takes.steps if isinstance(each, Take)]
+    assert not took, "it does not listen to what it closed"
+    ada.run(ada.messages.alert("build", 2))
+    assert [each.data for each in takes.run().result()] == [2]
+
+
 def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))

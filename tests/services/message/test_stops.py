@@ -6,12 +6,12 @@ import pytest
 
 from interlock.core import keys
 from interlock.core.message import NobodyToStop, Sent
-from interlock.errors import StoreAway, StoreBusy, StoreClosed
+from interlock.errors import StoreAway, StoreBusy, StoreClosed, StoreFull
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.stops import LATER, Stop, Stops
 from interlock.services.steps import Read
 from interlock.services.task.worker import Shift
-from interlock.store import Ref, Snapshot
+from interlock.store import Answer, Ref, Snapshot, Txn
 from interlock.testing.stage import Client, Stage
 
 
@@ -150,6 +150,45 @@ def test_a_listener_clears_away_what_it_passed_over_once_nobody_is_left_for_whom
     stage.clock.advance(LATER)
     assert (waits.run().asleep, unread(later)) == (True, [])
     assert waits.wakes == float("inf"), "there is nothing left to look for"
+
+
+def full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of a client has no room left: it can be read, and that is all."""
+
+    def refuse(_: Txn) -> Answer:
+        raise StoreFull("no room left; make some")
+
+    monkeypatch.setattr(client.store, "commit", refuse)
+
+
+def test_whoever_cannot_clear_an_old_stop_away_obeys_its_own_all_the_same(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    stop(bob, "ada")
+    before.run(before.agents.leave())
+    later = stage.remote("ada")
+    stop(bob, "ada", "you, too")
+    full(later, monkeypatch)
+    assert came(later, stops(later)) == ["bob asked: you, too"]
+
+
+def test_a_receiver_that_cannot_clear_an_old_stop_away_gives_out_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, before = stage.client("bob"), stage.client("ada")
+    old = stop(bob, "ada")
+    before.run(before.agents.leave())
+    later = stage.remote("ada", ttl=1000)
+    hello = mail(bob, "ada")
+    receiver = later.messages.receiver(redeliver=60)
+    with monkeypatch.context() as patch:
+        full(later, patch)
+        assert [each.id for each in later.run(receiver.take(0))] == [hello]
+    assert old in unread(later)
+    stage.clock.advance(61)
+    assert [each.id for each in later.run(receiver.take(0))] == [hello]
+    assert unread(later) == [hello]
 
 
 def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:

@@ -17,10 +17,11 @@ from tests.stores.sqlite.actors import put
 
 from interlock.errors import StoreClosed
 from interlock.store import Change, Resync
+from interlock.stores import open_store
 from interlock.stores.sqlite import SQLiteStore, writer
 from interlock.stores.sqlite import watch as watch_module
-from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.watch import Rows, SQLiteWatch
+from interlock.stores.sqlite.bells import Bell, Bells
+from interlock.stores.sqlite.watch import Feed, Rows, SQLiteWatch
 
 MANY = 600
 """More datagrams than the queue of a socket holds."""
@@ -136,6 +137,115 @@ def test_a_thread_that_waits_is_woken_by_a_loop_at_the_same_store(tmp_path: Path
                 watch.close()
 
         asyncio.run(main())
+
+
+def sleeper(watch: SQLiteWatch) -> tuple[threading.Thread, list[str]]:
+    """An event loop in a thread of its own that sleeps until the watch tells what changed."""
+    found: list[str] = []
+
+    def sleeps() -> None:
+        with suppress(StoreClosed):
+            found.extend(keys(asyncio.run(watch.take_async(3600))))
+
+    thread = threading.Thread(target=sleeps, daemon=True)
+    thread.start()
+    until(lambda: watch.sleeper is not None)
+    return thread, found
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_loop_is_woken_by_a_thread_that_finds_what_it_sleeps_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bells, "send", lambda _bells, _name: True)  # whoever committed was killed
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        ours, other = store.watch("k/", 0), store.watch("other/", 0)
+        thread, found = sleeper(ours)
+        write(store, "k/a")
+        other.take(0.0)
+        thread.join(30)
+        assert found == ["k/a"]
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_loops_in_several_threads_wake_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever committed may keep its own loop busy afterwards."""
+    monkeypatch.setattr(writer, "SLOW", 60.0)  # a slow disk is left to a thread
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        thread, found = sleeper(store.watch("k/", 0))
+
+        async def main() -> None:
+            assert await store.watch("other/", 0).take_async(0.01) == []
+            await store.transact_async(lambda _: put("k/a"))
+            thread.join(30)
+
+        asyncio.run(main())
+        assert found == ["k/a"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_loop_that_was_closed_in_its_sleep_is_no_trouble_of_whoever_commits(
+    tmp_path: Path, kind: str
+) -> None:
+    with closing(open_store("memory:" if kind == "memory" else str(tmp_path / "s.db"))) as store:
+        asleep, awake = store.watch("k/", 0), store.watch("k/", 0)
+        loop = asyncio.new_event_loop()
+        task = asyncio.ensure_future(asleep.take_async(None), loop=loop)
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        store.commit(put("k/a"))
+        assert keys(awake.take(20)) == ["k/a"]
+        assert not task.done()
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_a_thread_waits_for_no_loop_that_committed_and_is_busy(tmp_path: Path) -> None:
+    with closing(SQLiteStore(str(tmp_path / "store.db"))) as store:
+        ours, found = store.watch("k/", 0), list[str]()
+        thread = threading.Thread(target=lambda: found.extend(keys(ours.take(3600))), daemon=True)
+
+        async def main() -> None:
+            assert await store.watch("other/", 0).take_async(0.01) == []
+            thread.start()
+            await asyncio.to_thread(until, lambda: store._feed._listener is not None)
+            write(store, "k/a")
+            thread.join(30)
+            assert found == ["k/a"]
+
+        asyncio.run(main())
+
+
+@pytest.mark.usefixtures("no_backstop")
+def test_when_the_thread_that_listens_is_interrupted_another_one_listens(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listens, struck, first = Feed._listen, threading.Event(), threading.Event()
+
+    def interrupted(feed: Feed, bell: Bell | None, timeout: float) -> None:
+        if first.is_set():
+            return listens(feed, bell, timeout)
+        first.set()
+        struck.wait(60)
+        raise KeyboardInterrupt
+
+    def ends() -> None:
+        with suppress(KeyboardInterrupt):
+            store.watch("k/", 0).take(3600)
+
+    monkeypatch.setattr(Feed, "_listen", interrupted)
+    threading.Thread(target=ends, daemon=True).start()
+    assert first.wait(60)
+    watch, found = store.watch("k/", 0), list[str]()
+    thread = threading.Thread(target=lambda: found.extend(keys(watch.take(3600))), daemon=True)
+    thread.start()
+    until(lambda: bool(store._feed._guard._waiters))  # type: ignore[attr-defined]
+    struck.set()
+    until(lambda: store._feed._listener is not None)
+    write(store, "k/a")
+    thread.join(30)
+    assert found == ["k/a"]
 
 
 def test_only_those_are_rung_whose_prefix_matches(

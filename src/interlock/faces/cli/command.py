@@ -171,7 +171,7 @@ def _table(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
         you = fleet.calls.desk.seat.who.agent
-    status = answer(parsed, outcome)
+        status = answer(parsed, outcome)  # before all that may take long at the end, or be cut off
     if status == 1 and you and getattr(outcome, "holder", "") == you and not parsed.common.json:
         _remind(you, outcome)
     return status

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from interlock.core import keys
 from interlock.driving import Op
-from interlock.errors import StoreDamaged
+from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
 from interlock.services.message.acking import Acking
@@ -54,15 +54,19 @@ def past(
 def clear(acking: Acking, who: Who, earlier: Mapping[str, int]) -> Op[list[str]]:
     """Acknowledge those of these stops away that nobody is left for; ``earlier`` is when they came.
 
-    All of them are from before our session, so that one is not asked for.
+    All of them are from before our session, so that one is not asked for.  A store that takes
+    nothing at the moment holds nobody up: whatever stays is met again.
     """
     sessions = yield from every(keys.present(who.agent))
     began = {keys.live(keys.last(item.key)): item.created for item in sessions}
     lives = yield from looked_up(began)
     there = [began[key] for key, item in lives.items() if item is not None]
     done = [id_ for id_, sent in earlier.items() if all(sent < each for each in there)]
-    if done:
-        yield from acking.acknowledge(who, done)
+    try:
+        if done:
+            yield from acking.acknowledge(who, done)
+    except StoreTrouble:
+        return []
     return done
 
 

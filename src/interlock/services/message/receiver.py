@@ -103,9 +103,10 @@ class Receiver:
         while True:
             watch = self._watch or (yield from self._begin())
             self._remind()
-            if found := (yield from self._give_out()):
+            found = yield from self._give_out()
+            if found:
                 return found
-            if self._line or any(map(self._is_news, self._topics.values())):
+            if found is None or self._line or any(map(self._is_news, self._topics.values())):
                 continue
             left = None if ends is None else ends - clock.monotonic()
             if left is not None and left <= 0 and listened:
@@ -267,16 +268,16 @@ class Receiver:
                 trimmed = readable(states.trimmed, item)
                 self._topics[topic.name] = replace(topic, trimmed=trimmed)
 
-    def _give_out(self) -> Op[list[Received]]:
-        """Some of what waits, the urgent first; each until it is acknowledged."""
+    def _give_out(self) -> Op[list[Received] | None]:
+        """Some of what waits, the urgent first; None if all is to be read anew."""
         with self._guard:
             first = self._line.first(PORTION)
             wanted = [*[each.key for each in first], *self._beside(first)]
         known, self._at_hand = self._at_hand, {}
         items = known | (yield from looked_up([key for key in wanted if key not in known]))
         if reading.outdated(self._topics, items):
-            self.close()  # and read anew
-            return []
+            self.close()
+            return None
         lives = yield from reading.lives(first)
         yield from over.expired(self._runner, self._who, lives)
         past = yield from over.past(self._acking, self._who, first, items)

@@ -3,7 +3,8 @@
 One Feed serves all watches of a store object.  When the bell rings it reads the new log rows once
 and lays the matching changes into each watch.  In a blocking program one of the waiting threads
 listens for all of them; in an event loop the bell is one more file descriptor, and what was
-committed in that very loop calls without it.
+committed in that very loop calls without it, if nobody else listens: threads and other loops must
+not depend on when that loop goes on.
 
 Every second that somebody waits, ``PRAGMA data_version`` is asked whether the file changed
 without a ring.  That backstop is for a committer killed before it rang and for sandboxes that
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from interlock.driving import asleep, finish
@@ -32,6 +34,17 @@ if TYPE_CHECKING:
 BACKSTOP = 1.0
 
 Rows = list[tuple[int, str, bytes, str]]
+
+
+class Ear:
+    """One event loop that listens: its next look without a ring, and whether it was called."""
+
+    __slots__ = ("called", "loop", "timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.timer: asyncio.TimerHandle | None = None
+        self.called = False
 
 
 class Feed:
@@ -56,9 +69,7 @@ class Feed:
         self._seen = 0
         self._version = -1
         self._listener: object = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._called = False
+        self._ears: dict[asyncio.AbstractEventLoop, Ear] = {}
 
     def open(self, scope: Scope, after: int) -> SQLiteWatch:
         """A watch of this scope that has seen everything up to ``after``."""
@@ -108,38 +119,48 @@ class Feed:
                 self._listen(bell, max(left, 0.0))
         finally:  # wherever an exception struck: the next one listens
             if self._listener is me:
-                self._listener = None
+                with self._lock:
+                    self._listener = None
+                    self._guard.notify_all()
 
-    def sleep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the event loop wake the watches; called whenever one starts to wait."""
+    def sleep(self, watch: SQLiteWatch, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the event loop wake this watch, at once if a thread laid something into it."""
         with self._lock:
-            if self._loop is not loop:  # the first one, or a program that runs several in turn
-                self._loop, self._timer, self._called = loop, None, False
-                if self._bell is not None:
-                    loop.add_reader(self._bell.socket.fileno(), self._on_ring)
-                    self._bell.answer = self._answer
-            if self._timer is None:
-                self._timer = loop.call_later(BACKSTOP, self._on_backstop)
+            ear = self._ears.get(loop) or self._grow(loop)
+            if ear.timer is None:
+                ear.timer = loop.call_later(BACKSTOP, self._on_backstop, ear)
+            if watch.arrived:
+                watch.wake()
+
+    def _grow(self, loop: asyncio.AbstractEventLoop) -> Ear:
+        """One more loop listens, beside those that are not over."""
+        self._ears = {each: ear for each, ear in self._ears.items() if not each.is_closed()}
+        ear = self._ears[loop] = Ear(loop)
+        if self._bell is not None:
+            loop.add_reader(self._bell.socket.fileno(), self._on_ring)
+            self._bell.answer = self._answer
+        return ear
 
     def close(self) -> None:
         """Take the bell down; whoever still waits is woken, to find the store closed."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._loop is not None and not self._loop.is_closed():
-                if self._bell is not None:
-                    self._loop.remove_reader(self._bell.socket.fileno())
-                self._loop.call_soon_threadsafe(self._wake_all)
+            for ear in self._ears.values():
+                if ear.timer is not None:
+                    ear.timer.cancel()
+                with suppress(RuntimeError):  # that loop is closed
+                    if self._bell is not None:
+                        ear.loop.remove_reader(self._bell.socket.fileno())
             if self._bell is not None:
                 self._bell.close()
-            self._bell, self._loop, self._timer = None, None, None
+            self._bell, self._ears = None, {}
+            self._wake_all()
             self._guard.notify_all()
 
     def abandon(self) -> None:
         """In the child of a fork: let go of the parent's socket, and leave its files alone."""
         if self._bell is not None:
             self._bell.socket.close()
-        self._bell, self._loop, self._timer, self._index = None, None, None, Index()
+        self._bell, self._ears, self._index = None, {}, Index()
         self._lock = threading.RLock()
         self._guard = threading.Condition(self._lock)
 
@@ -160,17 +181,18 @@ class Feed:
             self._pump(rang=rang)
 
     def _answer(self) -> bool:
-        """Whether our loop is the one that rings: then it need not go to the door."""
-        loop = self._loop
-        if loop is None or loop is not sys.modules["asyncio"]._get_running_loop():  # noqa: SLF001
+        """Whether the loop that rings is the only one to listen: it need not go to the door."""
+        loop = _running()
+        ear = None if loop is None else self._ears.get(loop)
+        if ear is None or len(self._ears) > 1 or self._listener is not None:
             return False
-        if not self._called:
-            self._called = True
-            loop.call_soon(self._on_call)
+        if not ear.called:
+            ear.called = True
+            ear.loop.call_soon(self._on_call, ear)
         return True
 
-    def _on_call(self) -> None:
-        self._called = False
+    def _on_call(self, ear: Ear) -> None:
+        ear.called = False
         with self._lock:
             self._pump_or_wake(rang=True)
 
@@ -180,12 +202,12 @@ class Feed:
                 self._bell.drain()
             self._pump_or_wake(rang=True)
 
-    def _on_backstop(self) -> None:
+    def _on_backstop(self, ear: Ear) -> None:
         with self._lock:
-            self._timer = None
+            ear.timer = None
             self._pump_or_wake(rang=False)
-            if self._loop is not None and any(watch.sleeper for watch in self._index.watches):
-                self._timer = self._loop.call_later(BACKSTOP, self._on_backstop)
+            if ear.loop in self._ears and any(watch.sleeper for watch in self._index.watches):
+                ear.timer = ear.loop.call_later(BACKSTOP, self._on_backstop, ear)
 
     def _pump_or_wake(self, *, rang: bool) -> None:
         """In a callback of the loop nobody hears an error: wake all, so that they meet it."""
@@ -304,9 +326,16 @@ class SQLiteWatch:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the task that waits for this watch."""
-        if self.sleeper is not None:
-            finish(self.sleeper)
+        """Wake the task that waits for this watch, in whichever thread its loop runs."""
+        sleeper = self.sleeper
+        if sleeper is None:
+            return
+        loop = sleeper.get_loop()
+        if loop is _running():
+            finish(sleeper)
+        else:
+            with suppress(RuntimeError):  # closed: nobody sleeps there any more
+                loop.call_soon_threadsafe(finish, sleeper)
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
         """What changed since the last call; waits for the first change, at most so long."""
@@ -323,7 +352,7 @@ class SQLiteWatch:
             loop = asyncio.get_running_loop()
             self.sleeper = loop.create_future()
             try:
-                self._feed.sleep(loop)
+                self._feed.sleep(self, loop)
                 await asleep(self.sleeper, timeout)
             finally:
                 self.sleeper = None
@@ -333,3 +362,8 @@ class SQLiteWatch:
     def close(self) -> None:
         """Stop listening."""
         self._feed.close_watch(self)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread; asked only when there is one somewhere."""
+    return sys.modules["asyncio"]._get_running_loop()  # type: ignore[no-any-return]  # noqa: SLF001
