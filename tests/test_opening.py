@@ -43,6 +43,12 @@ def test_a_mere_name_makes_no_file(
 
 
 @both
+def test_a_path_is_a_place_too(tmp_path: Path, connecting: Callable[..., None]) -> None:
+    connecting(tmp_path / "store.db")
+    assert (tmp_path / "store.db").exists()
+
+
+@both
 def test_where_there_is_no_store_it_says_how_to_name_one_in_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connecting: Callable[..., None]
 ) -> None:

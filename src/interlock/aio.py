@@ -10,6 +10,7 @@ If a lock is lost inside its block, the block is cancelled in time and raises Lo
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
@@ -385,7 +386,7 @@ class Fleet(Noun[FleetCalls]):
 
 
 async def connect(
-    url: str | None = None,
+    url: str | os.PathLike[str] | None = None,
     agent: str | None = None,
     *,
     session: str | None = None,

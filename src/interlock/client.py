@@ -11,6 +11,7 @@ a ``with`` block cannot return, so it raises.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -415,7 +416,7 @@ def _leave() -> None:
 
 
 def connect(
-    url: str | None = None,
+    url: str | os.PathLike[str] | None = None,
     agent: str | None = None,
     *,
     session: str | None = None,

@@ -13,19 +13,19 @@ from interlock.store import Store
 from interlock.stores import open_store, open_store_async
 
 
-def opened(url: str | None, store: Store | None) -> Store:
+def opened(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """The store that was given, named, or found."""
     if store is not None:
         return _no_path(store)
-    return open_store(url) if url else open_store(find_store(), create=False)
+    return open_store(os.fspath(url)) if url else open_store(find_store(), create=False)
 
 
-async def opened_async(url: str | None, store: Store | None) -> Store:
+async def opened_async(url: str | os.PathLike[str] | None, store: Store | None) -> Store:
     """The same for an event loop."""
     if store is not None:
         return _no_path(store)
     if url:
-        return await open_store_async(url)
+        return await open_store_async(os.fspath(url))
     return await open_store_async(find_store(), create=False)
 
 

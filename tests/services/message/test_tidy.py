@@ -15,13 +15,13 @@ from interlock.core.inbox import Trimmed
 from interlock.core.message import MessageExists, Sent
 from interlock.core.query import Answered, Late, Replied, TimedOut, UnknownQuery
 from interlock.core.retention import Keep, Mark
-from interlock.opening import opened
 from interlock.services.maintain import Maintained
 from interlock.services.message import rounds, states, tidy
 from interlock.services.message.looking import Inbox
 from interlock.services.runner import Who
 from interlock.services.steps import Read
 from interlock.store import Put, Range, Txn
+from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -191,7 +191,7 @@ def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
     monkeypatch.setattr(tidy, "_FIRST_PAGE", 2)
     monkeypatch.setattr(tidy, "SOME_GROUPS", 1)
-    with closing(opened(url)) as store:
+    with closing(open_store(url)) as store:
         ada = Stage().client("ada", ttl=None, store=store)
         passes = tidy.Tidying(ada.runner, ada.messages.limits)
         alerts(ada, 12)

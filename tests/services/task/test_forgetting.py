@@ -27,12 +27,12 @@ from interlock.core.task import (
 )
 from interlock.driving import Op
 from interlock.errors import BadInput, StoreBusy
-from interlock.opening import opened
 from interlock.services.runner import Who
 from interlock.services.steps import Read
 from interlock.services.task import forgetting
 from interlock.services.task.forgetting import Forgetting
 from interlock.store import Log, Put, Range, Txn
+from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
@@ -633,7 +633,7 @@ def test_what_one_saw_no_other_sees_again_on_every_engine(
     """Though a revision may be a time, and count no commits."""
     monkeypatch.setattr(forgetting, "_LONG", 0)
     keep = Keep(age=DAY, count=12)
-    with closing(opened(url)) as store:
+    with closing(open_store(url)) as store:
         ada, bob = (Stage().client(name, ttl=None, store=store) for name in ("ada", "bob"))
         done(ada, *[f"t{number}" for number in range(6)])
         assert _walks(ada, keep)
