@@ -58,8 +58,8 @@ class Questions(Letters):
 
     def _ask(self, process: Process, letter: Letter, question: Question, *, hold: bool) -> None:
         now, to = self.clock.wall(), () if letter.topic else letter.to
+        many = self._too_many(letter.sender)  # what that ends leaves inboxes, too
         refused = self.model.refusal(letter.sender, to, now, hold=hold)
-        many = self._too_many(letter.sender)
         hand = process.client.start(self._op(process, question, hold=hold))
         if many:
             assert isinstance(hand.result(), query.TooMany)

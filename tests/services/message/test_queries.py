@@ -7,7 +7,7 @@ from tests.services.message.mail import came, sent, waiting
 
 from interlock.core import keys
 from interlock.core.matter import AlreadyResolved, Resolved, UnknownDecision
-from interlock.core.message import Acknowledged, UnknownAgent
+from interlock.core.message import Acknowledged, InboxFull, UnknownAgent
 from interlock.core.query import (
     Answered,
     AskOutcome,
@@ -364,6 +364,20 @@ def test_questions_of_the_past_take_no_room(stage: Stage) -> None:
     stage.clock.advance(6)
     assert not asking(ada, id_="qry_9").done
     assert [each.id for each in bob.run(bob.messages.inbox()).messages] == ["qry_9"]
+
+
+@pytest.mark.usefixtures("room_for_four")
+def test_a_question_that_is_ended_to_make_room_is_out_of_a_full_inbox_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "2")
+    ada, bob = stage.client("ada"), stage.client("bob")
+    asking(ada, id_="qry_1", timeout=5)
+    stage.clock.advance(6)
+    asking(ada, id_="qry_2")
+    assert isinstance(ada.run(ada.messages.share("bob", "note")), InboxFull)
+    assert not asking(ada, id_="qry_3").done
+    assert [each.id for each in bob.run(bob.messages.inbox()).messages] == ["qry_2", "qry_3"]
 
 
 @pytest.mark.usefixtures("room_for_four")
