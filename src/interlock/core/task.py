@@ -207,7 +207,10 @@ class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
 
 
 class Claimed(answers.Acquired, frozen=True, kw_only=True, tag="claimed"):
-    """The task is yours; ``data`` is what was published with it."""
+    """The task is yours; ``data`` is what was published with it.
+
+    Whether you can do all that it ``requires`` was asked only by ``next``.
+    """
 
     task: str
     token: int | None = None
@@ -217,6 +220,7 @@ class Claimed(answers.Acquired, frozen=True, kw_only=True, tag="claimed"):
     attempt: int = 1
     priority: int = PRIORITY
     grant: str = ""
+    requires: tuple[str, ...] = ()
 
 
 class Taken(answers.Busy, frozen=True, kw_only=True, tag="taken"):

@@ -311,6 +311,7 @@ def _claim(
         attempt=held.attempt,
         priority=task.PRIORITY if spec is None else spec.priority,
         grant=ask.claim,
+        requires=() if spec is None else spec.requires,
     )
     return board.decision(outcome, "task.claim", f"task/{id_}")
 

@@ -187,6 +187,15 @@ def test_who_waits_for_the_next_task_hears_of_it(ada: Shell) -> None:
     assert ada.json("task", "done", "t", *token(answer))[0] == 0
 
 
+def test_a_claim_by_name_says_what_the_task_requires(here: Here) -> None:
+    here.run("task", "add", "train", "--requires", "gpu,rust")
+    assert here.run("task", "next", "--can", "rust").status == 1
+    done = here.run("task", "claim", "train", "--ttl", "15m")
+    assert re.fullmatch(
+        r"claimed train, token \d+, expires in 15 min; it requires gpu, rust\n", done.out
+    )
+
+
 def test_the_best_priority_comes_first_then_the_oldest(here: Here) -> None:
     for task, priority in (("late", "7"), ("old", "-3"), ("young", "-3"), ("soon", "-20")):
         here.run("task", "add", task, "--priority", priority)

@@ -35,8 +35,9 @@ def claimed(outcome: core.Claimed, paint: Paint) -> str:
     """It is yours, and what is to be done."""
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
+    able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
-    return f"{head}{lives(outcome.expires_in)}{again}{data}"
+    return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:
