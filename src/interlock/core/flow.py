@@ -90,18 +90,23 @@ def _meant(board: Board, id_: str, need: str) -> bool:
     return not own or board.known.oldest.get(need, 0) <= own
 
 
-def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> None:
-    """Know how all of these stand, before a task is published that needs some of them.
+def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> tuple[str, ...]:
+    """Know how all of these stand, before a task is published; the needs that failed or are dead.
 
     Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
     """
     known = board.known.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
         raise Missing((keys.NEEDED, *missing) if needs else tuple(missing))
-    states = [each.state for need in needs if (each := board.known.status(need)) is not None]
-    if "failed" in states or "dead" in states:
+    ended = tuple(need for need in needs if _failed(board.known.status(need)))
+    if ended:
         board.rely(keys.NEEDED)
         board.put(keys.NEEDED, {})
+    return ended
+
+
+def _failed(status: Status | None) -> bool:
+    return status is not None and status.state in ("failed", "dead")
 
 
 def hidden(board: Board, status: Status) -> bool:

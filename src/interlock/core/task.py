@@ -193,10 +193,14 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Published(Outcome, frozen=True, kw_only=True, tag="published"):
-    """The task is there for everybody."""
+    """The task is there for everybody.
+
+    ``ended`` are needs that failed or are dead: it cannot begin before they are sent back.
+    """
 
     task: str
     state: State = "pending"
+    ended: tuple[str, ...] = ()
 
 
 class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):

@@ -196,6 +196,19 @@ def test_a_claim_by_name_says_what_the_task_requires(here: Here) -> None:
     )
 
 
+def test_who_needs_what_will_not_be_complete_by_itself_is_told_how_to_go_on(here: Here) -> None:
+    for task in ("fine", "boom", "gone"):
+        here.run("task", "add", task, "--retries", "0")
+    here.run("task", "fail", "boom", *token(claim(here, "boom")))
+    here.run("task", "cancel", "gone")
+    assert here.run("task", "add", "after", "--needs", "fine,boom,gone").out == (
+        "published after; it begins when all it needs is complete, but boom, gone failed;"
+        " to send the first back: interlock task retry boom\n"
+    )
+    here.run("task", "retry", "boom")
+    assert "ended" not in here.json("task", "add", "later", "--needs", "fine,boom")[1]
+
+
 def test_the_best_priority_comes_first_then_the_oldest(here: Here) -> None:
     for task, priority in (("late", "7"), ("old", "-3"), ("young", "-3"), ("soon", "-20")):
         here.run("task", "add", task, "--priority", priority)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, table
@@ -17,12 +18,13 @@ _COLOURS = {
 }  # fmt: skip
 _EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
 _LONG = 1000
+_NAMED = 5
 
 
 def published(outcome: core.Published, paint: Paint) -> str:
     """It is there."""
     later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
-    return f"{paint('green', 'published')} {outcome.task}{later}"
+    return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
 def exists(outcome: core.TaskExists, paint: Paint) -> str:
@@ -197,6 +199,16 @@ def _pending(task: Shown) -> str:
     begins = f"begins in {lasting(task.retry_in)}" if task.retry_in else ""
     able = f"requires {', '.join(task.requires)}" if task.requires else ""
     return "; ".join(part for part in (tried + why, begins, able) if part)
+
+
+def _ended(needs: Sequence[str]) -> str:
+    """Needs that will not be complete by themselves, and how to go on."""
+    if not needs:
+        return ""
+    some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
+    named = f"{some} and {more} more" if more > 0 else some
+    one = "it" if len(needs) == 1 else "the first"
+    return f", but {named} failed; to send {one} back: interlock task retry {needs[0]}"
 
 
 def _short(value: object) -> str:
