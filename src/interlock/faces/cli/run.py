@@ -20,7 +20,7 @@ from interlock.core import words
 from interlock.core.pool import SESSION, caller
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
-from interlock.faces.cli.command import Stopped, answer, note
+from interlock.faces.cli.command import Stopped, answer_to, note
 from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
 from interlock.faces.plain import quoted
@@ -107,7 +107,7 @@ def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     try:
         return guard.run(hold, environment, give_back)
     except Unavailable as no:
-        return answer(parsed, no.outcome)
+        return answer_to(guard.agent, parsed, no.outcome)
 
 
 class _Guard:
@@ -130,6 +130,11 @@ class _Guard:
         self._asked: list[Stop] = []
         """Messages that ask the program to stop."""
         self._running = False
+
+    @property
+    def agent(self) -> str:
+        """Under whose name the program runs."""
+        return self._identity.agent or ""
 
     def wake(self) -> None:
         """Look again: something changed."""
