@@ -205,6 +205,26 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "attempts", "says"),
+    [
+        ("pending", 0, "0 of 2 failed"),
+        ("running", 1, "1 of 2 failed"),
+        ("dead", 2, "2 of 2 failed"),
+        ("dead", 0, ""),
+        ("failed", 1, "1 failed"),
+        ("complete", 1, "1 failed"),
+        ("complete", 0, ""),
+    ],
+)
+def test_a_task_says_how_many_attempts_failed_and_are_left(
+    state: Any, attempts: int, says: str
+) -> None:
+    task = shown.Shown(task="a", state=state, priority=5, attempts=attempts, retries=1)
+    lines = dict(line.split(None, 1) for line in render(task).splitlines())
+    assert lines.get("attempts", "") == says
+
+
 def test_large_data_are_cut_for_people() -> None:
     task = shown.Shown(
         task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
@@ -235,6 +255,6 @@ def test_an_entry_about_tasks_says_what_became_of_others() -> None:
     assert told("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")
 
 
-@pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt;"), (2, "2 attempts;")])
+@pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt,"), (2, "2 attempts,")])
 def test_a_dead_letter_counts_its_attempts(attempts: int, says: str) -> None:
     assert says in render(Failed(task="t", state="dead", attempts=attempts))

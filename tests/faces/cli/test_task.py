@@ -122,7 +122,8 @@ def test_a_task_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back(here:
     second = claim(here, "t")
     assert second["attempt"] == 2
     done = here.run(*words, *token(second))
-    assert done.out == ("failed t after 2 attempts; to send it back: interlock task retry t\n")
+    dead = "failed t after 2 attempts, and is dead; to send it back: interlock task retry t\n"
+    assert done.out == dead
     assert here.json("task", "done", "t", *token(second))[1]["outcome"] == "fenced"
     status, nothing = here.json("task", "claim", "t")
     assert (status, nothing["outcome"], nothing["state"]) == (1, "nothing", "dead")
@@ -223,7 +224,7 @@ def test_tasks_are_listed_and_shown(here: Here) -> None:
     here.run("task", "add", "b", "--needs", "a", "--label", "red", "--deadline", "1h")
     here.run("task", "add", "c", "--not-before", "2h", "--data", '{"x": "\\n"}')
     head, *rows = here.run("task", "list").out.splitlines()
-    assert head.split() == ["TASK", "STATE", "PRIORITY", "LABELS"]
+    assert head.split() == ["TASK", "STATE", "PRIORITY", "LABELS", "NOTE"]
     assert [row.split() for row in rows] == [
         ["a", "pending", "5", "red,big", "requires", "gpu"],
         ["b", "blocked", "5", "red", "needs", "a"],

@@ -91,7 +91,7 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
         return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
     tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
-    end = "for good" if outcome.state == "failed" else f"after {tries}"
+    end = "for good" if outcome.state == "failed" else f"after {tries}, and is dead"
     return f"{word} {task} {end}; to send it back: interlock task retry {task}"
 
 
@@ -110,9 +110,10 @@ def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
 
 def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     """Who has it instead, and how to say which claim is meant."""
-    word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.state == "unknown":
-        return f"{word}there is no such task; see 'interlock task list'"
+        word = paint("red", "unknown")
+        return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
+    word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.holder:
         return f"{word}{outcome.holder} works on it"
     return f"{word}nobody works on it, it is {outcome.state}; claim it first"
@@ -150,7 +151,7 @@ def shown(task: Shown, paint: Paint) -> str:
         ("expires in", "" if task.expires_in is None else lasting(task.expires_in)),
         ("session", task.session),
         ("priority", str(task.priority)),
-        ("attempts", f"{task.attempts} failed, {task.retries} may be repeated"),
+        ("attempts", _attempts(task)),
         ("requires", ", ".join(task.requires)),
         ("needs", ", ".join(task.needs)),
         ("labels", ", ".join(task.labels)),
@@ -168,9 +169,16 @@ def task_list(outcome: TaskList, paint: Paint) -> str:
     """Tasks by id."""
     if not outcome.tasks:
         return "no task here is like that; 'interlock task list --all' has complete ones, too"
-    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "")
+    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "NOTE")
     rows = table(titles, [_row(task, paint) for task in outcome.tasks], paint)
     return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
+
+
+def _attempts(task: Shown) -> str:
+    """How many failed; of how many, where that matters."""
+    if task.state in ("complete", "failed") or (task.state == "dead" and not task.attempts):
+        return f"{task.attempts} failed" if task.attempts else ""
+    return f"{task.attempts} of {task.retries + 1} failed"
 
 
 def _row(task: Shown, paint: Paint) -> tuple[str, ...]:
