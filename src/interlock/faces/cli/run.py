@@ -180,7 +180,8 @@ class _Guard:
                 # Gone already, and a lock with it: others may be at work, so there is no grace.
                 late = 0.0 if locked else grace
                 status = child.end(_at(now + late if gone else max(ends, now)))
-                return self._lost(status, locked=locked)
+                note(str(error := self._lost(leases, now + grace, locked=locked)))
+                return status or error.exit_status
             if self._asked:
                 return self._stopped(child, leases, now + self._grace)
             self._sleep(min(ends - grace - now, _TICK))
@@ -222,12 +223,15 @@ class _Guard:
             signal.pthread_kill(main, signal.SIGTERM)
         self.wake()
 
-    def _lost(self, status: int, *, locked: bool) -> int:
-        error: Lost | Lapsed = Lapsed("the session could not be kept alive; the program was ended")
-        if locked:
-            error = Lost(f"{self._held} could not be kept any longer; the program was ended")
-        note(str(error))
-        return status or error.exit_status
+    def _lost(self, leases: Sequence[Lease], now: float, *, locked: bool) -> Lost | Lapsed:
+        """Why the program was ended: the first to end of what is not renewed bounds the hold."""
+        if not locked:
+            return Lapsed("the session could not be kept alive; the program was ended")
+        first = min(leases, key=lambda lease: lease.ends)
+        if not first.renewable and first.ends <= now:
+            most = words.span(first.write.ttl)
+            return Lost(f"the maximum hold of {self._held}, {most}, is over; the program was ended")
+        return Lost(f"{self._held} could not be kept any longer; the program was ended")
 
     def _not_started(self, error: OSError) -> int:
         program = quoted(self._command[0])
