@@ -269,7 +269,7 @@ class TaskMachine(RuleBasedStateMachine):
     def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
         assert isinstance(got, core.Claimed), got
         agent = self.clients[session].desk.seat.who.agent
-        told = (got.task, got.holder, got.data, got.attempt, got.priority, set(got.requires))
+        told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
         attempt = job.attempts + 1
         due = (job.name, agent, {"name": job.name}, attempt, job.priority, job.requires)
         assert told == due, (told, due)

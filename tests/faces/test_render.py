@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from interlock.core import lock, query, semaphore, several
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
-from interlock.core.lock import LockAcquired, LockBusy, LockFenced
+from interlock.core.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
 from interlock.core.log import Line
 from interlock.core.message import Received
 from interlock.core.task import Failed
@@ -48,6 +48,10 @@ def test_a_grant_shows_its_token() -> None:
 def test_a_no_names_the_holder() -> None:
     busy = LockBusy(lock="merge", holder="ada", since=time.time() - 5, expires_in=25.0, waiters=2)
     assert render(busy) == "busy merge: held by ada for 5 s, expires in 25 s, 2 waiting"
+    stale = LockNotOwner(lock="merge", holder="ada", stale=True)
+    assert render(stale) == (
+        "not owner merge: ada had it and went stale; whoever acquires it has it"
+    )
     fenced = LockFenced(lock="merge", holder="bob", token=13)
     assert render(fenced) == "fenced merge: that grant is over; bob has it with token 13"
 
