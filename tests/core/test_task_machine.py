@@ -205,7 +205,10 @@ class TaskMachine(RuleBasedStateMachine):
         terms["requires"] = frozenset(terms["requires"])
         job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
         self.model.publish(job)
-        assert published == core.Published(task=name, state=job.state)  # type: ignore[arg-type]
+        jobs = self.model.jobs
+        ended = tuple(need for need in needs if jobs[need].state in ("failed", "dead"))
+        due = core.Published(task=name, state=job.state, ended=ended)  # type: ignore[arg-type]
+        assert published == due
         self.observe()
 
     def _moment(self, session: str) -> float:
@@ -266,8 +269,9 @@ class TaskMachine(RuleBasedStateMachine):
     def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
         assert isinstance(got, core.Claimed), got
         agent = self.clients[session].desk.seat.who.agent
-        told = (got.task, got.holder, got.data, got.attempt, got.priority)
-        due = (job.name, agent, {"name": job.name}, job.attempts + 1, job.priority)
+        told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
+        attempt = job.attempts + 1
+        due = (job.name, agent, {"name": job.name}, attempt, job.priority, job.requires)
         assert told == due, (told, due)
         ends = NEVER if ttl is None or not self.moves else self.now + ttl
         held = Held(job.name, got.token or 0, agent, session, ttl, ends)

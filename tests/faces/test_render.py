@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from interlock.core import lock, query, semaphore, several
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
-from interlock.core.lock import LockAcquired, LockBusy, LockFenced
+from interlock.core.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
 from interlock.core.log import Line
 from interlock.core.message import Received
 from interlock.core.task import Failed
@@ -48,6 +48,10 @@ def test_a_grant_shows_its_token() -> None:
 def test_a_no_names_the_holder() -> None:
     busy = LockBusy(lock="merge", holder="ada", since=time.time() - 5, expires_in=25.0, waiters=2)
     assert render(busy) == "busy merge: held by ada for 5 s, expires in 25 s, 2 waiting"
+    stale = LockNotOwner(lock="merge", holder="ada", stale=True)
+    assert render(stale) == (
+        "not owner merge: ada had it and went stale; whoever acquires it has it"
+    )
     fenced = LockFenced(lock="merge", holder="bob", token=13)
     assert render(fenced) == "fenced merge: that grant is over; bob has it with token 13"
 
@@ -205,6 +209,26 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "attempts", "says"),
+    [
+        ("pending", 0, "0 of 2 failed"),
+        ("running", 1, "1 of 2 failed"),
+        ("dead", 2, "2 of 2 failed"),
+        ("dead", 0, ""),
+        ("failed", 1, "1 failed"),
+        ("complete", 1, "1 failed"),
+        ("complete", 0, ""),
+    ],
+)
+def test_a_task_says_how_many_attempts_failed_and_are_left(
+    state: Any, attempts: int, says: str
+) -> None:
+    task = shown.Shown(task="a", state=state, priority=5, attempts=attempts, retries=1)
+    lines = dict(line.split(None, 1) for line in render(task).splitlines())
+    assert lines.get("attempts", "") == says
+
+
 def test_large_data_are_cut_for_people() -> None:
     task = shown.Shown(
         task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
@@ -235,6 +259,6 @@ def test_an_entry_about_tasks_says_what_became_of_others() -> None:
     assert told("lock.release", "released", "lock/a", Event("lock:acquired", "bob")).endswith("/a")
 
 
-@pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt;"), (2, "2 attempts;")])
+@pytest.mark.parametrize(("attempts", "says"), [(1, "1 attempt,"), (2, "2 attempts,")])
 def test_a_dead_letter_counts_its_attempts(attempts: int, says: str) -> None:
     assert says in render(Failed(task="t", state="dead", attempts=attempts))

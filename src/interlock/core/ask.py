@@ -107,8 +107,11 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     def agrees(self, thing: str, grant: Grant) -> None:
         """Raise if this cannot be the grant that is meant to be given back."""
 
-    def refused(self, pool: Pool | None, newest: int) -> O_co:
-        """What it is told if it has no grant there; ``newest`` is the token of the last write."""
+    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> O_co:
+        """What it is told if it has no grant there.
+
+        ``newest`` is the token of the last write; ``stale`` says that the first holder is gone.
+        """
         raise NotImplementedError
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> O_co:

@@ -90,8 +90,8 @@ def _meant(board: Board, id_: str, need: str) -> bool:
     return not own or board.known.oldest.get(need, 0) <= own
 
 
-def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> None:
-    """Know how all of these stand, before a task is published that needs some of them.
+def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> tuple[str, ...]:
+    """Know how all of these stand, before a task is published; the needs that failed or are dead.
 
     Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
     A need that is open may fail and be suspected before this is committed: that is noticed, too.
@@ -99,12 +99,21 @@ def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> 
     known = board.known.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
         raise Missing((keys.NEEDED, keys.SUSPECTED, *missing) if needs else tuple(missing))
-    states = {each.state for need in needs if (each := board.known.status(need)) is not None}
-    if states - {"complete"}:
+    if any(_is_unmet(board.known.status(need)) for need in needs):
         board.rely(keys.SUSPECTED)
-    if states & {"failed", "dead"}:
+    ended = tuple(need for need in needs if _failed(board.known.status(need)))
+    if ended:
         board.rely(keys.NEEDED)
         board.put(keys.NEEDED, {})
+    return ended
+
+
+def _is_unmet(status: Status | None) -> bool:
+    return status is not None and status.state != "complete"
+
+
+def _failed(status: Status | None) -> bool:
+    return status is not None and status.state in ("failed", "dead")
 
 
 def hidden(board: Board, status: Status) -> bool:

@@ -86,10 +86,11 @@ class AlreadyFree(Outcome, frozen=True, kw_only=True, tag="already_free"):
 
 
 class LockNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
-    """Somebody else holds it, and you never did."""
+    """Somebody else holds it, and you never did; ``stale`` if that one is gone."""
 
     lock: str
     holder: str
+    stale: bool = False
 
 
 class LockFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
@@ -169,7 +170,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """The one pool."""
         return (keys.lock(self.lock),)
 
-    def refused(self, pool: Pool | None, newest: int) -> Outcome:
+    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
         """Free, or somebody else's: an older token is fenced, all others never held it."""
         del newest
         if pool is None or not pool.grants:
@@ -177,7 +178,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         grant = pool.grants[0]
         if self.token is not None and grant.token is not None and self.token < grant.token:
             return LockFenced(lock=self.lock, holder=grant.agent, token=grant.token)
-        return LockNotOwner(lock=self.lock, holder=grant.agent)
+        return LockNotOwner(lock=self.lock, holder=grant.agent, stale=stale)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """It is the next one's, if anybody waited."""

@@ -308,11 +308,13 @@ def _refuse(who: Caller[O_co], known: Facts, verb: str) -> Decision[O_co]:
     """No grant of the caller: refused, and recorded once in a while."""
     key = who.keys[0]
     pool = known.pool(key)
-    outcome = who.refused(pool, known.newest.get(key, 0))
+    newest = known.newest.get(key, 0)
     if pool is None or not pool.grants:
-        return Decision(outcome=outcome)
-    mark = keys.refused(pool.grants[0].id)
-    known.need((mark,))
+        return Decision(outcome=who.refused(pool, newest, stale=False))
+    grant = pool.grants[0]
+    mark = keys.refused(grant.id)
+    known.need((mark, *grant.live))
+    outcome = who.refused(pool, newest, stale=not known.alive(grant))
     if known.live[mark]:
         return Decision(outcome=outcome)
     thing = keys.thing(key)

@@ -174,8 +174,9 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """The one pool."""
         return (keys.semaphore(self.semaphore),)
 
-    def refused(self, pool: Pool | None, newest: int) -> Outcome:
+    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
         """A token from before the last change, of no grant that is left, is fenced."""
+        del stale
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token is not None and self.token not in current and self.token < newest:
             return SlotsFenced(semaphore=self.semaphore, token=newest)

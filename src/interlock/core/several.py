@@ -161,8 +161,9 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
                 f"you have {grant.weight} of {thing}, and it is given back whole; write {thing}"
             )
 
-    def refused(self, pool: Pool | None, newest: int) -> Outcome:
+    def refused(self, pool: Pool | None, newest: int, *, stale: bool) -> Outcome:
         """None of it: fenced by whatever came later, or never held."""
+        del stale
         current = () if pool is None else [grant.token for grant in pool.grants]
         if self.token is not None and self.token not in current and self.token < newest:
             return SeveralFenced(things=self.things, token=newest)

@@ -193,10 +193,14 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Published(Outcome, frozen=True, kw_only=True, tag="published"):
-    """The task is there for everybody."""
+    """The task is there for everybody.
+
+    ``ended`` are needs that failed or are dead: it cannot begin before they are sent back.
+    """
 
     task: str
     state: State = "pending"
+    ended: tuple[str, ...] = ()
 
 
 class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
@@ -207,7 +211,10 @@ class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
 
 
 class Claimed(answers.Acquired, frozen=True, kw_only=True, tag="claimed"):
-    """The task is yours; ``data`` is what was published with it."""
+    """The task is yours; ``data`` is what was published with it.
+
+    Whether you can do all that it ``requires`` was asked only by ``next``.
+    """
 
     task: str
     token: int | None = None
@@ -217,6 +224,7 @@ class Claimed(answers.Acquired, frozen=True, kw_only=True, tag="claimed"):
     attempt: int = 1
     priority: int = PRIORITY
     grant: str = ""
+    requires: tuple[str, ...] = ()
 
 
 class Taken(answers.Busy, frozen=True, kw_only=True, tag="taken"):

@@ -30,7 +30,7 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
     """Put a task where everybody finds it; one that is there already stays as it is."""
     if (status := board.known.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
-    flow.look_at(board, spec.needs)
+    ended = flow.look_at(board, spec.needs)
     unknown = next((need for need in spec.needs if not flow.there(board, need)), None)
     if unknown is not None:
         raise BadInput(
@@ -38,9 +38,8 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
             " or both together: interlock task import FILE; what was completed long ago, leave out"
         )
     status = flow.place(board, id_, spec)
-    return board.decision(
-        task.Published(task=id_, state=status.state), "task.publish", f"task/{id_}"
-    )
+    outcome = task.Published(task=id_, state=status.state, ended=ended)
+    return board.decision(outcome, "task.publish", f"task/{id_}")
 
 
 def claim(
@@ -311,6 +310,7 @@ def _claim(
         attempt=held.attempt,
         priority=task.PRIORITY if spec is None else spec.priority,
         grant=ask.claim,
+        requires=() if spec is None else spec.requires,
     )
     return board.decision(outcome, "task.claim", f"task/{id_}")
 

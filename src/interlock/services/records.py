@@ -74,11 +74,19 @@ class RecordCalls(Calls):
     def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
         """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
 
-        Also to a message, a query, a decision (by its id) or all alerts of a type.
+        Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
+        that of a task, if there is one, else of a lock.
         """
+        most, meant = words.limit(limit), words.thing(thing)
+        return self._tell(meant, most, plain=meant == f"lock/{thing}")
+
+    def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
+        from interlock.services.named import named
         from interlock.services.story import Stories  # hardly any command tells stories
 
-        return Stories(self.desk.runner).tell(words.thing(thing), words.limit(limit))
+        if plain:
+            thing = yield from named(thing.partition("/")[2])
+        return (yield from Stories(self.desk.runner).tell(thing, limit))
 
     def follow(self, after: int = 0) -> Following:
         """The entries after a revision, and all that come; close it when you have enough.

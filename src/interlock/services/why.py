@@ -9,6 +9,7 @@ because that one waits for something else as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -46,6 +47,8 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stands, and ``needs`` what keeps it blocked, down to those that need nothing more.
     """
 
+    exit_statuses: ClassVar[str] = "0 or 1"
+
     thing: str
     blocked: bool
     because: str
@@ -57,6 +60,11 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiters: tuple[Queued, ...] = ()
     state: str = ""
     needs: tuple[Need, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0, or 1 if there is no such thing."""
+        return 1 if self.state == "unknown" else 0
 
 
 class Seen(Struct, frozen=True):
@@ -95,12 +103,12 @@ class Explain:
         self._runner = runner
         self._sessions = sessions
 
-    def lock(self, name: str) -> Op[Why]:
-        """What keeps this lock from the next one who asks."""
+    def lock(self, name: str, besides: str = "") -> Op[Why]:
+        """What keeps this lock from the next one who asks; ``besides`` is said if nothing is."""
         thing = f"lock/{name}"
         seen = yield from self._look(thing)
         if seen is None:
-            return Why(thing=thing, blocked=False, because="free", clear="acquire it")
+            return Why(thing=thing, blocked=False, because=f"free{besides}", clear="acquire it")
         if seen.room > 0:
             return (yield from self._room(thing, seen))
         grant = seen.grants[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from tests.faces.shell import COMMAND, Shell
+from tests.faces.shell import COMMAND, Here, Shell
 
 
 def hint(shell: Shell, *words: str) -> str:
@@ -114,3 +114,39 @@ def test_only_locks_and_semaphores_can_be_explained(ada: Shell, thing: str) -> N
     assert "'why' knows tasks, locks, semaphores, queries and messages" in said
     assert f"agent show {thing.rpartition('/')[2]}" in said
     assert ada.run("why", f"lock/{thing}").status == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("lock", "run", "merge", "--", "true"),
+        ("sem", "run", "builds", "--", "true"),
+        ("acquire", "lock/merge", "lock/free"),
+        ("acquire", "sem/builds", "lock/free"),
+        ("run", "--hold", "lock/merge", "--", "true"),
+        ("task", "claim", "t1"),
+    ],
+)
+def test_whoever_has_itself_what_it_is_refused_is_told_so(
+    ada: Shell, words: tuple[str, ...]
+) -> None:
+    ada.run("lock", "acquire", "merge")
+    ada.run("sem", "acquire", "builds", "--capacity", "1")
+    ada.run("task", "add", "t1")
+    ada.run("task", "claim", "t1")
+    mine = "interlock: ada is you: you have it already; go on with the --token of that grant,"
+    done = ada.run(*words)
+    assert (done.status, done.err) == (1, f"{mine} or give it back first\n")
+    assert "is you" not in ada.run(*words[:2], "--agent", "bob", *words[2:]).err
+
+
+def test_a_token_of_another_grant_is_told_from_none(here: Here) -> None:
+    here.run("lock", "acquire", "merge")
+    here.run("lock", "acquire", "other")
+    for verb in ("acquire", "release", "beat"):
+        done = here.run("lock", verb, "merge", "--token", "999999")
+        assert done.status == 1
+        assert done.err == (
+            "interlock: ada is you, but 999999 is not the token of that grant;"
+            " give the one you got with it\n"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def test_init_makes_the_file_that_is_named(bare: Shell) -> None:
     for url, outcome in ((str(path), "created"), (f"sqlite://{path}", "exists")):
         assert bare.json("init", "--store", url) == (0, {"outcome": outcome, "store": str(path)})
     assert not (bare.folder / ".interlock").exists()
+
+
+def test_what_is_said_of_a_store_that_is_not_there_makes_it(bare: Shell) -> None:
+    path = bare.folder / "our stores" / "one.db"
+    said = bare.run("lock", "list", "--store", str(path)).err
+    assert f"there is no store at {path}; make one: interlock init --store" in said
+    remedy = shlex.split(said.partition("make one: interlock ")[2].partition(";")[0])
+    assert bare.run(*remedy).status == 0
+    assert bare.run("lock", "list", "--store", str(path)).status == 0
 
 
 def test_without_a_store_it_says_what_to_do(bare: Shell) -> None:

@@ -107,6 +107,8 @@ def test_an_older_token_is_fenced(ada: Shell) -> None:
 def test_a_lapsed_grant_is_reclaimed(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge", "--ttl", "500ms")
     until(lambda: ada.json("lock", "show", "merge")[1]["state"] == "stale")
+    refused = ada.json("lock", "release", "merge", "--agent", "bob")[1]
+    assert refused == {"outcome": "not_owner", "lock": "merge", "holder": "ada", "stale": True}
     status, answer = ada.json("lock", "acquire", "merge", "--agent", "bob")
     assert (status, answer["outcome"], answer["reclaimed_from"]) == (0, "reclaimed", "ada")
 

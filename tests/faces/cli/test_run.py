@@ -286,7 +286,9 @@ def test_the_program_ends_before_its_maximum_hold(ada: Shell) -> None:
     assert all(gone(pid) for pid in pids)
     _, err = process.communicate()
     assert process.returncode == 137
-    assert "lock/merge could not be kept" in err
+    assert err == (
+        "interlock: the maximum hold of lock/merge, 3 s, is over; the program was ended\n"
+    )
 
 
 def test_a_program_that_shrugs_off_the_loss_does_not_succeed(ada: Shell) -> None:

@@ -270,7 +270,7 @@ def test_lost_slots_end_the_program(ada: Shell) -> None:
     (pid,) = first_line(process)
     _, err = process.communicate()
     assert process.returncode in (137, 143)
-    assert "sem/builds could not be kept any longer; the program was ended" in err
+    assert "the maximum hold of sem/builds, 2 s, is over; the program was ended" in err
     assert gone(pid)
     assert ada.json("sem", "show", "builds")[1]["available"] == 3
 

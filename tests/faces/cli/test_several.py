@@ -163,7 +163,7 @@ def test_what_is_lost_ends_the_program(builds: Shell) -> None:
     (pid,) = first_line(process)
     _, err = process.communicate()
     assert process.returncode in (137, 143)
-    assert "lock/merge and sem/builds could not be kept any longer" in err
+    assert "the maximum hold of lock/merge and sem/builds, 2 s, is over" in err
     assert gone(pid)
 
 

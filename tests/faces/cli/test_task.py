@@ -122,7 +122,8 @@ def test_a_task_that_fails_too_often_is_a_dead_letter_and_can_be_sent_back(here:
     second = claim(here, "t")
     assert second["attempt"] == 2
     done = here.run(*words, *token(second))
-    assert done.out == ("failed t after 2 attempts; to send it back: interlock task retry t\n")
+    dead = "failed t after 2 attempts, and is dead; to send it back: interlock task retry t\n"
+    assert done.out == dead
     assert here.json("task", "done", "t", *token(second))[1]["outcome"] == "fenced"
     status, nothing = here.json("task", "claim", "t")
     assert (status, nothing["outcome"], nothing["state"]) == (1, "nothing", "dead")
@@ -187,6 +188,28 @@ def test_who_waits_for_the_next_task_hears_of_it(ada: Shell) -> None:
     assert ada.json("task", "done", "t", *token(answer))[0] == 0
 
 
+def test_a_claim_by_name_says_what_the_task_requires(here: Here) -> None:
+    here.run("task", "add", "train", "--requires", "gpu,rust")
+    assert here.run("task", "next", "--can", "rust").status == 1
+    done = here.run("task", "claim", "train", "--ttl", "15m")
+    assert re.fullmatch(
+        r"claimed train, token \d+, expires in 15 min; it requires gpu, rust\n", done.out
+    )
+
+
+def test_who_needs_what_will_not_be_complete_by_itself_is_told_how_to_go_on(here: Here) -> None:
+    for task in ("fine", "boom", "gone"):
+        here.run("task", "add", task, "--retries", "0")
+    here.run("task", "fail", "boom", *token(claim(here, "boom")))
+    here.run("task", "cancel", "gone")
+    assert here.run("task", "add", "after", "--needs", "fine,boom,gone").out == (
+        "published after; it begins when all it needs is complete, but boom, gone failed;"
+        " to send the first back: interlock task retry boom\n"
+    )
+    here.run("task", "retry", "boom")
+    assert "ended" not in here.json("task", "add", "later", "--needs", "fine,boom")[1]
+
+
 def test_the_best_priority_comes_first_then_the_oldest(here: Here) -> None:
     for task, priority in (("late", "7"), ("old", "-3"), ("young", "-3"), ("soon", "-20")):
         here.run("task", "add", task, "--priority", priority)
@@ -201,7 +224,7 @@ def test_tasks_are_listed_and_shown(here: Here) -> None:
     here.run("task", "add", "b", "--needs", "a", "--label", "red", "--deadline", "1h")
     here.run("task", "add", "c", "--not-before", "2h", "--data", '{"x": "\\n"}')
     head, *rows = here.run("task", "list").out.splitlines()
-    assert head.split() == ["TASK", "STATE", "PRIORITY", "LABELS"]
+    assert head.split() == ["TASK", "STATE", "PRIORITY", "LABELS", "NOTE"]
     assert [row.split() for row in rows] == [
         ["a", "pending", "5", "red,big", "requires", "gpu"],
         ["b", "blocked", "5", "red", "needs", "a"],

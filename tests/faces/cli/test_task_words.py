@@ -87,7 +87,7 @@ def test_wrong_words_are_refused_with_what_to_do(
         (("claim", "over"), "nothing over: ada completed it"),
         (("claim", "nope"), "nothing nope: there is no task nope; see 'interlock task list'"),
         (("claim", "later"), "blocked later: it needs here"),
-        (("done", "nope"), "not owner nope: there is no such task"),
+        (("done", "nope"), "unknown nope: there is no such task"),
         (("done", "here"), "not owner here: nobody works on it, it is pending; claim it first"),
         (("fail", "over", "--token", "5"), "fenced over: that claim is over; it is complete"),
         (("retry", "over"), "unchanged over: it is complete; only what failed"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from tests.faces.shell import Here, until
 
 
@@ -64,15 +65,38 @@ def test_the_story_of_a_task_is_told_and_its_entries_are_found(here: Here) -> No
         *("task.publish", "task.complete", "task.claim", "task.complete")
     ]
     assert "task/t0, ready: t1" in here.run("record", "log", "--verb", "task.complete").out
-    done = here.run("record", "explain", "t1")
-    assert (done.status, "for a task write task/t1" in done.out) == (1, True)
 
 
-def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(here: Here) -> None:
+ASKING = (("why",), ("record", "explain"))
+
+
+@pytest.mark.parametrize("words", ASKING)
+def test_a_plain_name_is_a_task_if_there_is_one_else_a_lock(
+    here: Here, words: tuple[str, ...]
+) -> None:
+    here.run("lock", "acquire", "merge")
+    assert here.json(*words, "merge")[1]["thing"] == "lock/merge"
+    here.run("task", "add", "boom")
+    assert here.json(*words, "boom")[1]["thing"] == "task/boom"
+
+
+@pytest.mark.parametrize("words", ASKING)
+def test_a_name_that_is_a_task_and_a_lock_has_to_be_said_in_full(
+    here: Here, words: tuple[str, ...]
+) -> None:
     here.run("task", "add", "merge")
     here.run("lock", "acquire", "merge")
-    done = here.run("why", "merge")
+    done = here.run(*words, "merge")
     assert (done.status, "'task/merge' or for 'lock/merge'" in done.err) == (2, True)
+
+
+def test_why_of_what_is_not_there_says_so(here: Here) -> None:
+    done = here.run("why", "nope")
+    said = "lock/nope is not blocked: free, and there is no task of that name; acquire it\n"
+    assert (done.status, done.out) == (0, said)
+    done = here.run("why", "task/nope")
+    assert (done.status, "there is no such task" in done.out) == (1, True)
+    assert here.run("why", "query/nope").status == 1
 
 
 def test_maintain_says_what_it_moved_on(here: Here) -> None:

@@ -205,7 +205,7 @@ def test_a_folder_of_bells_that_is_not_ours_is_named_with_a_remedy(
 
 
 def test_without_create_a_missing_store_is_an_error_and_nothing_is_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreMissing, match=r"there is no store at .*; run 'interlock init'"):
+    with pytest.raises(StoreMissing, match=r"there is no store at .*; make one: "):
         SQLiteStore(str(tmp_path / "a" / "store.db"), create=False)
     assert os.listdir(tmp_path) == []
 

@@ -115,6 +115,16 @@ def answer(parsed: Parsed, outcome: object) -> int:
     return int(getattr(outcome, "exit_status", 0))
 
 
+def answer_to(you: str, parsed: Parsed, outcome: object) -> int:
+    """The same to somebody who may have itself what it is refused."""
+    status = answer(parsed, outcome)
+    if status == 1 and you and not parsed.common.json:
+        from interlock.faces.cli.remind import remind
+
+        remind(parsed.request, outcome, you)
+    return status
+
+
 def colourful() -> bool:
     """Whether whoever reads sees colours, and wants them."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -171,18 +181,9 @@ def _table(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
         you = fleet.calls.desk.seat.who.agent
-        status = answer(parsed, outcome)  # before all that may take long at the end, or be cut off
-    if status == 1 and you and getattr(outcome, "holder", "") == you and not parsed.common.json:
-        _remind(you, outcome)
-    return status
-
-
-def _remind(you: str, outcome: object) -> None:
-    """Whoever speaks has the name of the holder: say how to be the same one."""
-    from interlock.core.answers import Fenced
-
-    if not isinstance(outcome, Fenced):  # whose claim is over must not speak for the next one
-        note(f"{you} is you: give the --token of that grant, or work in a session (agent join)")
+        return answer_to(
+            you, parsed, outcome
+        )  # before what may take long at the end, or be cut off
 
 
 def _special(place: str) -> Callable[[Parsed], int]:

@@ -20,7 +20,7 @@ from interlock.core import words
 from interlock.core.pool import SESSION, caller
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
-from interlock.faces.cli.command import Stopped, answer, note
+from interlock.faces.cli.command import Stopped, answer_to, note
 from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
 from interlock.faces.plain import quoted
@@ -107,7 +107,7 @@ def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     try:
         return guard.run(hold, environment, give_back)
     except Unavailable as no:
-        return answer(parsed, no.outcome)
+        return answer_to(guard.agent, parsed, no.outcome)
 
 
 class _Guard:
@@ -130,6 +130,11 @@ class _Guard:
         self._asked: list[Stop] = []
         """Messages that ask the program to stop."""
         self._running = False
+
+    @property
+    def agent(self) -> str:
+        """Under whose name the program runs."""
+        return self._identity.agent or ""
 
     def wake(self) -> None:
         """Look again: something changed."""
@@ -175,7 +180,8 @@ class _Guard:
                 # Gone already, and a lock with it: others may be at work, so there is no grace.
                 late = 0.0 if locked else grace
                 status = child.end(_at(now + late if gone else max(ends, now)))
-                return self._lost(status, locked=locked)
+                note(str(error := self._lost(leases, now + grace, locked=locked)))
+                return status or error.exit_status
             if self._asked:
                 return self._stopped(child, leases, now + self._grace)
             self._sleep(min(ends - grace - now, _TICK))
@@ -217,12 +223,15 @@ class _Guard:
             signal.pthread_kill(main, signal.SIGTERM)
         self.wake()
 
-    def _lost(self, status: int, *, locked: bool) -> int:
-        error: Lost | Lapsed = Lapsed("the session could not be kept alive; the program was ended")
-        if locked:
-            error = Lost(f"{self._held} could not be kept any longer; the program was ended")
-        note(str(error))
-        return status or error.exit_status
+    def _lost(self, leases: Sequence[Lease], now: float, *, locked: bool) -> Lost | Lapsed:
+        """Why the program was ended: the first to end of what is not renewed bounds the hold."""
+        if not locked:
+            return Lapsed("the session could not be kept alive; the program was ended")
+        first = min(leases, key=lambda lease: lease.ends)
+        if not first.renewable and first.ends <= now:
+            most = words.span(first.write.ttl)
+            return Lost(f"the maximum hold of {self._held}, {most}, is over; the program was ended")
+        return Lost(f"{self._held} could not be kept any longer; the program was ended")
 
     def _not_started(self, error: OSError) -> int:
         program = quoted(self._command[0])

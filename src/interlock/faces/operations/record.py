@@ -47,7 +47,7 @@ class ExplainRequest(Request, frozen=True, kw_only=True):
         str,
         option(
             "name",
-            "lock/merge, or just merge; task/t1; agent/ada; alert/built; an id",
+            "task/t1, lock/merge, or just their names; agent/ada; alert/built; an id",
             positional=True,
         ),
     ]

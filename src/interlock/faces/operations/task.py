@@ -25,7 +25,9 @@ class Add(Request, frozen=True, kw_only=True):
 
     task: Annotated[
         str | None,
-        option("name", "its id, unique for ever; without one it gets one", positional=True),
+        option(
+            "name", "its id, which no other task may have; without one it gets one", positional=True
+        ),
     ] = None
     data: Annotated[Any, option("json", f"what whoever works on it is given: {_JSON}")] = None
     priority: Annotated[
@@ -41,7 +43,8 @@ class Add(Request, frozen=True, kw_only=True):
         tuple[str, ...], option("names", "tasks that must be complete before it begins")
     ] = ()
     requires: Annotated[
-        tuple[str, ...], option("names", "what whoever takes it must be able to do")
+        tuple[str, ...],
+        option("names", "what whoever takes it with 'task next' must be able to do"),
     ] = ()
     label: Annotated[tuple[str, ...], option("names", "words to find it by")] = ()
     not_before: Annotated[

@@ -56,8 +56,9 @@ def already_free(outcome: core.AlreadyFree, paint: Paint) -> str:
 
 
 def not_owner(outcome: core.LockNotOwner, paint: Paint) -> str:
-    """Who has it instead."""
-    return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} has it"
+    """Who has it instead, or had it."""
+    has = "had it and went stale; whoever acquires it has it" if outcome.stale else "has it"
+    return f"{paint('red', 'not owner')} {outcome.lock}: {outcome.holder} {has}"
 
 
 def shown(lock: Shown, paint: Paint) -> str:

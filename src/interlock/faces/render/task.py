@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, table
@@ -17,12 +18,13 @@ _COLOURS = {
 }  # fmt: skip
 _EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
 _LONG = 1000
+_NAMED = 5
 
 
 def published(outcome: core.Published, paint: Paint) -> str:
     """It is there."""
     later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
-    return f"{paint('green', 'published')} {outcome.task}{later}"
+    return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
 
 
 def exists(outcome: core.TaskExists, paint: Paint) -> str:
@@ -35,8 +37,9 @@ def claimed(outcome: core.Claimed, paint: Paint) -> str:
     """It is yours, and what is to be done."""
     again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
     head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
+    able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
     data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
-    return f"{head}{lives(outcome.expires_in)}{again}{data}"
+    return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
 
 
 def taken(outcome: core.Taken, paint: Paint) -> str:
@@ -88,7 +91,7 @@ def failed(outcome: core.Failed, paint: Paint) -> str:
         soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
         return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
     tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
-    end = "for good" if outcome.state == "failed" else f"after {tries}"
+    end = "for good" if outcome.state == "failed" else f"after {tries}, and is dead"
     return f"{word} {task} {end}; to send it back: interlock task retry {task}"
 
 
@@ -107,9 +110,10 @@ def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
 
 def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     """Who has it instead, and how to say which claim is meant."""
-    word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.state == "unknown":
-        return f"{word}there is no such task; see 'interlock task list'"
+        word = paint("red", "unknown")
+        return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
+    word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.holder:
         return f"{word}{outcome.holder} works on it"
     return f"{word}nobody works on it, it is {outcome.state}; claim it first"
@@ -147,7 +151,7 @@ def shown(task: Shown, paint: Paint) -> str:
         ("expires in", "" if task.expires_in is None else lasting(task.expires_in)),
         ("session", task.session),
         ("priority", str(task.priority)),
-        ("attempts", f"{task.attempts} failed, {task.retries} may be repeated"),
+        ("attempts", _attempts(task)),
         ("requires", ", ".join(task.requires)),
         ("needs", ", ".join(task.needs)),
         ("labels", ", ".join(task.labels)),
@@ -165,9 +169,16 @@ def task_list(outcome: TaskList, paint: Paint) -> str:
     """Tasks by id."""
     if not outcome.tasks:
         return "no task here is like that; 'interlock task list --all' has complete ones, too"
-    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "")
+    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "NOTE")
     rows = table(titles, [_row(task, paint) for task in outcome.tasks], paint)
     return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
+
+
+def _attempts(task: Shown) -> str:
+    """How many failed; of how many, where that matters."""
+    if task.state in ("complete", "failed") or (task.state == "dead" and not task.attempts):
+        return f"{task.attempts} failed" if task.attempts else ""
+    return f"{task.attempts} of {task.retries + 1} failed"
 
 
 def _row(task: Shown, paint: Paint) -> tuple[str, ...]:
@@ -196,6 +207,16 @@ def _pending(task: Shown) -> str:
     begins = f"begins in {lasting(task.retry_in)}" if task.retry_in else ""
     able = f"requires {', '.join(task.requires)}" if task.requires else ""
     return "; ".join(part for part in (tried + why, begins, able) if part)
+
+
+def _ended(needs: Sequence[str]) -> str:
+    """Needs that will not be complete by themselves, and how to go on."""
+    if not needs:
+        return ""
+    some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
+    named = f"{some} and {more} more" if more > 0 else some
+    one = "it" if len(needs) == 1 else "the first"
+    return f", but {named} failed; to send {one} back: interlock task retry {needs[0]}"
 
 
 def _short(value: object) -> str:

@@ -159,6 +159,7 @@ def _unknown(id_: str) -> Why:
     return Why(
         thing=f"query/{id_}",
         blocked=False,
+        state="unknown",
         because="there is no such question, or none any more",
         clear=f"see 'interlock record explain query/{id_}'",
     )

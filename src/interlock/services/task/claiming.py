@@ -380,7 +380,9 @@ class Claiming:
             item = (yield Read(key))[key]
         if (spec := states.spec(item)) is not None:
             self._remember(outcome.task, spec)
-            outcome = replace(outcome, data=spec.data, priority=spec.priority)
+            outcome = replace(
+                outcome, data=spec.data, priority=spec.priority, requires=spec.requires
+            )
         data = msgspec.json.decode(outcome.data)
         return replace(outcome, token=base + (done.revision or 0), data=data)
 

@@ -15,9 +15,10 @@ from interlock.core import keys
 from interlock.core.pool import caller
 from interlock.core.task import BATCH, Claim
 from interlock.driving import Op
-from interlock.errors import BadInput, StoreDamaged
+from interlock.errors import StoreDamaged
 from interlock.services import states as pools
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
+from interlock.services.named import named
 from interlock.services.report import able
 from interlock.services.runner import Runner
 from interlock.services.session import Sessions
@@ -26,7 +27,7 @@ from interlock.services.task import states
 from interlock.services.task.leaf import Able, Leaf, fit, leaf
 from interlock.services.task.look import DAMAGED, Looked, look
 from interlock.services.why import NAMED, Explain, Need, Why, meanwhile
-from interlock.store import Item, Range, Snapshot
+from interlock.store import Item, Range
 
 TOLD = 20
 """So many unmet needs are told, with those of them below each other."""
@@ -71,17 +72,10 @@ class Reasons:
         )
 
     def either(self, name: str, explain: Explain) -> Op[Why]:
-        """A task of this name, or else a lock; if there are both, somebody has to choose."""
-        refs = (keys.status(name), keys.lock(name))
-        snapshot: Snapshot = yield Read(*refs)
-        if snapshot[refs[0]] is None:
-            return (yield from explain.lock(name))
-        pool = pools.pool(snapshot[refs[1]], 0)
-        if pool is not None and (pool.grants or pool.waiters):
-            raise BadInput(
-                f"{name!r} is a task and a lock; ask for 'task/{name}' or for 'lock/{name}'"
-            )
-        return (yield from self.task(name))
+        """What is in the way of whatever this name stands for."""
+        if (yield from named(name)).startswith("task/"):
+            return (yield from self.task(name))
+        return (yield from explain.lock(name, besides=", and there is no task of that name"))
 
     def _ask_around(self, seen: Iterable[Looked]) -> Op[None]:
         """Who can do what, if any of these requires something."""

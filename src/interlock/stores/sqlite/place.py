@@ -58,16 +58,17 @@ def prepare(path: str, *, create: bool) -> str:
     folder = os.path.dirname(path)
     exists = os.path.exists(path)
     if not exists and not create:
+        init = beginning(path)
         raise StoreMissing(
-            f"there is no store at {path}; make it with 'interlock init' or connect(URL),"
-            " or name another"
+            f"there is no store at {path}; make one: {init}, or connect(URL); or name another"
         )
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
     if exists and not os.path.isfile(path):
         raise StoreUnsuitable(f"{path} is not a regular file, so no store; name another")
     if exists and not create and not os.path.getsize(path):
-        raise StoreMissing(f"{path} is empty, so no store; run 'interlock init' to begin anew")
+        init = beginning(path)
+        raise StoreMissing(f"{path} is empty, so no store; to begin anew: {init}")
     if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
     kind = file_system(path if exists else _nearest(folder))
@@ -75,6 +76,13 @@ def prepare(path: str, *, create: bool) -> str:
     if not exists:
         _create(path, folder)
     return kind
+
+
+def beginning(path: str) -> str:
+    """The command that makes a store at this very place, as a shell takes it."""
+    import shlex
+
+    return f"interlock init --store {shlex.quote(path)}"
 
 
 def identity(path: str) -> tuple[int, int]:

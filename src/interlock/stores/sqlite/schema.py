@@ -33,6 +33,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
+from interlock.stores.sqlite.place import beginning
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def trouble(error: apsw.Error, path: str) -> InterlockError:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(
                 f"{path} is damaged or not a store ({said});"
-                " move it away and restore a copy, or run 'interlock init' for a new one"
+                f" move it away and restore a copy, or begin anew: {beginning(path)}"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return StoreReadOnly(f"{path} cannot be written by you; mend its rights")
