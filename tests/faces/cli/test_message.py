@@ -114,6 +114,7 @@ def test_a_long_body_is_cut_for_people_and_whole_as_json(shell: Here, body: str)
 
 
 def test_the_urgent_is_read_first(shell: Here) -> None:
+    shell.run("agent", "join", "--agent", "bob")
     shell.run("send", "bob", "later")
     shell.run("stop", "bob", "the plan has changed")
     shell.run("send", "bob", "now", "--urgent")
@@ -284,15 +285,17 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
     assert bodies(shell, agent="zoe") == ["x"]
 
 
-def test_nobody_who_is_gone_is_stopped(shell: Here) -> None:
+def test_nobody_is_stopped_who_is_gone_or_only_looked_into_its_inbox(shell: Here) -> None:
     session = str(shell.json("agent", "join", "--agent", "cleo")[1]["session"])
     shell.run("agent", "leave", "--session", session)
-    done = shell.run("stop", "cleo", "enough")
-    assert done.status == 1
-    assert done.out == (
-        "away cleo: cleo has no session now, so there is nothing to stop;"
-        " 'interlock agent list' has who is there\n"
-    )
+    for name in ("cleo", "bob"):
+        done = shell.run("stop", name, "enough")
+        assert (done.status, done.out) == (
+            1,
+            f"away {name}: {name} has no session now, so there is nothing to stop;"
+            " 'interlock agent list' has who is there\n",
+        )
+    assert bodies(shell) == []
 
 
 def test_an_agent_that_sends_too_much_is_told_the_limit(
