@@ -8,6 +8,7 @@ from interlock.core import keys
 from interlock.core.message import NobodyToStop, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed
 from interlock.services.message.calls import MessageCalls
+from interlock.services.message.looking import Arrived
 from interlock.services.message.stops import LATER, Stop, Stops
 from interlock.services.steps import Read
 from interlock.services.task.worker import Shift
@@ -85,7 +86,9 @@ def test_a_loop_without_a_session_that_receives_is_there_to_be_stopped(stage: St
     ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
     waits = bob.start(bob.messages.wait())
     stop(ada, "bob", "enough")
-    assert [each.data for each in waits.run().result().messages] == ["enough"]
+    came = waits.run().result()
+    assert isinstance(came, Arrived)
+    assert [each.data for each in came.messages] == ["enough"]
 
 
 def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:
