@@ -349,7 +349,31 @@ def test_an_inbox_that_is_full_takes_no_more(shell: Here, monkeypatch: pytest.Mo
     assert shell.json("send", "bob", "x")[1] == {"outcome": "full", "agent": "bob", "depth": 1}
 
 
+def test_whoever_has_no_session_and_can_be_written_to_is_listed(shell: Here) -> None:
+    assert shell.run("agent", "list").out == "no sessions; mail can be sent to bob, cy\n"
+    shell.run("agent", "join", "--agent", "bob")
+    *_, last = shell.run("agent", "list").out.splitlines()
+    assert last == "without a session: mail can be sent to cy"
+    assert shell.json("agent", "list")[1]["known"] == ["cy"]
+    shell.run("agent", "join", "--agent", "cy")
+    assert list(shell.json("agent", "list")[1]) == ["agents"]
+
+
+def test_nobody_is_paused_or_resumed_who_was_never_here(shell: Here) -> None:
+    for verb in ("pause", "resume"):
+        done = shell.run("agent", verb, "bobb")
+        assert (done.status, done.out) == (
+            1,
+            (
+                "unknown bobb: nobody of this name has been here yet; did you mean bob?"
+                " 'interlock agent list' has who is known here\n"
+            ),
+        )
+    assert shell.run("alert", "built", "--agent", "bobb").status == 0
+
+
 def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
+    shell.run("inbox")
     words = ("agent", "pause", "ada", "--reason", "it repeats itself", "--agent", "maria")
     assert shell.run(*words).out == (
         "paused ada: it can send nothing; 'interlock agent resume ada' ends that\n"
