@@ -361,11 +361,12 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
             can=can,
             ttl=1.0,
             seconds=9.0,
-            verdicts={"integrity": verdict},
+            verdicts={"integrity": verdict, "truncation": "unproven"},
         )
         broken = [name for name, kept in facts.promises.items() if not kept]
         assert facts.outcome == ("failed" if broken else "done")
         assert ("BROKEN" in dict(results(facts))) == bool(broken)
+        assert dict(results(facts))["verified"][0][0] == f"integrity {verdict}"
         return broken
 
     by_dan = [replace(line, events=(Event("task:claimed", "dan"),)) for line in run()[-2:-1]]

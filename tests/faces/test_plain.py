@@ -90,7 +90,7 @@ def test_an_edited_session_cannot_act_on_a_terminal(ada: Shell) -> None:
     _, joined = ada.json("agent", "join")
     edit(ada.folder, f"sessions/{joined['session']}", agent=EVIL, host="h\x1b[2J\u2066")
     listed = ada.run("agent", "list").out
-    harmless(listed, lines=2)
+    harmless(listed, lines=3)
     assert SPELLED in listed
     assert r"h\x1b[2J\u2066" in listed
     refused = ada.run("lock", "acquire", "m", "--session", joined["session"], "--agent", "bob")

@@ -219,7 +219,7 @@ class Halted(answers.Paused, frozen=True, kw_only=True, tag="paused"):
 
 
 class NobodyToStop(answers.Away, frozen=True, kw_only=True, tag="away"):
-    """Nobody is there to be stopped: it had a session, and has none now."""
+    """Nobody is there to be stopped: no session of it lives now, nor a loop that receives."""
 
     to: str
 

@@ -98,6 +98,13 @@ class Ends(Struct, frozen=True, kw_only=True):
 NO_ENDS = Ends()
 
 
+class Standing(Struct, frozen=True, kw_only=True):
+    """Whether somebody has a mailbox, and who paused it."""
+
+    known: bool
+    paused: Paused | None
+
+
 def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Refused] | None:
     """Why it cannot be sent; None if nothing is in the way."""
     if (halt := facts.paused) is not None:
@@ -225,9 +232,12 @@ def acknowledged(
 
 
 def pause(
-    before: Paused | None, agent: str, by: str, reason: str, now: float
-) -> Decision[PausedAgent]:
+    standing: Standing, agent: str, by: str, reason: str, now: float
+) -> Decision[PausedAgent | UnknownAgent]:
     """Let an agent send nothing from now on."""
+    before = standing.paused
+    if not standing.known and before is None:
+        return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
     if before is not None and (before.by, before.reason) == (by, reason):
         return Decision(outcome=PausedAgent(agent=agent))
     paused = Paused(agent=agent, by=by, since=now, reason=reason)
@@ -240,9 +250,11 @@ def pause(
     )
 
 
-def resume(before: Paused | None, agent: str) -> Decision[Resumed]:
+def resume(standing: Standing, agent: str) -> Decision[Resumed | UnknownAgent]:
     """Let an agent send again."""
-    if before is None:
+    if not standing.known and standing.paused is None:
+        return Decision(outcome=UnknownAgent(unknown=(agent,), hold=False))
+    if standing.paused is None:
         return Decision(outcome=Resumed(agent=agent))
     return Decision(
         outcome=Resumed(agent=agent),

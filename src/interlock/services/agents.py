@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import logging
 
     from interlock.core.logs import LogLine, Uploaded
-    from interlock.core.message import PausedAgent, Resumed
+    from interlock.core.message import PausedAgent, Resumed, UnknownAgent
     from interlock.core.report import Reported, State, Unreported
     from interlock.services.logs import Logs, Trail
     from interlock.services.uploader import Uploader
@@ -160,15 +160,18 @@ class AgentCalls(Calls):
 
         return Logs(self.desk.runner, self.desk.settings)
 
-    def pause(self, name: str, reason: str = "") -> Op[PausedAgent]:
-        """Let an agent send nothing until it is resumed; it can still read, answer and work."""
+    def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:
+        """Let an agent send nothing until it is resumed; it can still read, answer and work.
+
+        Somebody who has never been here is refused, since most likely the name is misspelled.
+        """
         from interlock.core.message import REASON_LIMIT
         from interlock.services.message.pausing import pause
 
         agent, said = words.name(name, "agent name"), words.text(reason, "reason", REASON_LIMIT)
         return pause(self.desk.runner, self.desk.me().who, agent, said)
 
-    def resume(self, name: str) -> Op[Resumed]:
+    def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
         """Let an agent send again."""
         from interlock.services.message.pausing import resume
 

@@ -50,6 +50,14 @@ def test_a_session_ends_with_what_it_holds(ada: Shell) -> None:
     assert ada.json("lock", "list")[1] == {"locks": []}
 
 
+def test_a_shell_that_names_the_session_that_left_is_told_to_forget_it(ada: Shell) -> None:
+    for exported in (True, False):
+        session = str(ada.json("agent", "join")[1]["session"])
+        ada.exported["INTERLOCK_SESSION"] = session if exported else ""
+        done = ada.run("agent", "leave", "--session", session)
+        assert (done.status, "unset INTERLOCK_SESSION" in done.err) == (0, exported)
+
+
 def test_a_session_that_is_over_is_an_ordinary_no(ada: Shell) -> None:
     ada.exported["INTERLOCK_SESSION"] = "ses_gone"
     for words in (("agent", "beat"), ("agent", "leave"), ("lock", "acquire", "m")):

@@ -64,6 +64,8 @@ def test_join_ignores_the_session_of_the_shell(ada: Shell) -> None:
         ("inbox --agents bob", "did you mean --agent?"),
         ("task list --status ready", "did you mean --state?"),
         ("inbox --unread", "what is unread is shown anyway, so leave it out"),
+        ("inbox --follow", "and 'interlock subscribe TYPE --follow' shows alerts as they come"),
+        ("version", "did you mean '--version'?"),
         ("send bob hi --unread", "no option '--unread' here; see 'interlock send --help'"),
         ("wait --urgent", "no option '--urgent' here; see 'interlock wait --help'"),
         ("wait -timeout 5s", "did you mean --timeout?"),
@@ -82,6 +84,14 @@ def test_what_was_meant_is_guessed_only_where_it_is_likely(
     ada: Shell, words: str, meant: str
 ) -> None:
     assert hint(ada, *words.split()).endswith(f"{meant}\n")
+
+
+@pytest.mark.parametrize("words", ["inbox", "send", "query", "stop", "lock acquire"])
+def test_help_has_each_exit_status_once_and_in_order(ada: Shell, words: str) -> None:
+    said = ada.run(*words.split(), "--help").out.split("exit status: ")[1]
+    told = [int(each.split()[0]) for each in said.split(";")]
+    assert told == sorted(set(told))
+    assert {0, 2, 3, 4} <= set(told)
 
 
 def test_a_limit_below_the_least_is_refused_in_one_way(ada: Shell) -> None:

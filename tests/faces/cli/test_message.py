@@ -101,6 +101,7 @@ def test_what_is_shown_names_the_sender_and_bars_the_text(shell: Here) -> None:
         '  | {"a":[1]}',
         "",
         THEIRS,
+        "to acknowledge: interlock ack ID...",
     ]
 
 
@@ -114,6 +115,7 @@ def test_a_long_body_is_cut_for_people_and_whole_as_json(shell: Here, body: str)
 
 
 def test_the_urgent_is_read_first(shell: Here) -> None:
+    shell.run("agent", "join", "--agent", "bob")
     shell.run("send", "bob", "later")
     shell.run("stop", "bob", "the plan has changed")
     shell.run("send", "bob", "now", "--urgent")
@@ -158,7 +160,7 @@ def test_an_inbox_is_searched(shell: Here) -> None:
     assert bodies(shell, "--from", "cy,ada") == ["the schema is new", "nothing"]
     assert bodies(shell, "--type", "note") == ["the schema is new"]
     out = shell.run("inbox", "--limit", "1", "--agent", "bob").out
-    assert out.endswith("there are more: give a higher --limit\n")
+    assert "\nthere are more: give a higher --limit\n" in out
 
 
 def test_alerts_come_to_those_who_asked_for_them(shell: Here) -> None:
@@ -213,7 +215,7 @@ def test_an_alert_is_sent_though_nobody_can_tell_who_hears_of_it(
 
 
 def test_the_first_look_under_a_name_says_that_it_is_new_and_who_else_is_here(shell: Here) -> None:
-    new, others = "nothing for cyy, who is new here", "others here: cy, bob\n"
+    new, others = "nothing for cyy, who is new here", "others known here: cy, bob\n"
     for view in ("--all", "--sent"):  # which make no mailbox
         assert shell.run("inbox", view, "--agent", "cyy").out == f"{new}; {others}"
     assert shell.run("send", "cyy", "x").status == 1
@@ -224,8 +226,8 @@ def test_the_first_look_under_a_name_says_that_it_is_new_and_who_else_is_here(sh
     status, found = shell.json("inbox", "--agent", "bbo")
     assert (status, found["new"], len(found["messages"])) == (0, True, 1)
     assert found["agents"] == ["bob", "ada", "cy", "cyy"], "what is called much like it comes first"
-    told = "zoe is new here: messages to zoe are taken from now on; others here: "
-    assert shell.run("inbox", "--agent", "zoe").out.splitlines()[-1].startswith(told)
+    told = "zoe is new here: messages to zoe are taken from now on; others known here: "
+    assert f"\n{told}" in shell.run("inbox", "--agent", "zoe").out
 
 
 def test_a_wait_ends_with_what_is_unread_or_with_its_time(shell: Here) -> None:
@@ -238,6 +240,26 @@ def test_a_wait_ends_with_what_is_unread_or_with_its_time(shell: Here) -> None:
         assert (status, came["outcome"]) == (0, "arrived")
         assert [each["data"] for each in came["messages"]] == ["hello"]
     assert shell.run("wait", "--agent", "bob").out.endswith("to acknowledge: interlock ack ID...\n")
+
+
+def test_an_inbox_that_is_shown_ends_with_how_to_acknowledge_it(shell: Here) -> None:
+    shell.run("send", "bob", "hello")
+    assert shell.run("inbox", "--agent", "bob").out.endswith(
+        "\nto acknowledge: interlock ack ID...\n"
+    )
+    for view in ("--all", "--ack"):
+        assert "to acknowledge" not in shell.run("inbox", view, "--agent", "bob").out
+
+
+def test_whoever_writes_to_everyone_may_have_meant_all(shell: Here) -> None:
+    for name in ("everyone", "ALL", "Everybody"):
+        done = shell.run("send", name, "hello")
+        assert (done.status, "did you mean all? " in done.out) == (1, True)
+
+
+def test_whoever_subscribes_is_told_the_command_that_follows(shell: Here) -> None:
+    done = shell.run("subscribe", "built", "--agent", "bob")
+    assert done.out.endswith("or as they come with 'interlock subscribe built --follow'\n")
 
 
 def test_whoever_waits_or_looks_can_be_sent_something(here: Here) -> None:
@@ -273,7 +295,7 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
     }  # fmt: skip
     assert shell.run("stop", "bbo").out == (
         "unknown bbo: nobody of this name has been here yet; did you mean bob?"
-        " 'interlock agent list' has who is there\n"
+        " 'interlock agent list' has who is known here\n"
     )
     assert shell.run("send", "bob", "zoe", "yan", "x").out == (
         "unknown zoe, yan: nobody of these names has been here yet;"
@@ -284,15 +306,19 @@ def test_somebody_unknown_is_refused_with_whom_it_may_mean(shell: Here) -> None:
     assert bodies(shell, agent="zoe") == ["x"]
 
 
-def test_nobody_who_is_gone_is_stopped(shell: Here) -> None:
+def test_nobody_is_stopped_who_is_gone_or_only_looked_into_its_inbox(shell: Here) -> None:
     session = str(shell.json("agent", "join", "--agent", "cleo")[1]["session"])
     shell.run("agent", "leave", "--session", session)
-    done = shell.run("stop", "cleo", "enough")
-    assert done.status == 1
-    assert done.out == (
-        "away cleo: cleo has no session now, so there is nothing to stop;"
-        " 'interlock agent list' has who is there\n"
-    )
+    for name in ("cleo", "bob"):
+        done = shell.run("stop", name, "enough")
+        assert (done.status, done.out) == (
+            1,
+            (
+                f"away {name}: {name} has no session now, so there is nothing to stop;"
+                " 'interlock agent list' has who is there\n"
+            ),
+        )
+    assert bodies(shell) == []
 
 
 def test_an_agent_that_sends_too_much_is_told_the_limit(
@@ -323,7 +349,31 @@ def test_an_inbox_that_is_full_takes_no_more(shell: Here, monkeypatch: pytest.Mo
     assert shell.json("send", "bob", "x")[1] == {"outcome": "full", "agent": "bob", "depth": 1}
 
 
+def test_whoever_has_no_session_and_can_be_written_to_is_listed(shell: Here) -> None:
+    assert shell.run("agent", "list").out == "no sessions; mail can be sent to bob, cy\n"
+    shell.run("agent", "join", "--agent", "bob")
+    *_, last = shell.run("agent", "list").out.splitlines()
+    assert last == "without a session: mail can be sent to cy"
+    assert shell.json("agent", "list")[1]["known"] == ["cy"]
+    shell.run("agent", "join", "--agent", "cy")
+    assert list(shell.json("agent", "list")[1]) == ["agents"]
+
+
+def test_nobody_is_paused_or_resumed_who_was_never_here(shell: Here) -> None:
+    for verb in ("pause", "resume"):
+        done = shell.run("agent", verb, "bobb")
+        assert (done.status, done.out) == (
+            1,
+            (
+                "unknown bobb: nobody of this name has been here yet; did you mean bob?"
+                " 'interlock agent list' has who is known here\n"
+            ),
+        )
+    assert shell.run("alert", "built", "--agent", "bobb").status == 0
+
+
 def test_a_paused_agent_sends_nothing_until_it_is_resumed(shell: Here) -> None:
+    shell.run("inbox")
     words = ("agent", "pause", "ada", "--reason", "it repeats itself", "--agent", "maria")
     assert shell.run(*words).out == (
         "paused ada: it can send nothing; 'interlock agent resume ada' ends that\n"
@@ -367,7 +417,8 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
         "outcome": "unknown", "what": "message", "unknown": ["msg_9"], "messages": [id_],
     })  # fmt: skip
     assert shell.run("ack", id_, "msg_9", "--agent", "bob").out == (
-        "unknown msg_9: not in your inbox, nor lately was; see 'interlock inbox';"
+        "unknown msg_9: no message with this id is in your inbox, or was lately;"
+        " see 'interlock inbox';"
         " already acknowledged 1 message\n"
     )
     assert shell.json("ack", "missed:*:999", "--agent", "bob")[0] == 1, "nothing was missed"
@@ -449,6 +500,7 @@ def test_a_file_is_shared_by_its_path_and_digest(shell: Here) -> None:
     assert out.splitlines() == [
         "msg_ID  share report from ada, N s ago",
         f"  file: {path} (11 bytes, SHA-256 {message['file']['digest'][:12]}...)",
+        "to acknowledge: interlock ack ID...",
     ]
     assert shell.run("share", "bob", "report", "--file", "none").status == 2
 

@@ -89,6 +89,21 @@ def test_an_asker_that_was_killed_asks_again_and_has_the_answer(ada: Shell) -> N
     assert (status, told["answer"], told["by"]) == (0, {"n": 7}, "bob")
 
 
+def test_whoever_is_shown_a_question_is_told_that_its_answer_acknowledges_it(ada: Shell) -> None:
+    known(ada, "bob")
+    asker = asked(ada, "bob", "which one?", "--id", "qry_1")
+    question(ada)
+    answers = "interlock reply ID TEXT\n"
+    for look in ("wait", "inbox"):
+        out = ada.run(look, "--agent", "bob").out
+        assert out.endswith(f"\nto answer, and so acknowledge: {answers}")
+    ada.run("send", "bob", "hello")
+    out = ada.run("wait", "--agent", "bob").out
+    assert out.endswith(f"\nto acknowledge: interlock ack ID...; to answer: {answers}")
+    ada.run("reply", "qry_1", "this", "--agent", "bob")
+    assert answer(asker)[0] == 0
+
+
 def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
     known(ada, "bob")
     asker = ada.start("query", "bob", "which one?", "--id", "qry_1", "--timeout", "60s")

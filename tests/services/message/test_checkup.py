@@ -93,7 +93,8 @@ def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Sta
 def test_who_may_not_send_is_told_with_the_reason(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     halt = Paused(agent="spam", by="ada", since=stage.clock.wall(), reason="floods")
-    assert post.pause(None, "spam", "ada", "floods", halt.since).puts[0].value == halt
+    known = post.Standing(known=True, paused=None)
+    assert post.pause(known, "spam", "ada", "floods", halt.since).puts[0].value == halt
     stage.store.commit(Txn(id="t", puts=(put("paused/spam", halt),), quiet=True))
     assert one(ada).says == "agent/spam: ada does not let it send (floods)"
 

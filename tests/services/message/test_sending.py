@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.services.message.mail import came, said, sent, waiting
 
 from interlock.core import keys, post
@@ -243,12 +244,14 @@ def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> N
 
 def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
-    decide(eve, lambda: post.pause(None, "ada", "eve", "too loud", stage.clock.wall()))
+    known = post.Standing(known=True, paused=None)
+    decide(eve, lambda: post.pause(known, "ada", "eve", "too loud", stage.clock.wall()))
     refused = ada.run(ada.messages.send("bob", "hi"))
     assert isinstance(refused, Halted)
     assert (refused.by, refused.reason) == ("eve", "too loud")
     assert isinstance(bob.run(bob.messages.send("ada", "hi")), Sent)
-    decide(eve, lambda: post.resume(Paused(agent="ada", by="eve", since=0.0), "ada"))
+    halt = Paused(agent="ada", by="eve", since=0.0)
+    decide(eve, lambda: post.resume(replace(known, paused=halt), "ada"))
     assert isinstance(ada.run(ada.messages.send("bob", "hi")), Sent)
 
 

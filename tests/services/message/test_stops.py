@@ -8,6 +8,7 @@ from interlock.core import keys
 from interlock.core.message import NobodyToStop, Sent
 from interlock.errors import StoreAway, StoreBusy, StoreClosed, StoreFull
 from interlock.services.message.calls import MessageCalls
+from interlock.services.message.looking import Arrived
 from interlock.services.message.stops import LATER, Stop, Stops
 from interlock.services.steps import Read
 from interlock.services.task.worker import Shift
@@ -68,6 +69,26 @@ def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> N
     before = stage.store.read().revision
     assert bob.run(bob.messages.stop("ada", "enough")) == NobodyToStop(to="ada")
     assert stage.store.read().revision == before
+
+
+def test_who_never_had_a_session_cannot_be_stopped_and_its_first_one_finds_no_stop(
+    stage: Stage,
+) -> None:
+    ada, shell = stage.client("ada"), stage.client("bob", ttl=None)
+    shell.run(shell.messages.inbox())
+    ada.run(ada.messages.send("eve", "later", hold=True))
+    for name in ("bob", "eve"):
+        assert ada.run(ada.messages.stop(name, "enough")) == NobodyToStop(to=name)
+    assert unread(stage.client("bob")) == []
+
+
+def test_a_loop_without_a_session_that_receives_is_there_to_be_stopped(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
+    waits = bob.start(bob.messages.wait())
+    stop(ada, "bob", "enough")
+    came = waits.run().result()
+    assert isinstance(came, Arrived)
+    assert [each.data for each in came.messages] == ["enough"]
 
 
 def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""``agent join``, whose answer is a line for a shell to evaluate, and ``agent log``.
+"""``agent join`` and ``leave``, which a shell must hear of, and ``agent log``.
 
 Who uploads what a program writes must never end or hold up that program: while the store does not
 answer, lines are read all the same, and gather as far as there is room.
@@ -42,6 +42,16 @@ def join(parsed: Parsed) -> int:
         if sys.stdout.isatty():
             note('to set it in one go: eval "$(interlock agent join ...)"')
     return answer(parsed, joined)
+
+
+def leave(parsed: Parsed) -> int:
+    """End a session; a shell that still names it is told to forget it."""
+    with connected(parsed) as fleet:
+        outcome = fleet.agents.leave()
+    status = answer(parsed, outcome)
+    if not parsed.common.json and os.environ.get("INTERLOCK_SESSION") == outcome.session:
+        note("the shell still names this session: unset INTERLOCK_SESSION")
+    return status
 
 
 def log(parsed: Parsed) -> int:

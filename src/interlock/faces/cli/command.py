@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Of the command line alone, or with more to it than a request and an outcome.
 _SPECIAL = {
     "agent join": "agent:join",
+    "agent leave": "agent:leave",
     "agent log": "agent:log",
     "bench": "shows:bench",
     "demo": "shows:demo",

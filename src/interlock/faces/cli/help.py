@@ -46,6 +46,7 @@ _HABITS = {
     "take": "lock acquire",
     "tell": "send",
     "unlock": "lock release",
+    "version": "--version",
 }
 _SYNONYMS = {
     "complete": "done",
@@ -66,6 +67,7 @@ _NOUNS = {
     "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem", "semaphores": "sem",
     "slot": "sem", "slots": "sem", "tasks": "task",
 }  # fmt: skip
+_TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
 _RIGHT = 54
@@ -210,8 +212,12 @@ def _words(operation: Operation) -> Sequence[str]:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)
             by_status.setdefault(outcome.exit_status, []).append(tag)
+        elif not hasattr(outcome, "exit_status"):
+            by_status.setdefault(0, [])
     if not by_status:
         return []
-    shown = "; ".join(f"{status} {', '.join(words)}" for status, words in by_status.items())
-    first = wrap(f"exit status: {shown};", _WIDTH, subsequent_indent="  ")
-    return [*first, "  2 bad input; 3 not allowed; 4 trouble with the store"]
+    for status, word in _TROUBLE.items():
+        by_status.setdefault(status, []).append(word)
+    told = sorted(by_status.items())
+    shown = "; ".join(f"{status} {', '.join(words) or 'done'}" for status, words in told)
+    return wrap(f"exit status: {shown}", _WIDTH, subsequent_indent="  ")

@@ -13,15 +13,19 @@ from interlock.core import words
 from interlock.errors import BadDuration
 from interlock.faces.operations.shape import Field
 
-_ANYWAY = {"inbox --unread": "what is unread is shown anyway, so leave it out"}
+_INSTEAD = {
+    "inbox --follow": "'interlock wait' waits for what comes next,"
+    " and 'interlock subscribe TYPE --follow' shows alerts as they come",
+    "inbox --unread": "what is unread is shown anyway, so leave it out",
+}
 _LEAST, _ENOUGH = 3, 4
 """Letters that two words begin with: of one that is no longer, and of any."""
 
 
 def option(name: str, word: str, known: Iterable[str]) -> str:
     """What to write instead of an option that a command does not have."""
-    if f"{name} {word}" in _ANYWAY:
-        return _ANYWAY[f"{name} {word}"]
+    if f"{name} {word}" in _INSTEAD:
+        return _INSTEAD[f"{name} {word}"]
     bare, options = word.lstrip("-"), [each for each in known if each.startswith("--")]
     close = [each for each in options if _is_slip(bare, each[2:])]
     close += [each for each in options if _begin_alike(bare, each[2:])]

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from interlock.driving import drive
-from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable
+from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.inbox import Subscribe, introduced, look, settle, wanted
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.faces.operations.inbox import Wait
     from interlock.faces.operations.message import Ask
+    from interlock.services.message.looking import Inbox
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
@@ -88,8 +89,18 @@ def inbox(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         found = look(fleet, parsed.request)
         status = answer(parsed, found)
+        if not (parsed.common.json or parsed.request.ack):
+            _hint(found)
         settle(fleet, parsed.request, found)
     return status
+
+
+def _hint(found: Inbox) -> None:
+    """How to acknowledge what waits, below all that was shown."""
+    from interlock.faces.render.message import to_settle
+
+    if found.view == "unread" and found.messages:
+        write(f"{to_settle(found.messages)}\n".encode())
 
 
 def subscribe(parsed: Parsed) -> int:

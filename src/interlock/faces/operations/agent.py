@@ -7,7 +7,7 @@ from msgspec import Struct
 from interlock.core import answers
 from interlock.core import session as core
 from interlock.core.logs import LogLine, Uploaded
-from interlock.core.message import PausedAgent, Resumed
+from interlock.core.message import PausedAgent, Resumed, UnknownAgent
 from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -82,10 +82,11 @@ class Resume(Request, frozen=True, kw_only=True):
     name: Annotated[str, option("name", "an agent's name", positional=True)]
 
 
-class AgentList(Struct, frozen=True, kw_only=True):
-    """Sessions, by name, with what they hold."""
+class AgentList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
 
     agents: tuple[core.Agent, ...]
+    known: tuple[str, ...] = ()
 
 
 class AgentLog(Struct, frozen=True, kw_only=True):
@@ -131,7 +132,13 @@ def _log(fleet: "Fleet", request: Log) -> AgentLog | NoLog:
 
 
 def _list(fleet: "Fleet", _request: List) -> AgentList:
-    return AgentList(agents=fleet.agents.list())
+    from interlock.driving import drive
+    from interlock.services.message.serving import mailboxes
+
+    found = fleet.agents.list()
+    here = {each.agent for each in found}
+    known = [name for name in drive(mailboxes(), fleet.store) if name not in here]
+    return AgentList(agents=found, known=tuple(sorted(known)))
 
 
 def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
@@ -139,12 +146,16 @@ def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
     return AgentList(agents=found) if found else Nobody(agent=request.name)
 
 
-def _pause(fleet: "Fleet", request: Pause) -> PausedAgent:
-    return fleet.agents.pause(request.name, request.reason)
+def _pause(fleet: "Fleet", request: Pause) -> PausedAgent | UnknownAgent:
+    from interlock.faces.operations.message import hinted
+
+    return hinted(fleet, fleet.agents.pause(request.name, request.reason))
 
 
-def _resume(fleet: "Fleet", request: Resume) -> Resumed:
-    return fleet.agents.resume(request.name)
+def _resume(fleet: "Fleet", request: Resume) -> Resumed | UnknownAgent:
+    from interlock.faces.operations.message import hinted
+
+    return hinted(fleet, fleet.agents.resume(request.name))
 
 
 OPERATIONS = (
@@ -202,7 +213,7 @@ OPERATIONS = (
     ),
     Operation(
         name="agent list",
-        help="all sessions: alive or lapsed, what they do and what they hold",
+        help="all sessions, what they do and hold; and who else can be written to",
         request=List,
         outcomes=(AgentList,),
         needs="store",
@@ -220,7 +231,7 @@ OPERATIONS = (
         name="agent pause",
         help="let an agent send nothing until it is resumed",
         request=Pause,
-        outcomes=(PausedAgent,),
+        outcomes=(PausedAgent, UnknownAgent),
         needs="agent",
         act=_pause,
         examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
@@ -229,7 +240,7 @@ OPERATIONS = (
         name="agent resume",
         help="let an agent send again",
         request=Resume,
-        outcomes=(Resumed,),
+        outcomes=(Resumed, UnknownAgent),
         needs="agent",
         act=_resume,
         examples=("interlock agent resume ada --agent maria",),

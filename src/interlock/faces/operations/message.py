@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from interlock.core import message as core
 from interlock.core import query as queries
 from interlock.core.answers import always
+from interlock.core.words import EVERYBODY
 from interlock.errors import BadInput, StoreTrouble
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 
@@ -25,6 +26,8 @@ Hold = Annotated[bool, option("flag", "keep it for somebody who has not been her
 Id = Annotated[str | None, option("name", "its id: repeat a call with it, and nothing is doubled")]
 Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
 Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
+_EVERYBODY = frozenset({EVERYBODY, "everybody", "everyone"})
+"""What people write who mean all."""
 _BODY = "what to say, the last word of all; - for stdin"
 
 
@@ -233,6 +236,10 @@ def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
     first, *others = request.who
     if isinstance(outcome, core.UnknownAgent) and others and first not in outcome.unknown:
         outcome = replace(outcome, unquoted=others[-1] in outcome.unknown)
+    if isinstance(outcome, core.UnknownAgent) and _EVERYBODY.intersection(
+        each.casefold() for each in outcome.unknown
+    ):
+        return replace(outcome, close=(EVERYBODY,))
     return hinted(fleet, outcome)
 
 

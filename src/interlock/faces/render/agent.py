@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from interlock.faces.operations.agent import AgentList, AgentLog, Nobody, NoLog
     from interlock.faces.render import Paint
 
+_NAMED = 8
+"""So many names of those without a session are shown."""
+
 
 def joined(outcome: core.Joined, _paint: Paint) -> str:
     """A line for the shell."""
@@ -73,11 +76,19 @@ def nobody(outcome: Nobody, _paint: Paint) -> str:
 def agent_list(outcome: AgentList, paint: Paint) -> str:
     """Sessions, with what they hold."""
     if not outcome.agents:
-        return "nobody is here"
+        return f"no sessions; {_mail(outcome)}" if outcome.known else "nobody is here"
     told = any(agent.status for agent in outcome.agents)
     titles = ["AGENT", "STATE", "SINCE", "EXPIRES IN", "WHERE", "HOLDS", "SESSION"]
     titles[2:2] = ["STATUS", "HEARD", "CAN"] if told else []
-    return table(titles, [_row(agent, paint, told=told) for agent in outcome.agents], paint)
+    rows = table(titles, [_row(agent, paint, told=told) for agent in outcome.agents], paint)
+    return f"{rows}\nwithout a session: {_mail(outcome)}" if outcome.known else rows
+
+
+def _mail(outcome: AgentList) -> str:
+    """Who can be written to, though no session of it is here."""
+    more = len(outcome.known) - _NAMED
+    others = f" and {more} more, which --json names" if more > 0 else ""
+    return f"mail can be sent to {', '.join(outcome.known[:_NAMED])}{others}"
 
 
 def _row(agent: core.Agent, paint: Paint, *, told: bool) -> list[str]:

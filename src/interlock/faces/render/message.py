@@ -108,7 +108,7 @@ def _new(outcome: looking.Inbox) -> str:
     what = "new here"
     if outcome.view == "unread":
         what += f": messages to {outcome.agent} are taken from now on"
-    return f"{what}; others here: {', '.join(outcome.agents)}" if outcome.agents else what
+    return f"{what}; others known here: {', '.join(outcome.agents)}" if outcome.agents else what
 
 
 def newcomer(outcome: looking.Inbox) -> str:
@@ -146,7 +146,16 @@ def _empty(outcome: looking.Inbox) -> str:
 
 def arrived(outcome: looking.Arrived, paint: Paint) -> str:
     """What came."""
-    return f"{_several(outcome.messages, paint)}\nto acknowledge: interlock ack ID..."
+    return f"{_several(outcome.messages, paint)}\n{to_settle(outcome.messages)}"
+
+
+def to_settle(messages: Sequence[Received]) -> str:
+    """How they come to be acknowledged: a question by its answer, all else by its id."""
+    questions = sum(each.kind == "query" for each in messages)
+    if questions == len(messages):
+        return "to answer, and so acknowledge: interlock reply ID TEXT"
+    more = "; to answer: interlock reply ID TEXT" if questions else ""
+    return f"to acknowledge: interlock ack ID...{more}"
 
 
 def _several(messages: Sequence[Received], paint: Paint, reader: str = "") -> str:
@@ -190,7 +199,7 @@ def unknown(outcome: core.UnknownAgent, paint: Paint) -> str:
     names = ", ".join(outcome.unknown)
     has = "nobody of this name has" if len(outcome.unknown) == 1 else "nobody of these names has"
     later = "--hold keeps mail, data and questions for somebody who comes later"
-    hold = later if outcome.hold else "'interlock agent list' has who is there"
+    hold = later if outcome.hold else "'interlock agent list' has who is known here"
     quotes = "a text of several words needs quotes; " if outcome.unquoted else ""
     return f"{paint('yellow', 'unknown')} {names}: {has} been here yet; {quotes}{meant}{hold}"
 
@@ -234,7 +243,8 @@ def not_yours(outcome: core.UnknownMessages, paint: Paint) -> str:
     which = ", ".join(outcome.unknown)
     both = outcome.messages or outcome.already
     others = f"; {_acked(outcome.messages, outcome.already, paint)}" if both else ""
-    hint = "not in your inbox, nor lately was; see 'interlock inbox'"
+    these = "this id" if len(outcome.unknown) == 1 else "these ids"
+    hint = f"no message with {these} is in your inbox, or was lately; see 'interlock inbox'"
     return f"{paint('yellow', 'unknown')} {which}: {hint}{others}"
 
 
@@ -253,7 +263,8 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     """What comes from now on."""
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
-    how = "read them with 'interlock inbox', or with --follow"
+    follow = f"'interlock subscribe {outcome.type} --follow'"
+    how = f"read them with 'interlock inbox', or as they come with {follow}"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
 

@@ -15,7 +15,7 @@ from interlock.services.message import reading
 from interlock.services.message.common import Common, named, several
 from interlock.services.message.files import described
 from interlock.services.message.posting import Heard
-from interlock.services.message.serving import here
+from interlock.services.message.serving import running
 from interlock.services.runner import Who
 
 
@@ -84,11 +84,12 @@ class Sending(Common):
     ) -> Op[StopOutcome]:
         """Ask an agent to end: it finishes its step and goes.  It is read first.
 
-        It is meant for the sessions of that agent that are there now, not for those to come; an
-        agent that had a session and has none now is ``away``, and nothing is sent.
+        It is meant for the sessions of that agent that are there now, not for those to come; who
+        has none, nor a loop that receives, is ``away``, and nothing is sent.  That goes for
+        somebody at a shell who only looks into its inbox, too: write mail to it.
         """
         said, reader = words.text(reason, "reason", core.REASON_LIMIT), named(to)
-        if not (yield from here(reader, "")):
+        if not (yield from running(reader)):
             return NobodyToStop(to=reader)
         return (yield from self._post("stop", (reader,), said, urgent=True, id=id, acks=acks))
 

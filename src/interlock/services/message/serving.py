@@ -59,9 +59,25 @@ def _here(to: str, asker: str) -> Op[bool]:
         if any(wanted & said[session] for session in said if session != asker):
             return True
         return (yield from _served(wanted, asker))
-    joined, places = keys.joined(to), (Range(keys.present(to)), Range(keys.serving(to)))
-    snapshot: Snapshot = yield Read(joined, *places)
-    if snapshot[joined] is None:
+    return (yield from _there(to, keys.joined(to)))
+
+
+def running(to: str) -> Op[bool]:
+    """Whether a session of an agent lives, or a loop without one that takes its messages.
+
+    Somebody who was never here is left to whoever refuses that; so is what cannot be read.
+    """
+    try:
+        return (yield from _there(to, keys.mailbox(to)))
+    except StoreDamaged:
+        return True
+
+
+def _there(agent: str, mark: str) -> Op[bool]:
+    """Whether anybody lives under this name; it is asked only if this mark is there."""
+    places = (Range(keys.present(agent)), Range(keys.serving(agent)))
+    snapshot: Snapshot = yield Read(mark, *places)
+    if snapshot[mark] is None:
         return True
     items = [item for place in places for item in snapshot.ranges[place]]
     if len(items) >= places[0].limit:
