@@ -320,16 +320,20 @@ class Fleet(Noun[FleetCalls]):
             return
         self._closed = True
         self._nudge.set()
-        if self._tasks and not self.trouble:  # what is half done would be done again
-            await asyncio.wait(self._tasks[:1], timeout=1.0)
-        for task in self._tasks:
-            task.cancel()
         try:
+            if self._tasks and not self.trouble:  # what is half done would be done again
+                await asyncio.wait(self._tasks[:1], timeout=1.0)
+            self._cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with suppress(InterlockError):
                 await self._end()
         finally:  # a cancellation, too, lets go of the store
+            self._cancel()
             await self.calls.desk.store.close_async()
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def _end(self) -> None:
         desk = self.calls.desk

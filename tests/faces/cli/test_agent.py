@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -50,12 +51,28 @@ def test_a_session_ends_with_what_it_holds(ada: Shell) -> None:
     assert ada.json("lock", "list")[1] == {"locks": []}
 
 
-def test_a_shell_that_names_the_session_that_left_is_told_to_forget_it(ada: Shell) -> None:
+def test_a_person_whose_shell_names_the_session_that_left_is_told_to_forget_it(ada: Shell) -> None:
+    """A script, which has no terminal, knows what it does."""
     for exported in (True, False):
         session = str(ada.json("agent", "join")[1]["session"])
         ada.exported["INTERLOCK_SESSION"] = session if exported else ""
-        done = ada.run("agent", "leave", "--session", session)
-        assert (done.status, "unset INTERLOCK_SESSION" in done.err) == (0, exported)
+        terminal, end = os.openpty()
+        try:
+            done = subprocess.run(
+                [*COMMAND, "agent", "leave", "--session", session],
+                cwd=ada.folder,
+                env=ada.environment(),
+                stderr=end,
+                stdout=subprocess.PIPE,
+                check=True,
+            )
+            os.write(end, b"\n")
+            said = os.read(terminal, 1000)
+        finally:
+            os.close(terminal)
+            os.close(end)
+        assert done.stdout.startswith(b"left ")
+        assert (b"unset INTERLOCK_SESSION" in said) == exported
 
 
 def test_a_session_that_is_over_is_an_ordinary_no(ada: Shell) -> None:

@@ -45,11 +45,12 @@ def join(parsed: Parsed) -> int:
 
 
 def leave(parsed: Parsed) -> int:
-    """End a session; a shell that still names it is told to forget it."""
+    """End a session; a person whose shell still names it is told to forget it."""
     with connected(parsed) as fleet:
         outcome = fleet.agents.leave()
     status = answer(parsed, outcome)
-    if not parsed.common.json and os.environ.get("INTERLOCK_SESSION") == outcome.session:
+    named = os.environ.get("INTERLOCK_SESSION") == outcome.session
+    if named and not parsed.common.json and sys.stderr.isatty():  # a script knows
         note("the shell still names this session: unset INTERLOCK_SESSION")
     return status
 

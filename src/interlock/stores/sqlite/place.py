@@ -60,7 +60,7 @@ def prepare(path: str, *, create: bool) -> str:
     if not exists and not create:
         init = beginning(path)
         raise StoreMissing(
-            f"there is no store at {path}; make one: {init}, or connect(URL); or name another"
+            f"there is no store at {path}; make one: {init}; or connect(URL), or name another"
         )
     if os.path.isdir(path):
         raise StoreMissing(f"{path} is a folder; name a file, such as {path}/store.db")
