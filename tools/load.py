@@ -53,15 +53,18 @@ class Plan(Struct, frozen=True):
     apart: bool
 
 
-class Told(Struct, frozen=True, array_like=True):
-    """A message that was sent: by whom, as which of its messages, and who is to receive it."""
+class Told(Struct, frozen=True, array_like=True, gc=False):
+    """A message that was sent: by whom, as which of its messages, and who is to receive it.
+
+    Ten thousands of these are noted in each process: what only notes must not be what takes time.
+    """
 
     sender: int
     number: int
-    readers: list[int]
+    readers: tuple[int, ...]
 
 
-class Heard(Struct, frozen=True, array_like=True):
+class Heard(Struct, frozen=True, array_like=True, gc=False):
     """A message that was received: by whom, of whom, which, and seconds after it was sent."""
 
     reader: int
@@ -121,16 +124,16 @@ class Agent:
             else:
                 self._share.refused.append(repr(outcome))
 
-    def _readers(self, number: int) -> list[int]:
+    def _readers(self, number: int) -> tuple[int, ...]:
         """The two behind us hear alerts; one gets what is shared, two get mail."""
         many, jump = self._plan.agents, 3 + number % (self._plan.agents - 4)
         match SENDING[number % len(SENDING)]:
             case "alert":
-                return [(self._me + 1) % many, (self._me + 2) % many]
+                return (self._me + 1) % many, (self._me + 2) % many
             case "share":
-                return [(self._me + jump) % many]
+                return ((self._me + jump) % many,)
             case _:
-                return [(self._me + jump) % many, (self._me + jump + 1) % many]
+                return (self._me + jump) % many, (self._me + jump + 1) % many
 
     async def _one(self, number: int, readers: Sequence[int]) -> object:
         messages = self._fleet.messages
