@@ -142,8 +142,9 @@ def test_a_program_that_cannot_be_run_costs_no_lock(ada: Shell, program: str, st
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_passed_on(ada: Shell, signum: signal.Signals) -> None:
     script = (
-        f"import signal, sys; signal.signal({int(signum)}, lambda *_: sys.exit(33));"
-        "print(1, flush=True); signal.pause()"
+        f"import signal, sys; awaited = {{{int(signum)}}};"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, awaited);"  # else it may come before we wait
+        "print(1, flush=True); signal.sigwait(awaited); sys.exit(33)"
     )
     process = ada.start("run", *python(script))
     first_line(process)
