@@ -22,6 +22,8 @@ from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # many start; nobody shall compile it all again
+for _name in ("INTERLOCK_AGENT", "INTERLOCK_SESSION"):  # tests may run inside of a session
+    os.environ.pop(_name, None)
 pytest.register_assert_rewrite("interlock.testing.conformance")
 
 _numbers = itertools.count(1)

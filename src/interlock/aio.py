@@ -23,7 +23,7 @@ from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
-from interlock.opening import desk_at, opened_async
+from interlock.opening import desk_at, opened_async, speaker
 from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
@@ -338,7 +338,7 @@ class Fleet(Noun[FleetCalls]):
     async def _end(self) -> None:
         desk = self.calls.desk
         await drive_async(desk.keeper.finish(), desk.store)
-        if desk.session_lease is not None:
+        if desk.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 await self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
@@ -406,14 +406,19 @@ async def connect(
 
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
+    Without ``agent`` and ``session`` the environment names them: INTERLOCK_SESSION is spoken for
+    and kept alive until ``close``, which does not end it; else a session begins under
+    INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     store = await opened_async(url, store)
     try:
-        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
-        await drive_async(desk.begin(session, ttl if join else None), store)
+        name, resumed = speaker(agent, session)
+        desk = desk_at(store, name, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
+        term, inherited = ttl if join else None, resumed != session
+        await drive_async(desk.begin(resumed, term, inherited=inherited), store)
     except BaseException:
         await store.close_async()
         raise

@@ -26,7 +26,7 @@ from interlock.core.session import TTL
 from interlock.core.words import FOREVER
 from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lost
-from interlock.opening import desk_at, opened
+from interlock.opening import desk_at, opened, speaker
 from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
@@ -355,7 +355,7 @@ class Fleet(Noun[FleetCalls]):
     def _end(self) -> None:
         desk = self.calls.desk
         drive(desk.keeper.finish(), desk.store)
-        if desk.session_lease is not None:
+        if desk.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
@@ -432,14 +432,45 @@ def connect(
 
     Without a URL the store is found as the command line finds it: INTERLOCK_STORE, else the
     nearest ``.interlock`` folder.  A URL that is given creates the store if need be.
+    Without ``agent`` and ``session`` the environment names them: INTERLOCK_SESSION is spoken for
+    and kept alive until ``close``, which does not end it; else a session begins under
+    INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
-    store = opened(url, store)
+    name, resumed = speaker(agent, session)
+    return begun(
+        opened(url, store),
+        name,
+        session=resumed,
+        inherited=resumed != session,
+        ttl=ttl,
+        trace=trace,
+        join=join,
+        grant_ttl=grant_ttl,
+        caller=caller,
+        clock=clock,
+    )
+
+
+def begun(
+    store: Store,
+    agent: str | None = None,
+    *,
+    session: str | None = None,
+    inherited: bool = False,
+    ttl: float = TTL,
+    trace: str = "",
+    join: bool = True,
+    grant_ttl: float | None = None,
+    caller: str = "",
+    clock: Clock | None = None,
+) -> Fleet:
+    """A client of an open store under this name and session, whatever the environment says."""
     try:
         desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
-        drive(desk.begin(session, ttl if join else None), store)
+        drive(desk.begin(session, ttl if join else None, inherited=inherited), store)
     except BaseException:
         store.close()
         raise

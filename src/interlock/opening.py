@@ -29,6 +29,18 @@ async def opened_async(url: str | os.PathLike[str] | None, store: Store | None) 
     return await open_store_async(find_store(), create=False)
 
 
+def speaker(agent: str | None, session: str | None) -> tuple[str | None, str | None]:
+    """Who speaks, by name and by session: as the arguments say, else as the environment says.
+
+    An agent that is named by an argument gets a session of its own, whatever the environment says:
+    a program that connects under several names means several holders.
+    """
+    if agent is not None or session is not None:
+        return agent, session
+    found = os.environ.get("INTERLOCK_AGENT"), os.environ.get("INTERLOCK_SESSION")
+    return found[0] or None, found[1] or None
+
+
 def _no_path(store: Store) -> Store:
     if isinstance(store, str | os.PathLike):
         path = os.fspath(store)

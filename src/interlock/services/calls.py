@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
@@ -70,6 +72,10 @@ class Desk:
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
+        self.began = False
+        """Whether our session began with us, and so ends with us."""
+        self._over: Lapsed | None = None
+        """Why we may not act: the session that we inherited is over."""
         self._agent = None if agent is None else words.own(agent)
         self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
@@ -113,9 +119,14 @@ class Desk:
         if self.on_due is not None:
             self.on_due()
 
-    def begin(self, session: str | None, ttl: float | None) -> Op[None]:
-        """Resume the session that was named, or join if we have a name and are to live by a ttl."""
-        if session is not None:
+    def begin(self, session: str | None, ttl: float | None, *, inherited: bool = False) -> Op[None]:
+        """Resume the session that was named, or join if we have a name and are to live by a ttl.
+
+        An ``inherited`` session comes from the environment.
+        """
+        if session is not None and inherited:
+            yield from self._inherit(session)
+        elif session is not None:
             yield from self.resume(session)
         elif self._agent is not None and ttl is not None:
             yield from self.join(ttl)
@@ -129,21 +140,36 @@ class Desk:
         self.seat = Seat(who=who, session_ttl=ttl, joined=True, caller=self._caller)
         write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
         self.session_lease = self.keeper.keep(write, sent)
+        self.began = True
+
+    def _inherit(self, session: str) -> Op[None]:
+        """Speak for the session of the environment, and keep it alive as long as we are here.
+
+        If it is over we may look but not act, as a command may.  A program has threads and may run
+        twice, so only a call that carries a grant extends it: otherwise two would hold one lock.
+        """
+        sent = self.runner.clock.monotonic()
+        try:
+            yield from self.resume(session)
+        except Lapsed as error:
+            self._agent, self._over = None, error
+            return
+        self.seat = replace(self.seat, whole_session=False)
+        who = self.seat.who
+        write = Write(keys.live(session), {"agent": who.agent}, self.seat.session_ttl)
+        self.session_lease = self.keeper.keep(write, sent)
 
     def resume(self, session: str) -> Op[None]:
         """Speak for a session that somebody else began, and renew it."""
         words.name(session, "session")
         found = yield from self.sessions.find(session)
+        if found is not None and self._agent not in (None, found.agent):
+            raise _contradiction(session, found.agent, str(self._agent))
         beat = yield from self.sessions.beat(session)
         if found is None or isinstance(beat, sessions.SessionLapsed):
             raise Lapsed(
                 f"session {session} is over; for a new one:"
                 ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
-            )
-        if self._agent not in (None, found.agent):
-            raise BadInput(
-                f"session {session} belongs to {found.agent}, not to {self._agent};"
-                " leave --agent out, or unset INTERLOCK_SESSION"
             )
         self._agent = found.agent
         who = Who(found.agent, session, self.trace)
@@ -186,6 +212,8 @@ class Desk:
 
     def me(self) -> Seat:
         """Who we are; an error that says how to say it, if nobody did."""
+        if self._over is not None:
+            raise self._over
         if self._agent is None:
             raise BadInput(
                 "who are you? say connect(agent=NAME), --agent NAME, or set INTERLOCK_AGENT"
@@ -207,6 +235,15 @@ class Desk:
 
     def _seat(self, session: str) -> Seat:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
+
+
+def _contradiction(session: str, owner: str, named: str) -> BadInput:
+    return BadInput(
+        f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
+        f" of its own: 'interlock run --agent {named} -- CMD', or"
+        f' eval "$(interlock agent join --agent {named})"; to act as {owner}, leave the other name'
+        " out (--agent, INTERLOCK_AGENT)"
+    )
 
 
 class Calls:

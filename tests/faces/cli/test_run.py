@@ -102,6 +102,27 @@ def test_commands_inside_carry_the_session(ada: Shell) -> None:
     assert ada.json("lock", "list")[1] == {"locks": []}, "what lived by the session is given back"
 
 
+def test_a_second_name_inside_is_refused_with_the_remedy(ada: Shell) -> None:
+    command = " ".join(COMMAND)
+    script = (
+        f"INTERLOCK_AGENT=bob {command} lock acquire x; echo $?;"
+        f" {command} lock acquire x --agent cleo; echo $?;"
+        f" INTERLOCK_AGENT=bob {command} run -- {command} lock acquire y;"
+        f' eval "$({command} agent join --agent dan)"; {command} lock acquire z'
+    )
+    done = ada.run("run", "--", "bash", "-c", script)
+    first, second, own, joined = done.out.splitlines()
+    assert (first, second) == ("2", "2")
+    assert own.startswith("acquired y"), "bob has a session of his own"
+    assert joined.startswith("acquired z")
+    for name in ("bob", "cleo"):
+        assert f"belongs to ada, not to {name}" in done.err
+        assert f"interlock run --agent {name} --" in done.err
+        assert f"interlock agent join --agent {name}" in done.err
+    assert ada.json("lock", "show", "z")[1]["holder"] == "dan"
+    assert ada.json("lock", "list")[1]["locks"][0]["lock"] == "z", "nothing was taken for ada"
+
+
 def test_the_program_needs_no_dashes(ada: Shell) -> None:
     assert ada.run("lock", "run", "merge", "echo", "--json", "-v").out == "--json -v\n"
 

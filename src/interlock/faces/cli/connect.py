@@ -37,8 +37,8 @@ class Identity:
             raise BadInput("this begins a session of its own; leave --session out")
         # Who begins a session has none yet: one in the environment may long be over.
         self.session = None if anew else _either(common.session, "INTERLOCK_SESSION")
-        # A session knows its agent: a name in the environment may be that of an outer one.
-        self.agent = common.agent if self.session else _either(common.agent, "INTERLOCK_AGENT")
+        # A name that is not that of the session's agent is refused when the session is resumed.
+        self.agent = _either(common.agent, "INTERLOCK_AGENT")
         inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
         self.caller = OTHER + words.name(inside, "INTERLOCK_CALLER") if inside else ""
         self.store = common.store
@@ -72,12 +72,12 @@ def staying(parsed: Parsed) -> Fleet:
 
 def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  # noqa: ANN401
     """What ``connect`` gives: a client of the store that was named, or of the one that is found."""
-    from interlock.client import connect
+    from interlock.client import begun
 
     place = url or places.find_store()
     if is_network(place):
         hush()
-    return connect(store=open_store(place, create=create and url is not None), **options)
+    return begun(open_store(place, create=create and url is not None), **options)
 
 
 def hush() -> None:

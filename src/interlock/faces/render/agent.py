@@ -18,8 +18,10 @@ _NAMED = 8
 
 
 def joined(outcome: core.Joined, _paint: Paint) -> str:
-    """A line for the shell."""
-    return f"export INTERLOCK_SESSION={outcome.session}"
+    """A line for the shell; the name goes with the session, or the old one would contradict it."""
+    from shlex import quote  # few commands need it
+
+    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
 
 
 def left(outcome: core.Left, paint: Paint) -> str:
