@@ -11,7 +11,7 @@ def share(told: list[load.Told], heard: list[load.Heard]) -> load.Share:
 
 def verdict(*heard: tuple[int, int]) -> tuple[int, int, int]:
     """What is said when agent 0 sent three messages to 1 and 2, and these (reader, number) came."""
-    sent = [load.Told(0, number, [1, 2]) for number in range(3)]
+    sent = [load.Told(0, number, (1, 2)) for number in range(3)]
     came = [load.Heard(reader, 0, number, 0.001) for reader, number in heard]
     found = load.judge([share(sent, []), share([], came)], [1.0], 1.0)
     return found.lost, found.doubled, found.reordered
