@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Literal, get_origin
+from typing import Any, Literal, cast, get_origin
 
 import pytest
 from msgspec.structs import fields
 
 import interlock
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Refusal, Success
+from interlock.core.health import Health
+from interlock.core.verdict import Verified
+from interlock.services.why import Why
+from interlock.stores.memory import MemoryStore
 
 ROOT = Path(interlock.__file__).parent
 GRANT = {"holder", "token", "expires_in", "grant"}
@@ -79,6 +83,47 @@ def test_no_two_outcomes_have_the_same_name() -> None:
     names = Counter(kind.__name__ for kind in outcomes())
     assert len(names) > 100
     assert [name for name, many in names.items() if many > 1] == []
+
+
+def test_a_yes_is_true_and_a_no_is_false_as_its_exit_status_says() -> None:
+    for kind in [kind for kinds in users().values() for kind in kinds]:
+        assert issubclass(kind, Success) != issubclass(kind, Refusal), kind
+        assert cast("Any", kind).__bool__(None) is (kind.exit_status == 0), kind
+
+
+def test_a_condition_tells_a_grant_from_a_refusal() -> None:
+    store = MemoryStore()
+    with (
+        interlock.connect(store=store, agent="ada") as ada,
+        interlock.connect(store=store, agent="bob") as bob,
+    ):
+        bob.tasks.publish("t1")
+        calls: tuple[Callable[[interlock.Fleet], object], ...] = (
+            lambda fleet: fleet.locks.acquire("deploy"),
+            lambda fleet: fleet.semaphores.acquire("builds", capacity=1),
+            lambda fleet: fleet.several.acquire("lock/db", "lock/api"),
+            lambda fleet: fleet.tasks.claim("t1"),
+        )
+        for acquire in calls:
+            assert acquire(ada)
+            assert not acquire(bob)
+        assert not bob.tasks.next()
+        assert not bob.locks.release("deploy")
+        assert ada.locks.release("deploy")
+        assert not ada.messages.send("nobody", "hello")
+
+
+def test_a_report_with_an_exit_status_is_true_if_that_is_0() -> None:
+    reports: list[tuple[Health | Verified | Why, bool]] = [
+        (Health(healthy=True, problems=()), True),
+        (Health(healthy=False, problems=()), False),
+        (Verified(integrity="ok", completeness="ok", truncation="unproven", entries=0), True),
+        (Verified(integrity="bad", completeness="ok", truncation="ok", entries=1), False),
+        (Why(thing="task/t1", blocked=False, because="", clear=""), True),
+        (Why(thing="task/t1", blocked=False, because="", clear="", state="unknown"), False),
+    ]
+    for report, good in reports:
+        assert bool(report) is good is (report.exit_status == 0)
 
 
 def test_every_outcome_of_a_call_is_a_name_of_the_package() -> None:

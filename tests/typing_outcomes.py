@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never, assert_type
 
 import interlock
+import interlock.aio
 
 
 def locks(fleet: interlock.Fleet) -> str:
@@ -19,6 +20,37 @@ def locks(fleet: interlock.Fleet) -> str:
             return assert_type(lock, str)
         case never:
             assert_never(never)
+
+
+def granted(fleet: interlock.Fleet) -> int | None:
+    """A condition leaves the grants on one side, and the refusals on the other."""
+    outcome = fleet.locks.acquire("merge")
+    if outcome:
+        assert_type(outcome, interlock.LockAcquired | interlock.LockExtended | interlock.Reclaimed)
+        return outcome.token
+    assert_type(outcome, interlock.LockBusy | interlock.LockDeadlock | interlock.LockFenced)
+    slots = fleet.semaphores.acquire("builds")
+    if not slots:
+        assert_type(slots, interlock.SlotsFull | interlock.SlotsDeadlock | interlock.SlotsFenced)
+        return None
+    if claim := fleet.tasks.next(can=["rust"]):
+        return assert_type(claim, interlock.Claimed).token
+    things = fleet.several.acquire("lock/merge") or fleet.several.acquire("lock/other")
+    return things.token if things else None
+
+
+async def granted_in_a_loop(fleet: interlock.aio.Fleet) -> int | None:
+    outcome = await fleet.locks.acquire("merge")
+    return outcome.token if outcome else None
+
+
+def sent(fleet: interlock.Fleet) -> str:
+    if mail := fleet.messages.send("bob", "hello"):
+        return assert_type(mail, interlock.Sent).message
+    if answer := fleet.messages.query("bob", "API base URL?"):
+        assert_type(answer, interlock.Answered | interlock.Asked)
+    beat = fleet.agents.beat()
+    return assert_type(beat, interlock.Renewed).session if beat else ""
 
 
 def given_back(fleet: interlock.Fleet) -> str:

@@ -31,7 +31,7 @@ from interlock.core import (
     several,
     task,
 )
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.happening import Happening
 from interlock.core.health import Health, Problem
 from interlock.core.log import Line
@@ -368,6 +368,8 @@ def python() -> Iterator[str]:
         "`case interlock.InboxFull():` for the inbox alone.\n"
         "Their fields are matched by keyword, as they have no order: "
         "`case interlock.Claimed(task=t, token=n):`.\n"
+        "In a condition each `Success` is true and each `Refusal` is false: "
+        '`if granted := fleet.locks.acquire("deploy"):`.\n'
     )
     public = [getattr(interlock, name) for name in interlock.__all__]
     names = [value for value in public if isinstance(value, type)]
@@ -382,7 +384,7 @@ def python() -> Iterator[str]:
                 ", ".join(f"`{kind.__name__}`" for kind in forms(value)),
             )
             for value in outcomes
-            if not named(value)
+            if not named(value) and value not in (Success, Refusal)
         ),
     )
     yield (
@@ -391,9 +393,16 @@ def python() -> Iterator[str]:
         "A few are in the record only, such as `waiting`: no call returns them.\n"
     )
     yield table(
-        ("name", "word", "below", "meaning", "fields"),
+        ("name", "word", "in a condition", "below", "meaning", "fields"),
         (
-            (f"`{v.__name__}`", f"`{tag(v)}`", above(v), first(v.__doc__), members(v))
+            (
+                f"`{v.__name__}`",
+                f"`{tag(v)}`",
+                str(issubclass(v, Success)),
+                above(v),
+                first(v.__doc__),
+                members(v),
+            )
             for v in outcomes
             if named(v)
         ),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Waiting,
     )
     from interlock.core.batch import Checked, Imported, PlanExists
+    from interlock.core.decision import Refusal, Success
     from interlock.core.flow import Expired, Moved
     from interlock.core.lock import (
         AlreadyFree,
@@ -155,6 +156,7 @@ _HOMES = {
         "Waiting",
     ),
     "interlock.core.batch": ("Checked", "Imported", "PlanExists"),
+    "interlock.core.decision": ("Refusal", "Success"),
     "interlock.core.flow": ("Expired", "Moved"),
     "interlock.core.lock": (
         "AlreadyFree", "LockAcquired", "LockBusy", "LockDeadlock", "LockExtended", "LockFenced",
@@ -210,12 +212,12 @@ __all__ = [
     "LockNotOwner", "LockReleased", "LockWaiting", "Lost", "Message", "MessageExists", "Moved",
     "NoSemaphore", "NoTask", "NobodyToAsk", "NobodyToStop", "NotAllowed", "NotAsked", "NotHolder",
     "NotOwner", "NotSubscribed", "Nothing", "NothingUnread", "Paused", "PausedAgent", "PlanExists",
-    "Proof", "Published", "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed",
+    "Proof", "Published", "QueryCancelled", "QueryDeadlock", "QueryExists", "Reclaimed", "Refusal",
     "Released", "Removed", "Renewed", "Replied", "Reported", "Resized", "Resolved", "Resumed",
     "Retried", "Sent", "SessionLapsed", "SeveralAcquired", "SeveralBusy", "SeveralDeadlock",
     "SeveralFenced", "SeveralGone", "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     "SlotsAcquired", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone", "SlotsGranted",
-    "SlotsReleased", "SlotsWaiting", "StoreTrouble", "Subscribed", "Taken", "TakenBack",
+    "SlotsReleased", "SlotsWaiting", "StoreTrouble", "Subscribed", "Success", "Taken", "TakenBack",
     "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced", "TaskNotOwner",
     "TaskReleased", "TimedOut", "TooMany", "Unavailable", "Unchanged", "Unknown", "UnknownAgent",
     "UnknownDecision", "UnknownMessages", "UnknownQuery", "Unreported", "Unsubscribed", "Uploaded",

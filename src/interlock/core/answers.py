@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from msgspec import field
 
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Refusal, Success
 
 What: TypeAlias = Literal["agent", "message", "query", "decision"]
 """What can be unknown."""
@@ -26,7 +26,7 @@ def always(word: T) -> T:
     return made
 
 
-class Granted(Outcome, frozen=True, kw_only=True):
+class Granted(Success, frozen=True, kw_only=True):
     """It is yours: now, or it already was.
 
     Each noun declares these for itself: the order of its fields is that of its JSON.
@@ -61,82 +61,61 @@ class Extended(Granted, frozen=True, kw_only=True):
     """You had it and keep it."""
 
 
-class Busy(Outcome, frozen=True, kw_only=True):
+class Busy(Refusal, frozen=True, kw_only=True):
     """Somebody else has it, or came before."""
 
-    exit_status = 1
 
-
-class Full(Outcome, frozen=True, kw_only=True):
+class Full(Refusal, frozen=True, kw_only=True):
     """There is no room: too few slots are left, or too many messages wait."""
 
-    exit_status = 1
 
-
-class Deadlock(Outcome, frozen=True, kw_only=True):
+class Deadlock(Refusal, frozen=True, kw_only=True):
     """Waiting would never end: ``cycle`` names who waits for each other, beginning with you.
 
     Who holds something under another name than that under which it waits is named by both.
     """
 
-    exit_status = 1
 
-
-class Fenced(Outcome, frozen=True, kw_only=True):
+class Fenced(Refusal, frozen=True, kw_only=True):
     """Your grant is over."""
 
-    exit_status = 1
 
-
-class NotOwner(Outcome, frozen=True, kw_only=True):
+class NotOwner(Refusal, frozen=True, kw_only=True):
     """You do not have it, and never did."""
 
-    exit_status = 1
 
-
-class Released(Outcome, frozen=True, kw_only=True):
+class Released(Success, frozen=True, kw_only=True):
     """It was yours and is not any more."""
 
 
-class Waiting(Outcome, frozen=True, kw_only=True):
+class Waiting(Refusal, frozen=True, kw_only=True):
     """In the queue."""
 
-    exit_status = 1
 
-
-class Gone(Outcome, frozen=True, kw_only=True):
+class Gone(Refusal, frozen=True, kw_only=True):
     """Not in the queue any more, and without what it was for."""
-
-    exit_status = 1
 
 
 class Exists(Outcome, frozen=True, kw_only=True):
     """There is one of this name or id already, and it stays as it is."""
 
-    exit_status = 1
 
-
-class Nothing(Outcome, frozen=True, kw_only=True):
+class Nothing(Refusal, frozen=True, kw_only=True):
     """There is none."""
 
-    exit_status = 1
 
-
-class Unknown(Outcome, frozen=True, kw_only=True):
+class Unknown(Refusal, frozen=True, kw_only=True):
     """There is none of these names or ids (``unknown``); ``what`` says what they would be."""
 
-    exit_status = 1
     what: What
     unknown: tuple[str, ...]
 
 
-class Away(Outcome, frozen=True, kw_only=True):
+class Away(Refusal, frozen=True, kw_only=True):
     """Nobody is there now."""
 
-    exit_status = 1
 
-
-class Cancelled(Outcome, frozen=True, kw_only=True):
+class Cancelled(Success, frozen=True, kw_only=True):
     """It was called off."""
 
 

@@ -32,7 +32,7 @@ from msgspec import Raw, Struct
 
 from interlock.core import answers, codec, flow, keys, plan
 from interlock.core.board import Board
-from interlock.core.decision import Decision, Outcome
+from interlock.core.decision import Decision, Refusal, Success
 from interlock.core.plan import Draft, Plan
 from interlock.core.task import Spec, State, Status
 from interlock.errors import TooLarge
@@ -47,7 +47,7 @@ _ENVELOPE = 512
 """Bytes of a task besides its data and its names."""
 
 
-class Imported(Outcome, frozen=True, kw_only=True, tag="imported"):
+class Imported(Success, frozen=True, kw_only=True, tag="imported"):
     """The whole plan is there for everybody; ``later`` are tasks that must not begin yet."""
 
     plan: str
@@ -57,7 +57,7 @@ class Imported(Outcome, frozen=True, kw_only=True, tag="imported"):
     later: int = 0
 
 
-class Checked(Outcome, frozen=True, kw_only=True, tag="checked"):
+class Checked(Success, frozen=True, kw_only=True, tag="checked"):
     """The plan could be published as it is; nothing was written."""
 
     plan: str
@@ -70,7 +70,7 @@ class Checked(Outcome, frozen=True, kw_only=True, tag="checked"):
 Good = TypeVar("Good", Imported, Checked)
 
 
-class PlanExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
+class PlanExists(answers.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """This plan was published before, or one of its ids is in use; nothing was written."""
 
     plan: str

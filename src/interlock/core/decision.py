@@ -5,7 +5,7 @@ A decision without writes and without a verb changes nothing and needs no commit
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -13,9 +13,33 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Outcome(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="outcome", gc=False):
-    """An answer as the user sees it; the tag is the word in the JSON field "outcome"."""
+    """An answer as the user sees it; the tag is the word in the JSON field "outcome".
 
-    exit_status: ClassVar[int] = 0
+    Each one is a ``Success`` or a ``Refusal``, so ``if fleet.locks.acquire("deploy"):`` is right:
+    a grant is true, a refusal is false, and a type checker knows which classes are left.
+    """
+
+    exit_status: ClassVar[int]
+
+
+class Success(Outcome, frozen=True, kw_only=True):
+    """Done, or done before: exit status 0, and true in a condition."""
+
+    exit_status = 0
+
+    def __bool__(self) -> Literal[True]:
+        """True."""
+        return True
+
+
+class Refusal(Outcome, frozen=True, kw_only=True):
+    """Not done: exit status 1 for an ordinary no, 3 where it is not allowed; always false."""
+
+    exit_status = 1
+
+    def __bool__(self) -> Literal[False]:
+        """False."""
+        return False
 
 
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):

@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from interlock.core import keys
 from interlock.core import task as core
 from interlock.core.board import Board
-from interlock.core.decision import Decision, Outcome
+from interlock.core.decision import Decision, Success
 from interlock.core.task import Due, Spec, Status
 from interlock.core.turn import Missing
 
@@ -30,7 +30,7 @@ complete yet, and where thousands are, few questions should be enough."""
 HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
-class Moved(Outcome, frozen=True, kw_only=True, tag="moved"):
+class Moved(Success, frozen=True, kw_only=True, tag="moved"):
     """So many tasks went on."""
 
     tasks: int = 0

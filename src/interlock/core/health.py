@@ -55,6 +55,10 @@ class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problems: tuple[Problem, ...]
     partial: bool = False
 
+    def __bool__(self) -> bool:
+        """Whether there is no problem."""
+        return self.exit_status == 0
+
     @property
     def exit_status(self) -> int:
         """An ordinary no if there is any."""

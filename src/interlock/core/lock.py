@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from interlock.core import answers, keys
 from interlock.core.ask import Ask, Standing, Want
 from interlock.core.ask import Caller as AnyCaller
-from interlock.core.decision import Outcome
+from interlock.core.decision import Outcome, Success
 from interlock.core.pool import Grant, Pool
 
 
@@ -79,7 +79,7 @@ class LockReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
     next: str = ""
 
 
-class AlreadyFree(Outcome, frozen=True, kw_only=True, tag="already_free"):
+class AlreadyFree(Success, frozen=True, kw_only=True, tag="already_free"):
     """Nobody holds it."""
 
     lock: str

@@ -28,7 +28,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Outcome, Write
+from interlock.core.decision import Decision, Success, Write
 from interlock.errors import BadInput
 
 LINE = 16 * 1024
@@ -88,7 +88,7 @@ class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
 
 
-class Uploaded(Outcome, frozen=True, kw_only=True, tag="uploaded"):
+class Uploaded(Success, frozen=True, kw_only=True, tag="uploaded"):
     """The lines are in the log of the agent."""
 
     agent: str

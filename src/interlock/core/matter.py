@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from interlock.core import answers, keys
 from interlock.core.answers import always
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import Decision, Event, Refusal, Success, Write
 
 State: TypeAlias = Literal["open", "resolved"]
 
@@ -48,17 +48,16 @@ class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
     resolved: float | None = None
 
 
-class Resolved(Outcome, frozen=True, kw_only=True, tag="resolved"):
+class Resolved(Success, frozen=True, kw_only=True, tag="resolved"):
     """It is decided, and what follows from it is done."""
 
     decision: str
     about: str
 
 
-class AlreadyResolved(Outcome, frozen=True, kw_only=True, tag="already_resolved"):
+class AlreadyResolved(Refusal, frozen=True, kw_only=True, tag="already_resolved"):
     """Somebody decided it before."""
 
-    exit_status = 1
     decision: str
     by: str
 

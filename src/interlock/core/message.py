@@ -35,7 +35,7 @@ from msgspec import Raw, Struct, field
 
 from interlock.core import answers
 from interlock.core.answers import always
-from interlock.core.decision import Outcome
+from interlock.core.decision import Refusal, Success
 
 Kind: TypeAlias = Literal["alert", "query", "answer", "share", "stop", "mail", "missed"]
 
@@ -153,7 +153,7 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     read_at: float | None = None
 
 
-class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
+class Sent(Success, frozen=True, kw_only=True, tag="sent"):
     """It is durable, and will be delivered."""
 
     message: str
@@ -163,16 +163,15 @@ class Sent(Outcome, frozen=True, kw_only=True, tag="sent"):
     thread: str = ""
 
 
-class MessageExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
+class MessageExists(answers.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """A message of this id was sent before, and stays as it is."""
 
     message: str
 
 
-class AlreadyAcknowledged(Outcome, frozen=True, kw_only=True, tag="already"):
+class AlreadyAcknowledged(Refusal, frozen=True, kw_only=True, tag="already"):
     """Nothing was sent: what it was to acknowledge was acknowledged before, or is not ours."""
 
-    exit_status = 1
     messages: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -198,7 +197,7 @@ class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
     depth: int
 
 
-class Limited(Outcome, frozen=True, kw_only=True, tag="limited"):
+class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
     """The sender has had all its turns within this window."""
 
     exit_status = 3
@@ -208,7 +207,7 @@ class Limited(Outcome, frozen=True, kw_only=True, tag="limited"):
     retry_in: float
 
 
-class Halted(answers.Paused, frozen=True, kw_only=True, tag="paused"):
+class Halted(answers.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
     """Somebody has paused the sender."""
 
     exit_status = 3
@@ -231,7 +230,7 @@ StopOutcome: TypeAlias = SendOutcome | NobodyToStop
 Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted
 
 
-class Acknowledged(Outcome, frozen=True, kw_only=True, tag="acknowledged"):
+class Acknowledged(Success, frozen=True, kw_only=True, tag="acknowledged"):
     """These will not come again; ``already`` were acknowledged before."""
 
     messages: tuple[str, ...] = ()
@@ -246,7 +245,7 @@ class UnknownMessages(answers.Unknown, frozen=True, kw_only=True, tag="unknown")
     already: tuple[str, ...] = ()
 
 
-class Subscribed(Outcome, frozen=True, kw_only=True, tag="subscribed"):
+class Subscribed(Success, frozen=True, kw_only=True, tag="subscribed"):
     """Alerts of this type are delivered from now on; ``last`` of those before, too.
 
     Whoever was subscribed ``already`` goes on where it was: none of the last ones come again.
@@ -257,25 +256,25 @@ class Subscribed(Outcome, frozen=True, kw_only=True, tag="subscribed"):
     already: bool = False
 
 
-class Unsubscribed(Outcome, frozen=True, kw_only=True, tag="unsubscribed"):
+class Unsubscribed(Success, frozen=True, kw_only=True, tag="unsubscribed"):
     """Alerts of this type are not delivered any more."""
 
     type: str
 
 
-class NotSubscribed(Outcome, frozen=True, kw_only=True, tag="not_subscribed"):
+class NotSubscribed(Success, frozen=True, kw_only=True, tag="not_subscribed"):
     """There was nothing to end."""
 
     type: str
 
 
-class PausedAgent(answers.Paused, frozen=True, kw_only=True, tag="paused"):
+class PausedAgent(answers.Paused, Success, frozen=True, kw_only=True, tag="paused"):
     """The agent may not send from now on."""
 
     agent: str
 
 
-class Resumed(Outcome, frozen=True, kw_only=True, tag="resumed"):
+class Resumed(Success, frozen=True, kw_only=True, tag="resumed"):
     """The agent may send again; or it never was paused."""
 
     agent: str

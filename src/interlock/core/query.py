@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from interlock.core import answers, codec, keys, post
 from interlock.core.answers import always
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import Decision, Event, Refusal, Success, Write
 from interlock.core.matter import Matter
 from interlock.core.message import ABLE, Refused, Unread
 from interlock.core.post import Facts
@@ -110,14 +110,14 @@ class Cached(Struct, frozen=True):
     query: str
 
 
-class Asked(Outcome, frozen=True, kw_only=True, tag="asked"):
+class Asked(Success, frozen=True, kw_only=True, tag="asked"):
     """It is open; ``to`` was told."""
 
     query: str
     to: str
 
 
-class Answered(Outcome, frozen=True, kw_only=True, tag="answered"):
+class Answered(Success, frozen=True, kw_only=True, tag="answered"):
     """The answer, and who gave it; ``age`` if it was given to an earlier question."""
 
     query: str
@@ -126,10 +126,9 @@ class Answered(Outcome, frozen=True, kw_only=True, tag="answered"):
     age: float | None = None
 
 
-class TimedOut(Outcome, frozen=True, kw_only=True, tag="timed_out"):
+class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
     """Nobody answered in time; ``over`` if it had ended already when it was asked again."""
 
-    exit_status = 1
     query: str
     to: str
     timeout: float
@@ -142,10 +141,9 @@ class QueryCancelled(answers.Cancelled, frozen=True, kw_only=True, tag="cancelle
     query: str
 
 
-class TakenBack(Outcome, frozen=True, kw_only=True, tag="taken_back"):
+class TakenBack(Refusal, frozen=True, kw_only=True, tag="taken_back"):
     """The question was taken back while somebody waited for its answer: there is none."""
 
-    exit_status = 1
     query: str
 
 
@@ -162,15 +160,14 @@ class QueryDeadlock(answers.Deadlock, frozen=True, kw_only=True, tag="deadlock")
     cycle: tuple[str, ...]
 
 
-class Handed(Outcome, frozen=True, kw_only=True, tag="handed"):
+class Handed(Refusal, frozen=True, kw_only=True, tag="handed"):
     """A person is asked; the answer will come as a message."""
 
-    exit_status = 1
     query: str
     decision: str
 
 
-class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
+class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
     """So many questions are open that no more are taken, of ``agent`` or, without one, of all.
 
     ``by`` is who has how many open: those with the most.
@@ -183,24 +180,23 @@ class TooMany(Outcome, frozen=True, kw_only=True, tag="too_many"):
     by: Mapping[str, int] = {}
 
 
-class QueryExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
+class QueryExists(answers.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """Somebody else asked under this id, or (``ours``) we did, and something else."""
 
     query: str
     ours: bool = False
 
 
-class Replied(Outcome, frozen=True, kw_only=True, tag="replied"):
+class Replied(Success, frozen=True, kw_only=True, tag="replied"):
     """The asker has the answer."""
 
     query: str
     to: str
 
 
-class Late(Outcome, frozen=True, kw_only=True, tag="late"):
+class Late(Refusal, frozen=True, kw_only=True, tag="late"):
     """Too late, or in vain: ``state`` says how the question ended; ``mine`` if we asked it."""
 
-    exit_status = 1
     query: str
     state: State
     by: str = ""

@@ -30,7 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, keys
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import Decision, Event, Success, Write
 from interlock.core.session import SessionLapsed
 
 State: TypeAlias = Literal["idle", "waiting", "busy"]
@@ -67,7 +67,7 @@ class Say(Struct, frozen=True, kw_only=True):
     paces: Mapping[State, float] | None = None
 
 
-class Reported(Outcome, frozen=True, kw_only=True, tag="reported"):
+class Reported(Success, frozen=True, kw_only=True, tag="reported"):
     """What the session says of itself now."""
 
     agent: str

@@ -27,7 +27,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Outcome, Write
+from interlock.core.decision import Decision, Success, Write
 from interlock.core.inbox import Trimmed
 from interlock.core.message import Message
 from interlock.core.query import Cached, Query
@@ -55,7 +55,7 @@ class Mark(Struct, frozen=True, gc=False):
     sender: str = ""
 
 
-class Forgotten(Outcome, frozen=True, kw_only=True, tag="forgotten"):
+class Forgotten(Success, frozen=True, kw_only=True, tag="forgotten"):
     """So many are gone."""
 
     count: int = 0

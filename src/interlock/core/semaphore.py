@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias, cast
 from interlock.core import answers, keys
 from interlock.core.ask import Ask, Standing, Want
 from interlock.core.ask import Caller as AnyCaller
-from interlock.core.decision import Decision, Outcome, Write
+from interlock.core.decision import Decision, Outcome, Success, Write
 from interlock.core.pool import Grant, Pool
 from interlock.core.turn import Facts, Turn
 
@@ -95,7 +95,7 @@ class SlotsFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
     token: int | None = None
 
 
-class Resized(Outcome, frozen=True, kw_only=True, tag="resized"):
+class Resized(Success, frozen=True, kw_only=True, tag="resized"):
     """The capacity is another one now; ``next`` have some now, if anybody waited."""
 
     semaphore: str
@@ -104,7 +104,7 @@ class Resized(Outcome, frozen=True, kw_only=True, tag="resized"):
     next: tuple[str, ...] = ()
 
 
-class Removed(Outcome, frozen=True, kw_only=True, tag="removed"):
+class Removed(Success, frozen=True, kw_only=True, tag="removed"):
     """There is no such semaphore any more."""
 
     semaphore: str

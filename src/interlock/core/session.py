@@ -24,7 +24,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event, Outcome, Write
+from interlock.core.decision import Decision, Event, Refusal, Success, Write
 from interlock.core.turn import Facts, Missing, Turn
 
 TTL = 30.0
@@ -45,7 +45,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: Any = None
 
 
-class Joined(Outcome, frozen=True, kw_only=True, tag="joined"):
+class Joined(Success, frozen=True, kw_only=True, tag="joined"):
     """The session is alive."""
 
     agent: str
@@ -53,30 +53,29 @@ class Joined(Outcome, frozen=True, kw_only=True, tag="joined"):
     expires_in: float
 
 
-class Left(Outcome, frozen=True, kw_only=True, tag="left"):
+class Left(Success, frozen=True, kw_only=True, tag="left"):
     """The session is over, and what it held was passed on."""
 
     session: str
     released: tuple[str, ...] = ()
 
 
-class Leaving(Outcome, frozen=True, kw_only=True, tag="leaving"):
+class Leaving(Success, frozen=True, kw_only=True, tag="leaving"):
     """Some of what a session held was passed on; more is to come."""
 
     released: tuple[str, ...] = ()
 
 
-class Renewed(Outcome, frozen=True, kw_only=True, tag="renewed"):
+class Renewed(Success, frozen=True, kw_only=True, tag="renewed"):
     """The session lives on."""
 
     session: str
     expires_in: float
 
 
-class SessionLapsed(Outcome, frozen=True, kw_only=True, tag="lapsed"):
+class SessionLapsed(Refusal, frozen=True, kw_only=True, tag="lapsed"):
     """The session is over; join again."""
 
-    exit_status = 1
     session: str
 
 

@@ -50,7 +50,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock.core import answers, keys
-from interlock.core.decision import Outcome
+from interlock.core.decision import Refusal, Success
 
 State: TypeAlias = Literal["blocked", "pending", "running", "complete", "failed", "dead"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "complete", "failed", "dead")
@@ -192,7 +192,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: Raw | UnsetType = UNSET
 
 
-class Published(Outcome, frozen=True, kw_only=True, tag="published"):
+class Published(Success, frozen=True, kw_only=True, tag="published"):
     """The task is there for everybody.
 
     ``ended`` are needs that failed or are dead: it cannot begin before they are sent back.
@@ -203,7 +203,7 @@ class Published(Outcome, frozen=True, kw_only=True, tag="published"):
     ended: tuple[str, ...] = ()
 
 
-class TaskExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
+class TaskExists(answers.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
     """There is a task of this id already, and it stays as it is."""
 
     task: str
@@ -236,10 +236,9 @@ class Taken(answers.Busy, frozen=True, kw_only=True, tag="taken"):
     expires_in: float | None = None
 
 
-class Blocked(Outcome, frozen=True, kw_only=True, tag="blocked"):
+class Blocked(Refusal, frozen=True, kw_only=True, tag="blocked"):
     """It cannot begin yet: a need is not complete (``on``), or it has to wait (``retry_in``)."""
 
-    exit_status = 1
     task: str
     reason: str
     on: str = ""
@@ -271,7 +270,7 @@ class TaskExtended(answers.Extended, frozen=True, kw_only=True, tag="extended"):
     grant: str = ""
 
 
-class Completed(Outcome, frozen=True, kw_only=True, tag="completed"):
+class Completed(Success, frozen=True, kw_only=True, tag="completed"):
     """The task is done; ``already`` if this very claim had completed it before.
 
     ``unblocked`` is how many others may begin now because of that.
@@ -282,7 +281,7 @@ class Completed(Outcome, frozen=True, kw_only=True, tag="completed"):
     unblocked: int = 0
 
 
-class Failed(Outcome, frozen=True, kw_only=True, tag="failed"):
+class Failed(Success, frozen=True, kw_only=True, tag="failed"):
     """The attempt failed: the task is tried again (pending), failed for good, or dead."""
 
     task: str
@@ -322,17 +321,16 @@ class TaskCancelled(answers.Cancelled, frozen=True, kw_only=True, tag="cancelled
     already: bool = False
 
 
-class Retried(Outcome, frozen=True, kw_only=True, tag="retried"):
+class Retried(Success, frozen=True, kw_only=True, tag="retried"):
     """The task is back, with all its attempts."""
 
     task: str
     state: State
 
 
-class Unchanged(Outcome, frozen=True, kw_only=True, tag="unchanged"):
+class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     """Nothing was done, since the task is not in a state for that."""
 
-    exit_status = 1
     task: str
     state: State | Literal["unknown"]
     reason: str

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
-from interlock.core.decision import Outcome
+from interlock.core.decision import Success
 
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
 Word: TypeAlias = Literal["ok", "bad", "unproven"]
@@ -68,13 +68,17 @@ class Verified(Struct, frozen=True, kw_only=True, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     more: int = 0
 
+    def __bool__(self) -> bool:
+        """Whether nothing is bad."""
+        return self.exit_status == 0
+
     @property
     def exit_status(self) -> int:
         """An ordinary no if anything is bad; what is merely unproven is none."""
         return int("bad" in (self.integrity, self.completeness, self.truncation))
 
 
-class Anchored(Outcome, frozen=True, kw_only=True, tag="anchored"):
+class Anchored(Success, frozen=True, kw_only=True, tag="anchored"):
     """The record up to here is anchored: what is changed or cut from it now can be noticed."""
 
     place: str
@@ -83,7 +87,7 @@ class Anchored(Outcome, frozen=True, kw_only=True, tag="anchored"):
     digest: str
 
 
-class Exported(Outcome, frozen=True, kw_only=True, tag="exported"):
+class Exported(Success, frozen=True, kw_only=True, tag="exported"):
     """The record is in the file: entries from ``begins`` to ``ends``, and the stamps of items."""
 
     path: str = ""

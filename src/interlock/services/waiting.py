@@ -100,13 +100,15 @@ class Waiting:
                 found, nap, around = yield from self._look_at(ask, base)
                 left = deadline - clock.monotonic()
                 if nap is None and left > 0:
-                    found = found or (yield from self.decide(queue.look, seat, ask, base))
+                    if found is None:
+                        found = yield from self.decide(queue.look, seat, ask, base)
                     if not isinstance(found, answers.Waiting):
                         return (yield from self._confirm(seat, ask, found, given))
                     continue
                 if nap is None or left <= 0:
-                    final = found or (yield from self._withdraw(seat, ask, base))
-                    return (yield from self._confirm(seat, ask, final, given))
+                    if found is None:
+                        found = yield from self._withdraw(seat, ask, base)
+                    return (yield from self._confirm(seat, ask, found, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
                 let_go = debts.let_go() | callers.let_go()

@@ -61,6 +61,10 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     needs: tuple[Need, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Whether there is such a thing."""
+        return self.exit_status == 0
+
     @property
     def exit_status(self) -> int:
         """0, or 1 if there is no such thing."""

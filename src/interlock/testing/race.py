@@ -60,6 +60,10 @@ class Raced(Struct, frozen=True, kw_only=True):
         """Whether each task had one winner, whom all others named, and who completed it."""
         return self.verdict == "ok"
 
+    def __bool__(self) -> bool:
+        """Whether no promise was broken."""
+        return self.exit_status == 0
+
     @property
     def exit_status(self) -> int:
         """1 if a promise was broken."""

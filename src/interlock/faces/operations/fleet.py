@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from interlock.core import answers, several, words
-from interlock.core.decision import Outcome
+from interlock.core.decision import Success
 from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
@@ -133,16 +133,15 @@ class Selftest(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class Created(Outcome, frozen=True, kw_only=True, tag="created"):
+class Created(Success, frozen=True, kw_only=True, tag="created"):
     """There is a store now."""
 
     store: str
 
 
-class StoreExists(answers.Exists, frozen=True, kw_only=True, tag="exists"):
+class StoreExists(answers.Exists, Success, frozen=True, kw_only=True, tag="exists"):
     """It was there already, and was left as it is."""
 
-    exit_status = 0
     store: str
 
 
@@ -150,6 +149,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What the doctor found."""
 
     checks: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        """Whether nothing is bad."""
+        return self.exit_status == 0
 
     @property
     def exit_status(self) -> int:

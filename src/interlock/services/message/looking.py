@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, codec, keys
-from interlock.core.decision import Outcome
+from interlock.core.decision import Success
 from interlock.core.inbox import Cursor
 from interlock.core.message import ALL, Kind, Received
 from interlock.driving import Op
@@ -71,7 +71,7 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agents: tuple[str, ...] = ()
 
 
-class Arrived(Outcome, frozen=True, kw_only=True, tag="arrived"):
+class Arrived(Success, frozen=True, kw_only=True, tag="arrived"):
     """Something unread is there; it was not acknowledged."""
 
     messages: tuple[Received, ...]

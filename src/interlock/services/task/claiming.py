@@ -140,7 +140,8 @@ class Claiming:
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
                 yield from self._insist(bid.seat)
-                if bid.standby is not None and (refused := (yield from bid.standby.look())):
+                refused = (yield from bid.standby.look()) if bid.standby is not None else None
+                if refused is not None:
                     return refused
                 woken = yield Take(watch, min(left, self._nap(outcome)))
                 while woken and peek is not None and not (yield from peek()):
