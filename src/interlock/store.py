@@ -37,6 +37,9 @@ anything under it; several may arrive as one.  Keys under ``wake/`` are only eve
 end of a liveness key, lapsed or deleted, is no change that a watch would see, nor is the deletion
 of a key that is not there.
 
+A store that is nearly full refuses what begins something (StoreFull) and takes what ends or renews
+something (``Txn.ends``), as long as its engine can: what is held can always be given back.
+
 The values here are frozen and can form no cycles, so the garbage collector need not look at them
 (``gc=False``): with many commits in flight that is a tenth of the time.
 
@@ -143,7 +146,10 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class Txn(Struct, frozen=True, kw_only=True, gc=False):
-    """One atomic change.  ``id`` is fresh for each attempt; ``entry`` is what goes to log/{id}."""
+    """One atomic change.  ``id`` is fresh for each attempt; ``entry`` is what goes to log/{id}.
+
+    ``ends`` says that it ends or renews something, so that a store which is nearly full takes it.
+    """
 
     id: str
     entry: bytes = b""
@@ -154,6 +160,12 @@ class Txn(Struct, frozen=True, kw_only=True, gc=False):
     reads: tuple[str, ...] = ()
     signals: tuple[str, ...] = ()
     quiet: bool = False
+    ends: bool = False
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether a full store takes it all the same: it ends, renews or only deletes."""
+        return self.ends or (bool(self.deletes) and not self.puts)
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -189,7 +201,7 @@ def covers(scopes: tuple[str, ...], key: str) -> bool:
 
 def void(txn: str) -> Txn:
     """The transaction that settles an unknown outcome by taking its place in the log."""
-    return Txn(id=txn, entry=VOID)
+    return Txn(id=txn, entry=VOID, ends=True)
 
 
 class Committed(Struct, frozen=True, gc=False):

@@ -61,6 +61,18 @@ class Write(Struct, frozen=True, gc=False):
     ttl: float | None = None
 
 
+_ENDINGS = """
+    ack beat break cancel checkpoint clear complete decline drop expire extend fail forget leave
+    mend ready reclaim refuse release remove reply requeue resolve retire seal survey suspect tidy
+    unblock unsubscribe withdraw
+"""
+ENDINGS = frozenset(_ENDINGS.split())
+"""The last words of verbs that end, renew or delete something: a full store takes these.
+
+Everything else begins something: a grant, a wait, a task, a message, a session.
+"""
+
+
 class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     """An outcome with the writes that make it true, committed together or not at all.
 
@@ -81,3 +93,8 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     def changes(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.verb or self.puts or self.deletes)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ends or renews something, so that a full store takes it."""
+        return self.quiet or self.verb.rpartition(".")[2] in ENDINGS

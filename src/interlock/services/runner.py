@@ -350,7 +350,7 @@ class Runner:
                 f" {self.capabilities.max_operations}; ask for less at once"
             )
         if decision.quiet:
-            return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True), ())
+            return Draft(Txn(id=txn, checks=checks, puts=puts, quiet=True, ends=True), ())
         after = self.chain.take()
         entry = codec.encode(
             Entry(
@@ -381,6 +381,7 @@ class Runner:
                 deletes=decision.deletes,
                 reads=decision.reads,
                 signals=decision.signals,
+                ends=decision.ends,
             ),
             after,
         )

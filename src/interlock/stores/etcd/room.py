@@ -1,7 +1,8 @@
 """Room: nothing new is begun in a database that is nearly full.
 
 An etcd that has reached its quota refuses every write, releases too.  So creations stop at 80 %,
-while what changes or removes what is there goes on: a fleet that cannot begin can still end.
+while what changes, ends or removes what is there goes on (``Txn.ends``), though a result, a task
+that became ready or an entry is new: a fleet that cannot begin can still end.
 Making room is the operator's: compacting or defragmenting a shared etcd is not ours to decide.
 """
 
@@ -75,7 +76,12 @@ class Room:
 
 
 def creates(txn: Txn) -> bool:
-    """Whether it puts something that may not be there yet; liveness keys go by themselves."""
+    """Whether it puts something that may not be there yet, and ends nothing by that.
+
+    Liveness keys go by themselves.
+    """
+    if txn.ends:
+        return False
     there = {check.key for check in txn.checks if check.kind != "absent"}
     return any(put.key not in there and not put.key.startswith(LIVE) for put in txn.puts)
 

@@ -1,16 +1,25 @@
 -- One commit: check everything, then write everything, at one revision.
 --
 -- KEYS  items index live log ids meta, all with one hash tag
--- ARGV  id latest bound quiet entry hash, five counts,
+-- ARGV  id latest bound flags entry hash, five counts,
 --       checks (kind key argument), puts (key value ttl), deletes, reads, signals
 --
 -- Answers {1, revision, items...}: the read keys; or {0, now, entry, items...}: the checked keys,
 -- then the read ones.
 -- Times are microseconds.  Now is never behind the last revision, and a revision is never behind
 -- the clock: what a clock that was turned back, or a rollback, would repeat cannot be repeated.
+--
+-- Redis does not undo what a script wrote before an error.  So everything that it may refuse is
+-- tried before the first write that counts:
+--   memory  Redis refuses the first write of a script, or none.  A commit that ends something
+--           ("room" in the flags) begins with a deletion of nothing, which is never refused;
+--           every other commit begins with one that is refused when memory is full.
+--   rights  each command is first called without effect.  If one is refused, nothing has changed
+--           but the revision, which may skip a number at any time.
 local items, index, live, log, ids, meta = unpack(KEYS)
 local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
-local quiet = ARGV[4] == '1'
+local quiet = string.find(ARGV[4], 'quiet', 1, true) ~= nil
+local room = string.find(ARGV[4], 'room', 1, true) ~= nil
 local call, match, sub = redis.call, string.match, string.sub
 
 local function text(number)
@@ -100,8 +109,30 @@ if not holds then
   return answer
 end
 
--- Puts before deletes, the meta last: a commit that only deletes goes through on a full server,
--- since Redis refuses the first write of a script or none.
+for i = reading + 1, reading + reads do
+  get(ARGV[i])
+end
+local bell = sub(meta, 1, -5) .. 'bell:'
+local excess = -1
+if room then
+  call('HDEL', meta, '')
+end
+call('HSET', meta, 'rev', stamped)
+if not room then
+  call('HDEL', meta, '')
+end
+call('ZREM', live, '')
+call('ZADD', index, 'XX', 0, '')
+if not quiet then
+  call('PUBLISH', bell .. '?', '')
+  call('XADD', meta .. '?', 'NOMKSTREAM', '*', '', '')
+  excess = call('XLEN', log) + 1 - tonumber(ARGV[3])
+  if excess >= 64 then
+    call('XRANGE', log, '-', '-')
+    call('XTRIM', log, 'MINID', '0')
+  end
+end
+
 local touched = {}
 for i = written + 1, written + 3 * puts, 3 do
   local key, value, ttl = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -166,7 +197,6 @@ local function add(scope, what)
   end
 end
 local function ring()
-  local bell = sub(meta, 1, -5) .. 'bell:'
   local before = stamped .. ' ' .. (recorded or '0') .. ' '
   for _, scope in ipairs(order) do
     call('PUBLISH', bell .. scope, before .. table.concat(bells[scope]))
@@ -174,9 +204,7 @@ local function ring()
   call('PUBLISH', bell, before .. token('=' .. id) .. token('"' .. entry) .. everything)
 end
 
-if quiet then
-  call('HSET', meta, 'rev', stamped)
-else
+if not quiet then
   for i, what in ipairs(touched) do
     local key, told = sub(what, 2), token(what)
     everything[i] = told
@@ -190,33 +218,29 @@ else
   everything = table.concat(everything)
   call('XADD', log, stamped .. '-0', 'i', id, 'e', entry, 'h', hash, 't', everything)
   call('HSET', ids, id, stamped)
-  call('HSET', meta, 'rev', stamped, 'recorded', stamped)
+  call('HSET', meta, 'recorded', stamped)
   ring()
 end
-if not last then
+if not format then
   call('HSET', meta, 'format', '1', 'born', stamped)
 end
 
 -- Forget the oldest entries when there are too many, some at a time, and none so young that a
 -- request which it keeps out may still arrive.
-local bound = tonumber(ARGV[3])
-if not quiet then
-  local excess = call('XLEN', log) - bound
-  if excess >= 64 then
-    local gone, highest = {}, nil
-    for _, each in ipairs(call('XRANGE', log, '-', '+', 'COUNT', math.min(excess, 128))) do
-      local made = tonumber(match(each[1], '^%d+'))
-      if made > now - 180000000 then
-        break
-      end
-      gone[#gone + 1] = each[2][2]
-      highest = made
+if excess >= 64 then
+  local gone, highest = {}, nil
+  for _, each in ipairs(call('XRANGE', log, '-', '+', 'COUNT', math.min(excess, 128))) do
+    local made = tonumber(match(each[1], '^%d+'))
+    if made > now - 180000000 then
+      break
     end
-    if highest then
-      call('HDEL', ids, unpack(gone))
-      call('XTRIM', log, 'MINID', text(highest + 1))
-      call('HSET', meta, 'trimmed', text(highest))
-    end
+    gone[#gone + 1] = each[2][2]
+    highest = made
+  end
+  if highest then
+    call('HDEL', ids, unpack(gone))
+    call('XTRIM', log, 'MINID', text(highest + 1))
+    call('HSET', meta, 'trimmed', text(highest))
   end
 end
 

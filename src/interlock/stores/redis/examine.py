@@ -122,7 +122,7 @@ def _memory(told: dict[str, str]) -> Finding:
         verdict="warn" if tight else "ok",
         name="memory",
         fact=f"{used >> 20} of {most >> 20} MiB used",
-        remedy="raise maxmemory: a full server takes no commit" if tight else "",
+        remedy="raise maxmemory: a full server begins nothing new" if tight else "",
     )
 
 

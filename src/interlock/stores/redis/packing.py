@@ -32,7 +32,7 @@ def changing(txn: Txn, latest: int, bound: int) -> list[Argument]:
         txn.id,
         str(latest),
         str(bound),
-        "1" if txn.quiet else "0",
+        ("quiet " if txn.quiet else "") + ("room" if txn.makes_room else ""),
         txn.entry,
         txn.hash,
         str(len(txn.checks)),

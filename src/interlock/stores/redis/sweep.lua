@@ -9,6 +9,7 @@ now = math.max(now, tonumber(redis.call('HGET', meta, 'rev') or '0'))
 local upto = string.format('%.0f', now)
 local gone = redis.call('ZRANGEBYSCORE', live, '-inf', upto, 'LIMIT', 0, ARGV[1])
 if #gone > 0 then
+  redis.call('ZREM', live, '')  -- without this right nothing is done
   redis.call('HDEL', items, unpack(gone))
   redis.call('ZREM', index, unpack(gone))
   redis.call('ZREM', live, unpack(gone))

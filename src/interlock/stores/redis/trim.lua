@@ -19,6 +19,9 @@ for _, each in ipairs(call('XRANGE', log, '-', ARGV[1], 'COUNT', ARGV[2])) do
   highest = made
 end
 if highest then
+  -- Without one of these rights nothing is done.
+  call('HSET', meta, 'trimmed', call('HGET', meta, 'trimmed') or '0')
+  call('XTRIM', log, 'MINID', '0')
   call('HDEL', ids, unpack(gone))
   call('XTRIM', log, 'MINID', string.format('%.0f', highest + 1))
   call('HSET', meta, 'trimmed', string.format('%.0f', highest))

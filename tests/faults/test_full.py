@@ -1,0 +1,141 @@
+"""A server with no room left: nothing begins there, and everything that began can end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from tests.faults.scene import WAYS, Client, Etcd, Redis, Scene, Way, settle
+
+import interlock
+from interlock.core.decision import ENDINGS
+from interlock.errors import StoreFull
+from interlock.store import Put, Store
+from interlock.stores import open_store
+from interlock.stores.etcd import room
+from interlock.testing.audit import audit
+from interlock.testing.conformance.place import write
+from interlock.testing.servers import EtcdServer, RedisServer
+
+Cramped: TypeAlias = tuple[Scene, Callable[[], object]]
+
+_MIB = 1 << 20
+_BEGINS_SOMETHING = """
+    acquire alert ask claim hand import increase join log mailbox pause publish resize resume
+    retry send serve share status subscribe wait
+"""
+_BEGINNINGS = frozenset(_BEGINS_SOMETHING.split())
+_VERB = re.compile(
+    r'"(?:lock|sem|task|message|query|alert|agent|record|decision|wait)\.([a-z]+)"'
+    r'|\bverb\("([a-z]+)"\)'
+)
+
+
+@pytest.fixture(params=["redis", "etcd"])
+def cramped(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cramped]:
+    """An empty namespace, and how to fill the server that it is on."""
+    if request.param == "redis":
+        with RedisServer(tmp_path, appendonly=False) as server, Scene(Redis(server)) as scene:
+            yield scene, lambda: server.command("CONFIG", "SET", "maxmemory", 1)
+            server.command("CONFIG", "SET", "maxmemory", 0)
+        return
+    monkeypatch.setattr(room, "_OFTEN", 0.0)
+    extra = ("--quota-backend-bytes", str(16 * _MIB))
+    with EtcdServer(tmp_path, extra=extra) as etcd, Scene(Etcd(etcd)) as scene:
+        store = open_store(etcd.url("others"))
+        yield scene, lambda: _fill(store)
+        store.close()
+
+
+def _fill(store: Store) -> None:
+    for _ in range(200):
+        try:
+            write(store, Put("big", bytes(_MIB // 2)))
+        except StoreFull:
+            return
+        time.sleep(0.02)  # etcd counts ten times a second what it wrote
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_on_a_full_server_everything_that_began_can_end_or_be_renewed(
+    cramped: Cramped, way: Way
+) -> None:
+    scene, fill = cramped
+    ada, bob = scene.client("ada", None, way), scene.client("bob", None, way)
+    token = ada.acquire("merge").token
+    ada.acquire("own", ttl=60)
+    waits = scene.begin(bob.acquire, "merge", wait=50)
+    settle(lambda: ada.show("merge").waiters, "a waiter")
+    ada.do(lambda fleet: fleet.semaphores.acquire("gpu", capacity=2))
+    for begins in _HELD:
+        ada.do(begins)
+    ada.do(lambda fleet: fleet.tasks.publish("next", needs=["done"]))
+    bob.do(lambda fleet: fleet.messages.inbox())
+    mail = ada.do(lambda fleet: fleet.messages.send("bob", subject="hello")).message
+    fill()
+
+    for begins in _BEGINS:
+        with pytest.raises(StoreFull):
+            ada.do(begins)
+    for renews in _RENEWS:
+        assert _word(ada, renews) in ("extended", "already_held", "renewed")
+    assert _word(bob, lambda fleet: fleet.messages.ack(mail)) == "acknowledged"
+    for ends, word in _ENDS:
+        assert _word(ada, ends) == word
+    assert waits.result(20).token > token
+    assert _word(bob, lambda fleet: fleet.locks.release("merge")) == "released"
+    assert ada.do(lambda fleet: fleet.tasks.show("next")).state == "pending"
+    assert _word(ada, lambda fleet: fleet.agents.leave()) == "left"
+    assert audit(scene.store(), 3) == []
+
+
+_HELD: list[Callable[[Any], Any]] = [
+    lambda fleet: fleet.tasks.publish("done"),
+    lambda fleet: fleet.tasks.publish("failed"),
+    lambda fleet: fleet.tasks.publish("back"),
+    lambda fleet: fleet.tasks.publish("gone"),
+    *[lambda fleet: fleet.tasks.next()] * 4,
+]
+_BEGINS: list[Callable[[Any], Any]] = [
+    lambda fleet: fleet.locks.acquire("more"),
+    lambda fleet: fleet.semaphores.acquire("more", capacity=2),
+    lambda fleet: fleet.tasks.publish("more"),
+    lambda fleet: fleet.messages.send("bob", subject="more"),
+]
+_RENEWS: list[Callable[[Any], Any]] = [
+    lambda fleet: fleet.agents.beat(),
+    lambda fleet: fleet.locks.heartbeat("merge"),
+    lambda fleet: fleet.locks.heartbeat("own"),
+    lambda fleet: fleet.semaphores.heartbeat("gpu"),
+    lambda fleet: fleet.tasks.heartbeat("done"),
+]
+_ENDS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda fleet: fleet.tasks.complete("done", result={"text": "x" * 5000}), "completed"),
+    (lambda fleet: fleet.tasks.fail("failed", reason="no luck"), "failed"),
+    (lambda fleet: fleet.tasks.release("back"), "released"),
+    (lambda fleet: fleet.tasks.cancel("gone"), "cancelled"),
+    (lambda fleet: fleet.semaphores.release("gpu"), "released"),
+    (lambda fleet: fleet.locks.release("merge"), "released"),
+    (lambda fleet: fleet.locks.release("own"), "released"),
+]
+
+
+def _word(client: Client, call: Callable[[Any], Any]) -> str:
+    return str(type(client.do(call)).__struct_config__.tag)
+
+
+def test_every_verb_is_known_to_begin_or_to_end_something() -> None:
+    found: set[str] = set()
+    package = Path(interlock.__file__).parent
+    for folder in ("core", "services"):
+        for file in (package / folder).rglob("*.py"):
+            found |= {one or other for one, other in _VERB.findall(file.read_text())}
+    assert {"acquire", "complete", "ack"} <= found
+    assert not ENDINGS & _BEGINNINGS
+    assert found <= ENDINGS | _BEGINNINGS, "say in core/decision.py whether a full store takes it"
