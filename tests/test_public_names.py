@@ -27,6 +27,13 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = interlock.nothing
 
 
+@pytest.mark.parametrize("module", ["aio", "errors"])
+def test_a_module_is_there_after_importing_the_package(module: str) -> None:
+    code = f"import interlock; print(interlock.{module}.__name__, {module!r} in dir(interlock))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == f"interlock.{module} True\n"
+
+
 def test_a_fresh_interpreter_lists_every_public_name() -> None:
     code = "import interlock, sys; sys.exit(not set(interlock.__all__) <= set(dir(interlock)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

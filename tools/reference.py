@@ -215,9 +215,12 @@ def commands() -> Iterator[str]:
     yield "## Every command\n"
     yield table(("option", "meaning"), ((_option(f), f.help) for f in COMMON))
     yield (
-        "A duration is `500ms`, `30s`, `5m`, `2h`, `1d` or a plain number of seconds.\n"
-        "A name has 1 to 200 ASCII letters, digits and `._:@/-`, does not start with `-`, "
-        "and has no empty, `.` or `..` segment.\n"
+        "A duration is `500ms`, `30s`, `5m`, `1h30m`, `1d` or a plain number of seconds.\n"
+        "A name is printable text of 1 to 200 bytes in UTF-8, such as `deploy`, `worker:3`, "
+        "`src/[id]/page.tsx` or `größe`; it is put into NFC.\n"
+        "It has no control, bidirectional or invisible characters, no `-` at its beginning, "
+        "no space at its ends, and no empty, `.` or `..` segment.\n"
+        "In a list of names a comma separates them; write `\\,` for one that belongs to a name.\n"
         'With `--json` the answer is one object on stdout, errors too: `{"error": CODE, "message": '
         "TEXT}`; durations in it are seconds, times are seconds since 1970.\n"
     )
@@ -568,9 +571,16 @@ def _text(node: ast.expr) -> str:
     return "".join(_part(part) for part in node.values)
 
 
+_QUOTING = ("shell", "words.shell")
+"""What only quotes a name that a message has in a command."""
+
+
 def _part(part: ast.expr) -> str:
     if isinstance(part, ast.FormattedValue):
-        names = [n for n in ast.walk(part.value) if isinstance(n, ast.Name | ast.Attribute)]
+        value = part.value
+        if isinstance(value, ast.Call) and value.args and ast.unparse(value.func) in _QUOTING:
+            value = value.args[0]
+        names = [n for n in ast.walk(value) if isinstance(n, ast.Name | ast.Attribute)]
         last = names[0] if names else None
         word = last.attr if isinstance(last, ast.Attribute) else getattr(last, "id", "value")
         return "{" + word.strip("_").lower() + "}"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from interlock.version import __version__
 
 if TYPE_CHECKING:
+    from interlock import aio as aio
+    from interlock import errors as errors
     from interlock.client import Fleet, Held, connect
     from interlock.client_messages import Message
     from interlock.core.answers import (
@@ -200,6 +202,8 @@ _HOMES = {
     "interlock.services.message.looking": ("Arrived", "NothingUnread"),
     "interlock.services.trace": ("trace",),
 }  # fmt: skip
+_MODULES = ("aio", "errors")
+"""What ``import interlock`` is enough for, too."""
 
 __all__ = [
     "Acknowledged", "Acquired", "AlreadyAcknowledged", "AlreadyFree", "AlreadyHeld",
@@ -227,14 +231,16 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used, once: a command pays only for what it needs."""
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"interlock.{name}")
     for home, names in _HOMES.items():
         if name in names:
-            from importlib import import_module
-
             return globals().setdefault(name, getattr(import_module(home), name))
     raise AttributeError(f"module 'interlock' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Public names, also those that nobody has used yet: an editor or a shell completes them."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

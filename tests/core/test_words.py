@@ -52,6 +52,23 @@ def test_what_is_no_moment_is_said_in_one_line(text: str) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5), ("30s", 30.0), ("90", 90.0), ("1.5h", 5400.0), ("2d", 172_800.0),
+        ("1h30m", 5400.0), (" 1m30s", 90.0), ("1d2h3m4s5ms", 93_784.005), ("1.5m500ms", 90.5),
+    ],
+)  # fmt: skip
+def test_a_duration_is_one_or_several_numbers_with_their_units(text: str, seconds: float) -> None:
+    assert words.duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["1h30", "30m1", "h", "1h 30m", "1h-30m", "1hm", "1.h", "1h30x"])
+def test_a_duration_with_a_loose_number_or_unit_is_refused(text: str) -> None:
+    with pytest.raises(BadDuration, match="1h30m"):
+        words.duration(text)
+
+
 def test_a_number_that_is_no_duration_is_refused() -> None:
     with pytest.raises(BadDuration):
         words.moment(float("nan"), NOW)

@@ -57,7 +57,7 @@ def test_every_error_is_explained() -> None:
 @pytest.mark.parametrize(
     ("what", "value"),
     [
-        ("a name", f"{words.NAME_LIMIT} characters"),
+        ("a name", f"{words.NAME_LIMIT} bytes"),
         ("metadata", f"{words.METADATA_LIMIT // 1024} KiB"),
         ("waiters for one lock", f"{pool.WAITERS:,}"),
         ("longest duration", f"{words.LONGEST / 86400:.0f} days"),

@@ -131,7 +131,7 @@ def test_a_log_is_kept_under_any_name(stage: Stage, ada: Client) -> None:
     ("call", "hint"),
     [
         (lambda agents: agents.log("one line"), "a list of lines"),
-        (lambda agents: agents.log(["x"], name="a b"), "may only have"),
+        (lambda agents: agents.log(["x"], name="a\tb"), "cannot be seen"),
         (lambda agents: agents.logged("ada", limit=0), "limit 0 is out of bounds"),
         (lambda agents: agents.logged("ada", after=-1), "'after' -1 is out of bounds"),
     ],

@@ -243,7 +243,7 @@ def test_reporting_needs_a_session(stage: Stage) -> None:
         ({"can": "rust"}, "a list of names"),
         ({"can": [""]}, "the ability is empty"),
         ({"can": [f"a{number}" for number in range(65)]}, "64 are allowed"),
-        ({"doing": "a thing"}, "may only have letters"),
+        ({"doing": "a\tthing"}, "cannot be seen"),
         ({"note": "a" * 1025}, "1024 are allowed"),
         ({"note": "\ud800"}, "UTF-8"),
         ({"note": 7}, "must be text"),

@@ -124,11 +124,11 @@ def test_a_thing_that_nobody_touched_has_no_story(stage: Stage) -> None:
 def test_bad_words_are_refused(stage: Stage) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadName):
-        ada.record.explain("a b")
+        ada.record.explain("a\tb")
     with pytest.raises(BadInput):
         ada.record.explain("merge", limit=0)
     with pytest.raises(BadName):
-        ada.record.log(agent="a b")
+        ada.record.log(agent="a\tb")
     with pytest.raises(BadInput):
         ada.record.log(since="soon")
 

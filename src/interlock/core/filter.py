@@ -41,7 +41,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 def about(entry: Entry, thing: str) -> bool:
     """Whether an entry is about a thing."""
-    if thing in entry.thing.split("+") or any(event.thing == thing for event in entry.events):
+    if thing in keys.each(entry.thing) or any(event.thing == thing for event in entry.events):
         return True
     kind, _, name = thing.partition("/")
     key = keys.status(name) if kind == "task" else keys.of(thing)

@@ -1,6 +1,7 @@
 """Where everything stands: the only module that makes or parses keys.
 
-``/`` separates the parts of a key, so inside a part it is percent-encoded.
+``/`` separates the parts of a key.  Inside a part every byte is percent-encoded but ASCII letters,
+digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
 
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
@@ -61,6 +62,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from functools import lru_cache
 from math import ceil
 
 from interlock.core.codec import canonical, digest
@@ -123,6 +127,9 @@ DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, SERVING, ANSWERS, RATES, 
 LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
 NO_REQUIREMENTS = "-"
 _LONGEST_SET = 120
+_ENCODED = re.compile(r"[^A-Za-z0-9._:@*?+=~-]+")
+_JOINED = ("lock/", "sem/")
+_SEPARATOR = re.compile(r"\+(?=lock/|sem/)")
 
 KINDS = {
     "lock": LOCKS,
@@ -140,35 +147,60 @@ KINDS = {
 _SPOKEN = {"messages": "message", "queries": "query", "decisions": "decision"}
 
 
+@lru_cache(maxsize=4096)
 def part(name: str) -> str:
     """A name as one part of a key."""
-    return name.replace("/", "%2F")
+    return _ENCODED.sub(_percent, name)
 
 
 def name(part: str) -> str:
     """The name that a part of a key stands for."""
-    return part.replace("%2F", "/")
+    if "%" not in part:
+        return part
+    first, *rest = part.encode().split(b"%")
+    return (first + b"".join([bytes((int(p[:2], 16),)) + p[2:] for p in rest])).decode()
+
+
+def _percent(found: re.Match[str]) -> str:
+    return "".join([f"%{byte:02X}" for byte in found[0].encode()])
+
+
+def several(things: Iterable[str]) -> str:
+    """Several locks and semaphores as the record names them at once: ``lock/a+sem/b``."""
+    return "+".join(things)
+
+
+def each(thing: str) -> list[str]:
+    """The locks and semaphores that were named at once; of any other thing, itself."""
+    if "+" not in thing or not thing.startswith(_JOINED):
+        return [thing]
+    return _SEPARATOR.split(thing)
+
+
+def joins(name: str) -> bool:
+    """Whether a name would read as several things."""
+    return _SEPARATOR.search(name) is not None
 
 
 def lock(lock: str) -> str:
     """The item that is this lock."""
-    return LOCKS + lock.replace("/", "%2F")
+    return LOCKS + part(lock)
 
 
 def semaphore(semaphore: str) -> str:
     """The item that is this semaphore."""
-    return SEMAPHORES + semaphore.replace("/", "%2F")
+    return SEMAPHORES + part(semaphore)
 
 
 def thing(key: str) -> str:
     """What stands under a key as people name it: ``lock/merge``, ``sem/builds``, ``task/t1``."""
     if key.startswith(LOCKS):
-        return "lock/" + key[len(LOCKS) :].replace("%2F", "/")
+        return "lock/" + name(key[len(LOCKS) :])
     if key.startswith(TASKS):
         return "task/" + task_of(key)
     if key.startswith(QUERIES):
         return "query/" + key[len(QUERIES) :]
-    return "sem/" + key[len(SEMAPHORES) :].replace("%2F", "/")
+    return "sem/" + name(key[len(SEMAPHORES) :])
 
 
 def kind(key: str) -> str:
@@ -255,39 +287,39 @@ def segment(last: int) -> str:
 
 def data(task: str) -> str:
     """What a task is."""
-    return f"{TASKS}{task.replace('/', '%2F')}/data"
+    return f"{TASKS}{part(task)}/data"
 
 
 def status(task: str) -> str:
     """How a task stands."""
-    return f"{TASKS}{task.replace('/', '%2F')}/status"
+    return f"{TASKS}{part(task)}/status"
 
 
 def owner(task: str) -> str:
     """Who works on a task."""
-    return f"{TASKS}{task.replace('/', '%2F')}/owner"
+    return f"{TASKS}{part(task)}/owner"
 
 
 def result(task: str) -> str:
     """What came of a task."""
-    return f"{TASKS}{task.replace('/', '%2F')}/result"
+    return f"{TASKS}{part(task)}/result"
 
 
 def task_of(key: str) -> str:
     """The task that a key under ``tasks/`` belongs to."""
-    return key[len(TASKS) :].partition("/")[0].replace("%2F", "/")
+    return name(key[len(TASKS) :].partition("/")[0])
 
 
 def listed(key: str) -> str:
     """The task that a key of an index ends with."""
-    return key.rpartition("/")[2].replace("%2F", "/")
+    return name(key.rpartition("/")[2])
 
 
 def requirements(requires: tuple[str, ...]) -> str:
     """What a task requires, as one part of a key; the same whatever the order."""
     if not requires:
         return NO_REQUIREMENTS
-    text = ",".join(sorted(set(requires))).replace("/", "%2F")
+    text = ",".join([part(each) for each in sorted(set(requires))])
     return text if len(text) <= _LONGEST_SET else "#" + digest(text.encode("ascii"))[:32]
 
 
@@ -463,7 +495,7 @@ def answer(to: str, question: bytes) -> str:
 
     A question is the same however its JSON is written.
     """
-    return ANSWERS + digest(to.encode("ascii") + b" " + canonical(question))
+    return ANSWERS + digest(to.encode() + b" " + canonical(question))
 
 
 def decision(id_: str) -> str:

@@ -39,6 +39,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.core import keys
+
 CAPACITY = 1_000_000
 """The largest that a semaphore may be."""
 GRANTS = 1000
@@ -163,7 +165,7 @@ def caller(agent: str, session: str, name: str) -> str:
         case "*":
             return session
         case "@":
-            return f"{_NAMED}{agent.replace('/', '%2F')}{name}"
+            return f"{_NAMED}{keys.part(agent)}{name}"
         case "=":
             return f"{name[1:-1]}{session}" if name.endswith("/*") else name[1:]
         case _:
@@ -172,7 +174,7 @@ def caller(agent: str, session: str, name: str) -> str:
 
 def of_agent(agent: str) -> str:
     """An agent as a whole, whichever of its callers acts: the name that it is asked by."""
-    return _NAMED + agent.replace("/", "%2F").replace("@", "%40")
+    return _NAMED + keys.part(agent).replace("@", "%40")
 
 
 def of_session(session: str) -> str:

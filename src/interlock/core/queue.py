@@ -30,6 +30,7 @@ from interlock.core.decision import Decision, Event, Outcome, Write
 from interlock.core.pool import WAITERS, Grant, Pool, Waiter
 from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
 from interlock.core.wait import listed
+from interlock.core.words import shell
 from interlock.errors import BadInput, NotAllowed
 
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
@@ -332,7 +333,7 @@ def _admit(turn: Turn, want: Want, mine: Grant | None) -> None:
         name = keys.thing(want.key).removeprefix("sem/")
         raise BadInput(
             f"semaphore {name!r} has capacity {pool.capacity}, not {want.capacity}; leave the"
-            f" capacity out, or change it: interlock sem resize {name} {want.capacity}"
+            f" capacity out, or change it: interlock sem resize {shell(name)} {want.capacity}"
         )
     if mine is None or want.weight > mine.weight:
         _bounded(want, pool.capacity)
@@ -346,7 +347,7 @@ def _made(want: Want) -> Pool:
         name = keys.thing(want.key).removeprefix("sem/")
         raise BadInput(
             f"semaphore {name!r} is not there yet; give its capacity (capacity=N, --capacity N),"
-            f" or make it: interlock sem resize {name} N"
+            f" or make it: interlock sem resize {shell(name)} N"
         )
     _bounded(want, want.capacity)
     return Pool(capacity=want.capacity)

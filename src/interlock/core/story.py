@@ -84,11 +84,11 @@ class _Telling:
             yield self._event(line, event)
         verb = line.verb.rpartition(".")[2]
         if verb == "wait" and line.outcome == "waiting":
-            yield from (self._wait(line, thing) for thing in line.thing.split("+"))
+            yield from (self._wait(line, thing) for thing in keys.each(line.thing))
         elif verb == "withdraw":
-            yield from (self._withdraw(line, thing) for thing in line.thing.split("+"))
+            yield from (self._withdraw(line, thing) for thing in keys.each(line.thing))
         elif not line.events and line.agent and line.verb not in _SILENT:
-            yield from (self._other(line, thing, verb) for thing in line.thing.split("+"))
+            yield from (self._other(line, thing, verb) for thing in keys.each(line.thing))
 
     def _event(self, line: Line, event: Event) -> Happening:
         noun, _, what = event.name.partition(":")

@@ -366,7 +366,7 @@ def event(key: str, word: str, agent: str, whole: str) -> Event:
 
 def things(wanted: Iterable[str]) -> str:
     """Pools as the record names them."""
-    return "+".join([keys.thing(key) for key in wanted])
+    return keys.several([keys.thing(key) for key in wanted])
 
 
 def grant_of(terms: Terms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:

@@ -1,8 +1,10 @@
 """Names, durations and sizes as people write them: checked once, at the edge.
 
-A name is 1 to 200 ASCII letters, digits and ``._:@/-``, so that ``pipeline:7`` and ``worker:3``
-can hold things too.  It has no leading ``-`` (it would read as an option) and no empty, ``.`` or
-``..`` segment (it may become a path in a git store).
+A name is printable text of 1 to 200 bytes, so that ``pipeline:7``, ``src/[id]/page.tsx`` and
+``größe`` can be locked.  It is put into NFC, since one word can be typed in two ways.  It has no
+control, bidirectional or invisible characters and no space at its ends (two names that look the
+same are the same), no leading ``-`` (it would read as an option), and no empty, ``.`` or ``..``
+segment (it may become a path in a git store).
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ MOST_SHOWN = 100_000
 EVERYBODY = "all"
 """To whom mail goes that is to everybody; no name of an agent."""
 EVERYTHING = "*"
-"""What somebody can do who can do everything; no name of an ability."""
+"""What somebody can do who can do everything; no name."""
+ABILITY = "?"
+"""What stands before an ability where an agent could be named."""
 
 T = TypeVar("T")
 
@@ -40,11 +44,18 @@ _BY_PREFIX = {"ses_": "agent", "msg_": "message", "qry_": "query", "dec_": "deci
 _SHOWN = 40
 _LEAVES: frozenset[type] = frozenset((str, int, bool, NoneType))
 """What has no parts and is always JSON."""
-_NAME = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9._:@/-]+", re.ASCII)
+"""Names that need no closer look; nearly all of them."""
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159"
+    "\U000e0100-\U000e01ef]"
+)
+"""Characters that Unicode calls letters, marks or symbols and that show nothing."""
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+|\d+(?:\.\d+)?", re.ASCII)
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 _SPANS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h"))
 
 
@@ -58,16 +69,34 @@ def written(text: str, what: str) -> str:
 def name(text: str, what: str = "name") -> str:
     """Return the text if it is a legal name, and say what is wrong with it otherwise."""
     if not written(text, what):
-        raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} characters")
-    if len(text) > NAME_LIMIT:
-        raise BadName(f"the {what} has {len(text)} characters; {NAME_LIMIT} are allowed")
+        raise BadName(f"the {what} is empty; give 1 to {NAME_LIMIT} bytes")
+    if not _PLAIN.fullmatch(text):
+        text = _printable(text, what)
+    if (size := len(text.encode())) > NAME_LIMIT:
+        raise BadName(f"the {what} has {size} bytes; {NAME_LIMIT} are allowed")
     if text[0] == "-":
         raise BadName(f"the {what} {text!r} starts with '-'; start it with a letter or a digit")
-    if not _NAME.fullmatch(text):
-        raise BadName(f"the {what} {_shown(text)} may only have letters, digits and ._:@/-")
+    if text == EVERYTHING:
+        raise BadName(f"the {what} is {text!r}, which stands for everything; give a name")
     bounded = f"/{text}/"
     if "//" in bounded or "/./" in bounded or "/../" in bounded:
         raise BadName(f"the {what} {text!r} has an empty, '.' or '..' segment; drop it")
+    return text
+
+
+def _printable(text: str, what: str) -> str:
+    """Return the text in NFC if a person can see all of it."""
+    from unicodedata import normalize  # few names need it
+
+    text = normalize("NFC", text)
+    for char in text:
+        if not char.isprintable() or _UNSEEN.match(char):
+            raise BadName(
+                f"the {what} {_shown(text)} has a character that cannot be seen"
+                f" (U+{ord(char):04X}); drop it"
+            )
+    if text.strip(" ") != text:
+        raise BadName(f"the {what} {_shown(text)} begins or ends with a space; drop it")
     return text
 
 
@@ -78,27 +107,37 @@ def agent(text: str) -> str:
 
 def own(text: str) -> str:
     """Return the name that somebody goes by; mail to everybody's name would go to everybody."""
-    if name(text, "agent name") == EVERYBODY:
+    text = unmarked(text, "agent name")
+    if text == EVERYBODY:
         raise BadInput(
             f"no agent can be called {EVERYBODY!r}: it is everybody; choose another name"
         )
     return text
 
 
+def unmarked(text: str, what: str) -> str:
+    """Return a name where ``?`` in front would ask for an ability."""
+    if written(text, what).startswith(ABILITY):
+        raise BadName(f"the {what} {_shown(text)} starts with {ABILITY!r}; drop it")
+    return name(text, what)
+
+
 def task(text: str) -> str:
     """Return the text if it is a legal id of a task, which goes without its kind."""
-    if name(text, "task id").startswith("task/"):
+    text = name(text, "task id")
+    if text.startswith("task/"):
         raise BadInput(f"a task goes by its id alone here; drop 'task/' from {text!r}")
+    if text[0] == "+":
+        raise BadName(f"the task id {text!r} starts with '+', which imports use; drop it")
     return text
 
 
 def duration(text: str | float, what: str = "duration") -> float:
-    """Seconds from ``500ms``, ``30s``, ``5m``, ``2h``, ``1d`` or a plain number of seconds."""
+    """Seconds from ``500ms``, ``30s``, ``5m``, ``1h30m``, ``1d`` or a plain number of seconds."""
     if isinstance(text, str):
-        found = _DURATION.fullmatch(text.strip())
-        if not found:
-            raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m or 90")
-        seconds = float(found[1]) * _UNITS[found[2]]
+        if not _DURATION.fullmatch(text.strip()):
+            raise BadDuration(f"the {what} {_shown(text)} is not like 500ms, 30s, 5m, 1h30m or 90")
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PIECE.findall(text))
     elif isinstance(text, bool) or not isinstance(text, int | float):
         raise BadDuration(f"the {what} must be seconds or text like 30s, not {text!r:.40}")
     else:
@@ -266,7 +305,8 @@ def text(value: str, what: str, most: int) -> str:
 
 def thing(text: str) -> str:
     """The name of a thing in the record: with its kind, or (``merge``, ``msg_...``) without."""
-    kind, _, rest = name(text, "thing").partition("/")
+    text = name(text, "thing")
+    kind, _, rest = text.partition("/")
     if kind in keys.KINDS and rest:
         return text
     return f"{_BY_PREFIX.get(text[:4], 'lock')}/{text}"
@@ -329,6 +369,11 @@ def metadata(value: T) -> T:
     if value is not None:
         payload(value, "metadata", METADATA_LIMIT)
     return value
+
+
+def shell(name: str) -> str:
+    """A name as one word of a shell."""
+    return name if _PLAIN.fullmatch(name) else "'" + name.replace("'", "'\\''") + "'"
 
 
 def alike(name: str, known: Iterable[str], most: int = 2) -> list[str]:

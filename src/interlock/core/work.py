@@ -23,6 +23,7 @@ from interlock.core.task import (
     Status,
     Worker,
 )
+from interlock.core.words import shell
 from interlock.errors import BadInput
 
 
@@ -337,7 +338,10 @@ def _resting(board: Board, id_: str, status: Status) -> task.Blocked:
 def _over(id_: str, status: Status) -> str:
     if status.state == "complete":
         return f"{status.by} completed it"
-    return f"it is {status.state} ({status.reason}); to send it back: interlock task retry {id_}"
+    return (
+        f"it is {status.state} ({status.reason}); to send it back:"
+        f" interlock task retry {shell(id_)}"
+    )
 
 
 def _held(board: Board, who: Worker) -> tuple[Status | None, Claim | None]:

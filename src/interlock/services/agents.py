@@ -183,6 +183,6 @@ class AgentCalls(Calls):
 
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
-        words.name(name, "agent name")
+        name = words.name(name, "agent name")
         found = yield from self.desk.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from interlock.core import lock, words
+from interlock.core import lock
 from interlock.core.ask import Ask
 from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.services.calls import Desk
-from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls, parsed
+from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
 
 if TYPE_CHECKING:
     from interlock.core import semaphore, several
@@ -53,6 +54,9 @@ class LockAim(Struct, frozen=True):
 
     name: str
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", named(self.name, "lock"))
+
     @property
     def things(self) -> tuple[str, ...]:
         """The lock."""
@@ -60,7 +64,6 @@ class LockAim(Struct, frozen=True):
 
     def settings(self, desk: Desk) -> Mapping[str, float]:
         """Those of this lock."""
-        words.name(self.name, "lock name")
         return desk.settings.lock(self.name, desk.runner.capabilities.min_ttl)
 
     def acquire(self, desk: Desk, terms: Terms) -> Op[lock.AcquireOutcome]:
@@ -83,6 +86,9 @@ class SlotsAim(Struct, frozen=True):
     weight: int = 1
     capacity: int | None = None
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", named(self.name, "semaphore"))
+
     @property
     def things(self) -> tuple[str, ...]:
         """The semaphore."""
@@ -90,7 +96,6 @@ class SlotsAim(Struct, frozen=True):
 
     def settings(self, desk: Desk) -> Mapping[str, float]:
         """Those of this semaphore."""
-        words.name(self.name, "semaphore name")
         return desk.settings.semaphore(self.name, desk.runner.capabilities.min_ttl)
 
     def acquire(self, desk: Desk, terms: Terms) -> Op[semaphore.AcquireOutcome]:

@@ -340,5 +340,5 @@ class FleetCalls(Calls):
 
         reasons = Reasons(desk.runner, desk.sessions)
         if name and kind == "task":
-            return reasons.task(words.name(name, "task id"))
+            return reasons.task(words.task(name))
         return reasons.either(words.name(thing, "thing"), explain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from interlock.core import words
+from interlock.core import keys, words
 from interlock.core.pool import CAPACITY, Proof
 from interlock.driving import Op
 from interlock.errors import BadInput, BadName
@@ -42,10 +42,8 @@ class LockCalls(Calls):
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
         """
-        patience = self.desk.asking(wait)
-        settings = self.desk.settings.lock(
-            named(name, "lock"), self.desk.runner.capabilities.min_ttl
-        )
+        patience, name = self.desk.asking(wait), named(name, "lock")
+        settings = self.desk.settings.lock(name, self.desk.runner.capabilities.min_ttl)
         lives, ends = self.desk.terms(settings, ttl, max_hold)
         return self.desk.locks.acquire(
             self.desk.me(),
@@ -105,10 +103,8 @@ class SemaphoreCalls(Calls):
         (``Increased``).  Nobody overtakes who waits, so a large ``weight`` is never starved.
         ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
         """
-        patience = self.desk.asking(wait)
-        settings = self.desk.settings.semaphore(
-            named(name, "semaphore"), self.desk.runner.capabilities.min_ttl
-        )
+        patience, name = self.desk.asking(wait), named(name, "semaphore")
+        settings = self.desk.settings.semaphore(name, self.desk.runner.capabilities.min_ttl)
         lives, ends = self.desk.terms(settings, ttl, max_hold)
         if capacity is None and "capacity" in settings:
             capacity = int(settings["capacity"])
@@ -199,7 +195,7 @@ class SeveralCalls(Calls):
         who = self.desk.me().who
         parts = parsed(things)
         said = zip(parts, things, strict=True)
-        weights = tuple((part.thing, part.weight) for part, text in said if "=" in text)
+        weights = tuple((part.thing, part.weight) for part, text in said if _weighted(text))
         names = tuple(part.thing for part in parts)
         return self.desk.several.release(who, names, token=words.token(token), weights=weights)
 
@@ -216,10 +212,17 @@ class SeveralCalls(Calls):
 
 def named(name: str, kind: str) -> str:
     """The name of a lock or a semaphore, as those take it who know which it is."""
-    words.name(name, f"{kind} name")
+    name = words.name(name, f"{kind} name")
     prefix = "lock/" if kind == "lock" else "sem/"
     if name.startswith(prefix):
         raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
+    return _single(name, kind)
+
+
+def _single(name: str, kind: str) -> str:
+    """Return the name if it cannot be taken for several things, which are joined by ``+``."""
+    if keys.joins(name):
+        raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
     return name
 
 
@@ -244,19 +247,29 @@ def _part(text: str) -> several.Part:
 
     if not isinstance(text, str):
         raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
-    thing, equals, weight = text.partition("=")
-    kind, slash, name = thing.partition("/")
+    kind, slash, name = text.partition("/")
     if not slash:
         like = f"write lock/{text:.40} or sem/{text:.40}"
         raise BadInput(f"{text!r:.60} does not say what it is; {like}")
-    if kind not in ("lock", "sem") or not name or (equals and kind == "lock"):
+    weighted = _weighted(text)
+    if kind not in ("lock", "sem") or not name or (weighted and kind == "lock"):
         raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
-    words.name(name, "lock name" if kind == "lock" else "semaphore name")
-    if not equals:
-        return several.Part(thing)
-    if not weight.isascii() or not weight.isdigit():
-        raise BadInput(f"the weight in {text!r:.60} is no whole number; write {thing}=2")
-    return several.Part(thing, words.count(int(weight), "weight", CAPACITY))
+    said, weight = "lock" if kind == "lock" else "semaphore", "1"
+    if kind == "sem" and "=" in name:
+        if not weighted:
+            raise BadInput(
+                f"the weight in {text!r:.60} is no whole number; write sem/builds=2,"
+                f" or {text:.40}=1 if '=' belongs to the name"
+            )
+        name, _, weight = name.rpartition("=")
+    name = _single(words.name(name, f"{said} name"), said)
+    return several.Part(f"{kind}/{name}", words.count(int(weight), "weight", CAPACITY))
+
+
+def _weighted(text: str) -> bool:
+    """Whether a thing comes with its weight, as in ``sem/builds=2``."""
+    _, equals, weight = text.rpartition("=")
+    return bool(equals) and weight.isascii() and weight.isdigit()
 
 
 def _proofs(given: Sequence[Proof]) -> tuple[Proof, ...]:

@@ -25,7 +25,7 @@ from interlock.core.pool import Grant, Pool, Waiter
 from interlock.core.report import Report, at_work, silent
 from interlock.core.session import Session
 from interlock.core.wait import Asleep
-from interlock.core.words import span
+from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services import states
 from interlock.services.deadlock import standing
@@ -280,7 +280,7 @@ def _waiting(waiters: Iterable[Waiter], pools: Mapping[str, Pool], now: float) -
         yield Problem(
             kind="waiting",
             says="; ".join((waited, *_in_the_way(waiter, pools))),
-            remedy=f"see 'interlock why {keys.thing(waiter.together[0])}'",
+            remedy=f"see 'interlock why {shell(keys.thing(waiter.together[0]))}'",
             thing=thing,
             agent=waiter.agent,
             since=waiter.since,

@@ -57,7 +57,7 @@ class Grip:
     @property
     def proof(self) -> Proof:
         """Ownership as a value that another commit can carry."""
-        grant, thing = self.grant, "+".join(self.things)
+        grant, thing = self.grant, keys.several(self.things)
         return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
 
     def lost(self) -> bool:
@@ -235,7 +235,7 @@ def _leases(
     aim, grant = got
     if terms.ttl is None and desk.session_lease is not None:
         yield desk.session_lease
-    tag = {"agent": grant.holder, "for": "+".join(aim.things)}
+    tag = {"agent": grant.holder, "for": keys.several(aim.things)}
     for key, term, renewable in (
         (keys.live(grant.grant), terms.ttl, True),
         (keys.limit(grant.grant), terms.max_hold, False),
@@ -282,7 +282,7 @@ def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str])
 
 def _spoken(thing: str) -> str:
     """A thing, or several of one grant, as the record names them, in words."""
-    parts = [each.partition("/") for each in thing.split("+")]
+    parts = [each.partition("/") for each in keys.each(thing)]
     return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
 
 

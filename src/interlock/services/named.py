@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interlock.core import keys
+from interlock.core.task import BATCH
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import states
@@ -14,7 +15,7 @@ def named(name: str) -> Op[str]:
     """A task of this name, or else a lock; if there are both, somebody has to choose."""
     task, lock = keys.status(name), keys.lock(name)
     snapshot: Snapshot = yield Read(task, lock)
-    if snapshot[task] is None:
+    if snapshot[task] is None or name.startswith(BATCH):
         return f"lock/{name}"
     pool = states.pool(snapshot[lock], 0)
     if pool is not None and (pool.grants or pool.waiters):

@@ -261,7 +261,7 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
 
 def holds(proof: Proof) -> Reading[bool]:
     """Whether a grant is still there, in all that it is of, and lives."""
-    wanted = tuple([keys.of(thing) for thing in proof.thing.split("+")])
+    wanted = tuple([keys.of(thing) for thing in keys.each(proof.thing)])
     items = (yield wanted).items
     lives = [states.lives_by(items[key], proof.grant) for key in wanted]
     if None in lives or not lives[0]:

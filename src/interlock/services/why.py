@@ -17,7 +17,7 @@ from interlock.core import keys
 from interlock.core.pool import Grant, Pool, Waiter, caller_of
 from interlock.core.session import Session
 from interlock.core.wait import Asleep
-from interlock.core.words import span
+from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE, looked_up
@@ -130,7 +130,8 @@ class Explain:
                 thing=thing,
                 blocked=False,
                 because="there is no such semaphore yet",
-                clear=f"acquire it with a capacity: interlock sem acquire {name} --capacity N",
+                clear=f"acquire it with a capacity:"
+                f" interlock sem acquire {shell(name)} --capacity N",
             )
         if seen.room > 0:
             return (yield from self._room(thing, seen))

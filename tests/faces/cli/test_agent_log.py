@@ -125,7 +125,7 @@ def test_wrong_words_get_a_hint(shell: Shell) -> None:
     for words, hint in (
         (("ada", "--upload", "nothing.log"), "cannot be read"),
         (("ada", "--upload", "-", "--follow"), "leave --follow out"),
-        (("a b",), "may only have"),
+        (("a\tb",), "cannot be seen"),
         (("ada", "--limit", "0"), "out of bounds"),
         ((), "NAME is missing"),
     ):

@@ -453,7 +453,7 @@ def test_an_ack_of_what_is_not_there_is_refused_and_the_others_count(shell: Here
         (("reply", "qry_1"), "say what: write a text"),
         (("send", "bob"), "BODY is missing; see 'interlock send --help'"),
         (("send",), "WHO is missing"),
-        (("send", "a b", "x"), "agent name"),
+        (("send", "a\tb", "x"), "agent name"),
         (("send", "bob", "x" * (1024 * 1024)), "1048576 are allowed: keep it elsewhere"),
         (("share", "all", "a", "1"), "only mail goes to everybody"),
         (("send", "bob", "x", "--id", "1"), "write msg_ and a word"),

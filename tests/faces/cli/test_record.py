@@ -174,8 +174,8 @@ def test_the_trace_of_the_environment_is_no_filter(ada: Shell) -> None:
     ("words", "hint"),
     [
         (("--since", "soon"), "a duration back from now, like 2h"),
-        (("--agent", "a b"), "agent name"),
-        (("--trace", "a b"), "trace"),
+        (("--agent", "a\tb"), "agent name"),
+        (("--trace", "a\tb"), "trace"),
         (("--thing", ""), "thing"),
         (("--until", "1h", "--follow"), "leave --until out"),
     ],

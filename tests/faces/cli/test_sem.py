@@ -195,7 +195,7 @@ def test_semaphores_are_listed_and_shown(ada: Shell) -> None:
         (("acquire", "builds", "--capacity", "4"), "interlock sem resize builds 4"),
         (("acquire", "new", "--capacity", "0"), f"give 1 to {CAPACITY}"),
         (("acquire", "new", "--capacity", str(CAPACITY + 1)), f"give 1 to {CAPACITY}"),
-        (("acquire", "a b", "--capacity", "1"), "semaphore name"),
+        (("acquire", "a\tb", "--capacity", "1"), "semaphore name"),
         (("acquire", "builds", "--slots", "1"), "there is no option '--slots'"),
         (("resize", "builds"), "CAPACITY is missing"),
         (("resize", "builds", "0"), f"give 1 to {CAPACITY}"),

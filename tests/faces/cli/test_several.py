@@ -122,7 +122,7 @@ def lives(shell: Shell) -> float:
         (("lock/a", "lock/a"), "lock/a is named twice"),
         (("sem/builds", "sem/builds=2"), "sem/builds is named twice"),
         (tuple(f"lock/{number}" for number in range(17)), "17 things at once; 16 are allowed"),
-        (("lock/a b",), "lock name"),
+        (("lock/a\tb",), "lock name"),
     ],
 )
 def test_bad_words_are_refused_with_what_to_do(

@@ -24,7 +24,19 @@ def refused(done: Result, status: int = 2) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a" * 201, "..", "a/../b", "/a", "a//b", "a b", "a\nb", "a\x1b[31m", "ä", b"\xff\xfe"],
+    [
+        "",
+        "a" * 201,
+        "..",
+        "a/../b",
+        "/a",
+        "a//b",
+        "a ",
+        "a\nb",
+        "a\x1b[31m",
+        "ä\u200d",
+        b"\xff\xfe",
+    ],
 )
 def test_bad_names_are_refused(ada: Shell, name: str | bytes) -> None:
     refused(ada.run("lock", "acquire", name))
@@ -51,7 +63,7 @@ def test_bad_durations_are_refused(ada: Shell, ttl: str | bytes) -> None:
         (("lock", "acquire", "x", "--token", "9" * 30), "out of bounds"),
         (("lock", "acquire", "x", "--metadata", "{"), "not JSON"),
         (("lock", "acquire", "x", "--metadata", b'"\xff"'), "UTF-8"),
-        (("lock", "acquire", "x", "--trace", "a b"), "trace"),
+        (("lock", "acquire", "x", "--trace", "a\tb"), "trace"),
         (("lock", "list", "--json=yes"), "takes no value"),
         (("record", "log", "--limit", "0"), "limit"),
         (("record", "log", "--after", "-1"), "out of bounds"),

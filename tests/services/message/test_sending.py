@@ -135,7 +135,7 @@ def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:
     ada = stage.client("ada")
     before = stage.store.read().revision
     with pytest.raises(BadName):
-        ada.run(ada.messages.alert("a b"))
+        ada.run(ada.messages.alert("a\tb"))
     with pytest.raises(BadInput, match="use an alert"):
         ada.run(ada.messages.share("all", "note"))
     with pytest.raises(BadInput, match="not JSON"):

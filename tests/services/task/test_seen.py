@@ -265,7 +265,7 @@ def test_wrong_words_are_refused(ada: Client) -> None:
     for query in ({"state": ["ready"]}, {"limit": 0}, {"limit": 10_001}, {"label": "red"}):
         with pytest.raises(BadInput):
             ada.run(ada.tasks.list(**query))
-    for query in ({"prefix": "/"}, {"after": ""}, {"agent": "a b"}):
+    for query in ({"prefix": "/"}, {"after": ""}, {"agent": "a\tb"}):
         with pytest.raises(BadName):
             ada.run(ada.tasks.list(**query))  # type: ignore[arg-type]
     assert ada.run(ada.tasks.list()) == TaskList(tasks=())

@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from interlock import places
-from interlock.core import words
+from interlock.core import keys, words
 from interlock.core.pool import AGENT, OTHER, SESSION
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
@@ -40,7 +40,7 @@ class Identity:
         # A name that is not that of the session's agent is refused when the session is resumed.
         self.agent = _either(common.agent, "INTERLOCK_AGENT")
         inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
-        self.caller = OTHER + words.name(inside, "INTERLOCK_CALLER") if inside else ""
+        self.caller = OTHER + _inside(inside) if inside else ""
         self.store = common.store
         if common.store == "":
             raise BadInput("--store is empty; give a path, or leave it out")
@@ -48,6 +48,11 @@ class Identity:
             raise BadInput("memory: is gone when this command ends; name a file")
         trace = _either(common.trace, "INTERLOCK_TRACE")
         self.trace = words.name(trace, "trace") if trace else ""
+
+
+def _inside(caller: str) -> str:
+    """The caller that a command acts for, which becomes part of a key."""
+    return "/".join(map(keys.part, words.name(caller, "INTERLOCK_CALLER").split("/")))
 
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:

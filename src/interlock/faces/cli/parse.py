@@ -202,7 +202,7 @@ class _Words:
         if not field.repeats:
             self._found[field.name] = value(field, text)
             return
-        parts = text.split(",") if field.kind == "names" else (text,)
+        parts = _listed(text) if field.kind == "names" else (text,)
         before = self._found.get(field.name, ())
         self._found[field.name] = (*before, *(value(field, part) for part in parts))
 
@@ -244,6 +244,11 @@ def value(field: Field, text: str) -> object:
     if field.kind == "body" and text == "-":
         return _piped(what)
     return _json(what, text) if field.kind == "json" else text
+
+
+def _listed(text: str) -> list[str]:
+    r"""The names of a list: a comma separates them, and ``\,`` is one that belongs to a name."""
+    return [name.replace("\0", ",") for name in text.replace("\\,", "\0").split(",")]
 
 
 def _piped(what: str) -> str:

@@ -61,8 +61,8 @@ def lock_run(parsed: Parsed) -> int:
     from interlock.services.aims import LockAim
 
     request: Run = parsed.request
-    words.name(request.lock, "lock name")
-    return _holding(parsed, LockAim(request.lock), {"INTERLOCK_LOCK": request.lock})
+    aim = LockAim(request.lock)
+    return _holding(parsed, aim, {"INTERLOCK_LOCK": aim.name})
 
 
 def sem_run(parsed: Parsed) -> int:
@@ -71,9 +71,8 @@ def sem_run(parsed: Parsed) -> int:
     from interlock.services.aims import SlotsAim
 
     request: Run = parsed.request
-    words.name(request.semaphore, "semaphore name")
     aim = SlotsAim(request.semaphore, request.weight, request.capacity)
-    return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": request.semaphore})
+    return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": aim.name})
 
 
 def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:

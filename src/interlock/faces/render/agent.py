@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from interlock.core.words import shell
 from interlock.faces.render import ago, lasting, state, table
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def agent_log(outcome: AgentLog, _paint: Paint) -> str:
 def no_log(outcome: NoLog, _paint: Paint) -> str:
     """Nothing, and how it gets there."""
     return (
-        f"{outcome.agent} has no log; 'interlock agent log {outcome.agent} --upload -' adds to it"
+        f"{outcome.agent} has no log;"
+        f" 'interlock agent log {shell(outcome.agent)} --upload -' adds to it"
     )
 
 

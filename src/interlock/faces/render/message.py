@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from interlock.core.words import shell
 from interlock.faces.plain import plain
 from interlock.faces.render import ago, as_json, lasting, table
 
@@ -228,7 +229,7 @@ def limited(outcome: core.Limited, paint: Paint) -> str:
 def halted(outcome: core.Halted, paint: Paint) -> str:
     """Who did that, why, and how it ends."""
     why = f" ({outcome.reason})" if outcome.reason else ""
-    end = f"until 'interlock agent resume {outcome.agent}' it can send nothing"
+    end = f"until 'interlock agent resume {shell(outcome.agent)}' it can send nothing"
     word = paint("red", "paused")
     return f"{word} {outcome.agent}: by {outcome.by}, {ago(outcome.since)}{why}; {end}"
 
@@ -263,7 +264,7 @@ def subscribed(outcome: core.Subscribed, paint: Paint) -> str:
     """What comes from now on."""
     last = f", beginning with the last {outcome.last}" if outcome.last else ""
     last = " already, and you go on where you were" if outcome.already else last
-    follow = f"'interlock subscribe {outcome.type} --follow'"
+    follow = f"'interlock subscribe {shell(outcome.type)} --follow'"
     how = f"read them with 'interlock inbox', or as they come with {follow}"
     return f"{paint('green', 'subscribed')} to alerts of {outcome.type}{last}; {how}"
 
@@ -291,7 +292,7 @@ def not_subscribed(outcome: core.NotSubscribed, paint: Paint) -> str:
 
 def paused(outcome: core.PausedAgent, paint: Paint) -> str:
     """What it cannot do now, and how that ends."""
-    end = f"'interlock agent resume {outcome.agent}' ends that"
+    end = f"'interlock agent resume {shell(outcome.agent)}' ends that"
     return f"{paint('green', 'paused')} {outcome.agent}: it can send nothing; {end}"
 
 

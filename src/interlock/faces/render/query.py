@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.core.message import ABLE
+from interlock.core.words import shell
 from interlock.faces.render import ago, as_json, circle, lasting, listed, table
 from interlock.faces.render.message import body
 
@@ -57,7 +58,10 @@ def away(outcome: core.NobodyToAsk, paint: Paint) -> str:
 def deadlock(outcome: core.QueryDeadlock, paint: Paint) -> str:
     """Who waits for each other, and what to do about the one that waits for us."""
     you, last = outcome.cycle[0], outcome.cycle[-1]
-    inbox = f"answer {last} first (interlock inbox --agent {you}), or give back what it waits for"
+    inbox = (
+        f"answer {last} first"
+        f" (interlock inbox --agent {shell(you)}), or give back what it waits for"
+    )
     then = f"{inbox}; then ask again" if last != you else "nobody but you could answer"
     return f"{paint('red', 'deadlock')} {outcome.query}: {circle(outcome.cycle, then)}"
 

@@ -51,7 +51,7 @@ class MessageCalls(Sending, Asks):
         type: str,  # noqa: A002
     ) -> Op[core.Unsubscribed | core.NotSubscribed]:
         """Have no more alerts of this type delivered."""
-        return self.topics.unsubscribe(self.desk.me().who, words.name(type, "type of an alert"))
+        return self.topics.unsubscribe(self.desk.me().who, words.unmarked(type, "type of an alert"))
 
     def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
         """What we subscribed to, by type: from whom, and with which values in the data."""
@@ -175,7 +175,7 @@ def _type(type_: str) -> str:
             f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
             " subscribe to each of them by its name"
         )
-    return words.name(type_, "type of an alert")
+    return words.unmarked(type_, "type of an alert")
 
 
 def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.health import Patience, Problem
 from interlock.core.matter import Matter
-from interlock.core.words import span
+from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
@@ -117,7 +117,8 @@ class Checkup:
                 kind="unread",
                 says=f"agent/{each.agent}: {_messages(each.count)} for {each.agent}, the first"
                 f" for {span(now - at)}, and {_absent(joined[keys.joined(each.agent)])}",
-                remedy=f"start it, or read them for it: interlock inbox --agent {each.agent}",
+                remedy=f"start it, or read them for it:"
+                f" interlock inbox --agent {shell(each.agent)}",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
                 since=at,
@@ -147,7 +148,7 @@ class Checkup:
                 kind="paused",
                 says=f"agent/{each.agent}: {each.by} does not let it send"
                 + (f" ({each.reason})" if each.reason else ""),
-                remedy=f"when that is mended: interlock agent resume {each.agent}",
+                remedy=f"when that is mended: interlock agent resume {shell(each.agent)}",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
                 since=each.since,

@@ -83,7 +83,7 @@ def named(agent: str) -> str:
     """The name of somebody to whom something is sent."""
     if agent in (words.EVERYBODY, ALL):
         raise BadInput("only mail goes to everybody; to tell many of something use an alert")
-    return words.name(agent, "agent name")
+    return words.unmarked(agent, "agent name")
 
 
 def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:

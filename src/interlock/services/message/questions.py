@@ -77,7 +77,7 @@ class Asks(Common):
         """Say how a message is answered that is no question."""
         found = yield from reading.find(self.desk.me().who.agent, id_)
         to = "AGENT" if found is None else found.sender
-        how = f"interlock send {to} --reply-to {id_} TEXT"
+        how = f"interlock send {words.shell(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
     def cancel(self, query: str) -> Op[CancelOutcome]:

@@ -36,7 +36,7 @@ class Sending(Common):
         ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
         does not wait for us any more, nothing is sent.
         """
-        type_ = words.name(type, "type of an alert")
+        type_ = words.unmarked(type, "type of an alert")
         return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
 
     def share(

@@ -6,7 +6,7 @@ from interlock.core import keys
 from interlock.core.message import ABLE
 from interlock.core.query import Query
 from interlock.core.report import at_work
-from interlock.core.words import span
+from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
@@ -93,7 +93,7 @@ def message(id_: str) -> Op[Why]:
     marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
     unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
     names = ", ".join(unread or found.to)
-    hint = f"read it: interlock inbox --agent {unread[0]}" if unread else _story(id_)
+    hint = f"read it: interlock inbox --agent {shell(unread[0])}" if unread else _story(id_)
     return Why(
         thing=f"message/{id_}",
         blocked=bool(unread),

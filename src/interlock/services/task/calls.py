@@ -280,8 +280,8 @@ def _states(given: Iterable[str]) -> frozenset[core.State]:
 
 def _prefix(text: str) -> str:
     """The beginning of an id, which may end in the middle of a segment."""
-    words.name(words.written(text, "prefix").removesuffix("/"), "prefix")
-    return text
+    found = words.name(words.written(text, "prefix").removesuffix("/"), "prefix")
+    return found + "/" if text.endswith("/") else found
 
 
 def _reason(text: str) -> str:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from interlock.core import flow, keys
 from interlock.core.health import Patience, Problem
 from interlock.core.task import BATCH, Claim, Ended, Status
-from interlock.core.words import span
+from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.report import able
@@ -169,7 +169,7 @@ class Checkup:
                     kind="waiting",
                     says=f"task/{each.task}: it has waited for a worker{able} for"
                     f" {span(now - each.since)}{_more(each.count - 1, 'task waits', 'tasks wait')}",
-                    remedy=f"see 'interlock why task/{each.task}'",
+                    remedy=f"see 'interlock why {shell(f'task/{each.task}')}'",
                     thing=f"task/{each.task}",
                     since=each.since,
                 )
@@ -252,7 +252,8 @@ def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
             kind="unable",
             says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and nobody who is"
             f" here said that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
-            remedy=f"start a worker that can: interlock task next --can {','.join(each.requires)}",
+            remedy=f"start a worker that can:"
+            f" interlock task next --can {shell(','.join(each.requires))}",
             thing=f"task/{each.task}",
             since=each.since,
         )
@@ -298,7 +299,9 @@ def _letters(
 
 
 def _see(each: Running) -> str:
-    return f"see what {each.claim.agent} does, or give it up: interlock task cancel {each.task}"
+    return (
+        f"see what {each.claim.agent} does, or give it up: interlock task cancel {shell(each.task)}"
+    )
 
 
 def _more(number: int, one: str, many: str) -> str:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from interlock.core.task import Spec
-from interlock.core.words import EVERYTHING, span
+from interlock.core.words import EVERYTHING, shell, span
 from interlock.services.task.look import Looked
 
 Able: TypeAlias = Mapping[str, frozenset[str]]
@@ -51,7 +51,7 @@ def leaf(seen: Looked, now: float, able: Able) -> Leaf:
     if seen.damage:
         return Leaf(says=f"it is damaged: {seen.damage}", clear="see 'interlock doctor'", rank=6)
     if seen.status is None:
-        clear = f"publish it: interlock task add {seen.task}"
+        clear = f"publish it: interlock task add {shell(seen.task)}"
         return Leaf(says="there is no such task", clear=clear, blocked=False, rank=5)
     if seen.batch:
         return _batch(seen)
@@ -70,7 +70,7 @@ def _batch(seen: Looked) -> Leaf:
 
 
 def _blocked(seen: Looked, _now: float) -> Leaf:
-    clear = f"see 'interlock why task/{seen.how.on}'"
+    clear = f"see 'interlock why {shell(f'task/{seen.how.on}')}'"
     return Leaf(says=f"it needs {seen.how.on}", clear=clear, since=seen.how.since, rank=-1)
 
 
@@ -106,7 +106,8 @@ def _pending(seen: Looked, now: float, able: Able) -> Leaf:
     if deadline is not None and deadline < now:
         return Leaf(
             says="nobody began it before its deadline, so it is a dead letter as soon as it is met",
-            clear=f"run 'interlock maintain', then send it back: interlock task retry {seen.task}",
+            clear=f"run 'interlock maintain', then send it back:"
+            f" interlock task retry {shell(seen.task)}",
             since=deadline,
             rank=5,
         )
@@ -150,7 +151,7 @@ def _ended(seen: Looked, now: float) -> Leaf:
     return Leaf(
         says=f"it {_ENDS[seen.state]} {span(now - how.since)} ago{after}:"
         f" {how.reason or 'no reason was given'}",
-        clear=f"somebody sends it back: interlock task retry {seen.task}",
+        clear=f"somebody sends it back: interlock task retry {shell(seen.task)}",
         by=how.by,
         since=how.since,
         rank=5,

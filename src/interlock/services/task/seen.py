@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from interlock.core import flow, keys
 from interlock.core import task as core
 from interlock.core.task import BATCH, STATES, Claim, Result, Spec, State, Status
+from interlock.core.words import shell
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import looked_up
@@ -107,7 +108,7 @@ class Seen:
         if seen is None:
             reason = (
                 f"there is no task {task}; of one that was forgotten"
-                f" 'interlock record explain task/{task}' tells"
+                f" 'interlock record explain {shell(f'task/{task}')}' tells"
             )
             return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])

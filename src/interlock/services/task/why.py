@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from interlock.core import keys
 from interlock.core.pool import caller
 from interlock.core.task import BATCH, Claim
+from interlock.core.words import shell
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services import states as pools
@@ -62,7 +63,7 @@ class Reasons:
             state=seen.state,
             blocked=found.blocked,
             because=found.says + (yield from self._more(seen, found)),
-            clear=f"claim it: interlock task claim {id_}"
+            clear=f"claim it: interlock task claim {shell(id_)}"
             if _is_ready(seen, found)
             else found.clear,
             by=found.by,
