@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,13 +24,14 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.store import Put
+from interlock.store import Put, Store, Txn
 from interlock.stores import open_store, open_store_async
 from interlock.stores.address import parse
 from interlock.stores.network import Unsent
 from interlock.stores.redis import RedisStore
 from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import meaning
+from interlock.stores.redis.replies import CHANNELS, COMMANDS, KEYS, meaning
+from interlock.stores.redis.scripts import RIGHTS
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.servers import RedisServer
 
@@ -86,33 +88,134 @@ def test_passwords(tmp_path: Path, redis_server: RedisServer) -> None:
         refused(f"redis://{place}", StoreRefused, "wants a password")
         refused(f"redis://:geheim2@{place}", StoreRefused, "correct the URL")
         refused(f"redis://geheim:geheim@{place}", StoreRefused, "correct the URL")
-        server.command("ACL", "SETUSER", "geheim", "on", ">geheim", "~*", "+ping", "+info", "+time")
-        refused(f"redis://geheim:geheim@{place}", StoreRefused, "forbids")
+        server.command("ACL", "SETUSER", "ada", "on", ">geheim", "~*", "+ping", "+info", "+time")
+        refused(f"redis://ada:geheim@{place}", StoreRefused, "forbids", "ACL SETUSER ada")
     refused(f"redis://:geheim@{redis_server.place}", StoreRefused, "has no password")
 
 
-def test_a_user_with_the_rights_that_are_needed_is_let_in(tmp_path: Path) -> None:
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server with a user, ada, who has every right that is needed, and no other."""
+    with RedisServer(tmp_path, password="geheim", appendonly=False) as server:
+        _allow(server)
+        yield server
+
+
+def _allow(server: RedisServer) -> None:
+    rights = ("~{interlock}:*", "&{interlock}:bell:*", *(f"+{each}" for each in COMMANDS))
+    server.command("ACL", "SETUSER", "ada", "reset", "on", ">pw", *rights)
+
+
+def _forbid(server: RedisServer, right: str) -> str:
+    """Take one right away; how messages name it."""
+    if right == KEYS:
+        server.command("ACL", "SETUSER", "ada", "resetkeys", "~{others}:*")
+        return "its keys"
+    if right == CHANNELS:
+        server.command("ACL", "SETUSER", "ada", "resetchannels", "&{others}:*")
+        return "its channels"
+    command = right.partition("|")[0]
+    server.command("ACL", "SETUSER", "ada", f"-{command}")
+    return right
+
+
+def _dump(server: RedisServer) -> list[object]:
+    """Everything that is stored, but the last revision, which may skip numbers."""
+    server.command("HDEL", "{interlock}:meta", "rev")
+    names = ("items", "index", "live", "log", "ids", "meta")
+    return [server.command("DUMP", f"{{interlock}}:{name}") for name in names]
+
+
+def _refusal(store: Store, change: Txn) -> str:
+    try:
+        store.commit(change)
+    except StoreRefused as error:
+        return str(error)
+    return ""
+
+
+def test_a_user_with_the_rights_that_are_needed_is_let_in(guarded: RedisServer) -> None:
     """What the decision says that a user needs; CONFIG is not among it."""
-    with RedisServer(tmp_path, password="geheim") as server:
-        rights = (
-            "~{interlock}:*",
-            "&{interlock}:*",
-            *("+client|setname", "+info", "+time", "+ping", "+select"),
-            *("+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hlen"),
-            *("+zadd", "+zrem", "+zrangebylex", "+zrangebyscore"),
-            *("+xadd", "+xrange", "+xrevrange", "+xlen", "+xtrim"),
-            *("+eval", "+evalsha", "+publish", "+subscribe", "+unsubscribe"),
-        )
-        server.command("ACL", "SETUSER", "ada", "on", ">pw", *rights)
-        store = open_store(f"redis://ada:pw@{server.place}")
-        assert store.capabilities.durability == "none", "the usual setting is assumed"
-        write(store, Put("a/b", b""), Put("live/a", b"", ttl=60), deletes=("b",))
-        watch = store.watch("a/", 0)
-        assert len(watch.take(30)) == 1
-        watch.close()
-        assert store.examine()
-        assert store.sweep() == 0
-        store.close()
+    store = open_store(f"redis://ada:pw@{guarded.place}")
+    assert store.capabilities.durability == "none", "the usual setting is assumed"
+    write(store, Put("a/b", b""), Put("live/a", b"", ttl=60), deletes=("b",))
+    watch = store.watch("a/", 0)
+    assert len(watch.take(30)) == 1
+    watch.close()
+    assert store.examine()
+    assert store.sweep() == 0
+    store.trim(store.read("a/b").revision)
+    store.close()
+
+
+def test_each_right_that_is_missing_is_named_at_opening_with_the_line_that_gives_it(
+    guarded: RedisServer,
+) -> None:
+    url = f"redis://ada:pw@{guarded.place}"
+    for right in (KEYS, CHANNELS, *COMMANDS):
+        if right == "select":  # nobody needs it without a number in the URL
+            continue
+        named = _forbid(guarded, right)
+        with pytest.raises(StoreRefused) as caught:
+            open_store(url)
+        message = str(caught.value)
+        assert f"forbids this user {named};" in message
+        assert "\n" not in message
+        line = shlex.split(message.partition("; run: redis-cli ")[2])
+        assert guarded.command(*line) == "OK"
+        open_store(url).close()
+        _allow(guarded)
+
+
+def test_a_right_that_is_taken_away_later_is_named_and_nothing_is_changed(
+    guarded: RedisServer,
+) -> None:
+    store = open_store(f"redis://ada:pw@{guarded.place}?log=1")
+    write(store, Put("a/b", b"1"), Put("b", b""), Put("live/a", b"", ttl=60))
+    denied = set()
+    for right in (KEYS, CHANNELS, *COMMANDS):
+        named, before = _forbid(guarded, right), _dump(guarded)
+        change = txn(Put("a/b", b"2"), Put("c", b""), deletes=("b", "live/a"), signals=("wake/a",))
+        for each in (change, txn(Put("live/a", b"", ttl=60), quiet=True)):
+            message = _refusal(store, each)
+            if message:
+                denied.add(right)
+                assert f"forbids this user {named};" in message
+                assert _dump(guarded) == before, right
+        _allow(guarded)
+    writes = {"hset", "hdel", "zadd", "zrem", "xadd", "publish", CHANNELS, KEYS}
+    assert denied >= writes
+    store.close()
+
+
+def test_a_server_that_cannot_be_asked_for_rights_is_tried_without_effect(
+    guarded: RedisServer,
+) -> None:
+    store = open_store(f"redis://ada:pw@{guarded.place}")
+    assert isinstance(store, RedisStore)
+    write(store, Put("a/b", b"1"), Put("live/a", b"", ttl=60))
+    names = [store.keys[name] for name in ("items", "index", "live", "log", "ids", "meta")]
+    # As before 7.0: without this function.
+    old = b"local redis = {call = redis.call, pcall = redis.pcall}\n" + RIGHTS.body
+
+    def lacking() -> list[str]:
+        found = store.wire.call(pack(("EVAL", old, "6", *names, store.bell)))
+        return [each.decode() for each in found]
+
+    before = _dump(guarded)
+    assert lacking() == []
+    assert _dump(guarded) == before
+    for right in (CHANNELS, *COMMANDS):
+        _forbid(guarded, right)
+        if right not in _OUTSIDE:
+            assert lacking() == [right]
+        _allow(guarded)
+    assert _dump(guarded) == before
+    store.close()
+
+
+_OUTSIDE = ("client|setname", "eval", "evalsha", "info", "select", "subscribe", "unsubscribe")
+"""What no script calls."""
 
 
 def test_tls(tmp_path: Path) -> None:
@@ -286,6 +389,6 @@ def test_a_sentinel_is_refused() -> None:
     ],
 )
 def test_each_error_has_its_meaning(text: str, error: type[Exception], word: str) -> None:
-    found = meaning(text, "redis://host")
+    found = meaning(text, parse("redis://host"))
     assert type(found) is error
     assert word in str(found)

@@ -59,12 +59,13 @@ def greeting(address: Address, meta: bytes) -> list[tuple[Argument, ...]]:
     return commands
 
 
-def graded(replies: Sequence[Any], where: str) -> Grade:
+def graded(replies: Sequence[Any], address: Address) -> Grade:
     """What the replies to a greeting say; an unsuitable server is refused in one line."""
+    where = address.shown
     *before, time, config, told, number = replies
     for reply in (*before, time, told):
         if isinstance(reply, ReplyError):
-            raise meaning(str(reply), where)
+            raise meaning(str(reply), address)
     info = facts(told)
     product, version = _version(info, where)
     _role(info, where)
@@ -77,7 +78,7 @@ def graded(replies: Sequence[Any], where: str) -> Grade:
             " set: maxmemory-policy noeviction"
         )
     if isinstance(number, ReplyError):
-        raise meaning(str(number), where)
+        raise meaning(str(number), address)
     if number is not None and number != b"%d" % FORMAT:
         raise newer(number.decode(errors="replace"), where)
     # Hosted servers forbid CONFIG; then the usual setting is assumed.

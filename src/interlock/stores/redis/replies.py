@@ -8,6 +8,7 @@ that counts is looked for.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from interlock.errors import (
     StoreDamaged,
@@ -18,9 +19,13 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
+from interlock.stores.address import Address
 from interlock.stores.network import Unsent
 
 _INSIDE = re.compile(r"-([A-Z]{3,}) ")
+_COMMAND = re.compile(r"run the '([^']+)' command")
+_DENIED = ("executing the script can't", "ACL failure in script")
+_NAMES = {"~": "its keys", "&": "its channels"}
 _AGAIN = {
     "ASK": "its slot is moving",
     "BUSY": "it is busy with a script",
@@ -51,11 +56,22 @@ class Late(Exception):
         self.now = now
 
 
+COMMANDS = (
+    *("client|setname", "eval", "evalsha", "info", "ping", "select", "time"),
+    *("hdel", "hexists", "hget", "hlen", "hmget", "hset"),
+    *("zadd", "zrangebylex", "zrangebyscore", "zrem"),
+    *("xadd", "xlen", "xrange", "xrevrange", "xtrim"),
+    *("publish", "subscribe", "unsubscribe"),
+)
+"""What a user must be allowed to call; ``config|get`` tells the durability, and may be denied."""
+KEYS, CHANNELS = "~", "&"
+"""How a right that is no command is named here: by its sign in an access list."""
+ALL = (KEYS, CHANNELS, *COMMANDS)
+
 _WRONG: dict[str, tuple[type[StoreTrouble], str]] = {
     "DENIED": (StoreRefused, "is in protected mode; give it a password, or ask from its machine"),
     "MISCONF": (StoreFull, "cannot write to its disk; see its log and make room there"),
     "NOAUTH": (StoreRefused, "wants a password; put it into the URL, like redis://:password@host"),
-    "NOPERM": (StoreRefused, "forbids this user what is needed; give it its keys and channels"),
     "NOREPLICAS": (StoreTrouble, "has too few replicas to take writes; see to them"),
     "OOM": (StoreFull, "has no memory left; raise maxmemory or delete something"),
     "READONLY": (StoreReadOnly, "is a read-only replica; name its master in the URL"),
@@ -71,11 +87,14 @@ _TEXTS = {
 }
 
 
-def meaning(text: str, where: str) -> Exception:  # noqa: PLR0911 - one for each
+def meaning(text: str, address: Address) -> Exception:  # noqa: PLR0911 - one for each
     """The exception that says it."""
+    where = address.shown
     word, _, rest = text.partition(" ")
     if word == "ERR" and (inside := _INSIDE.search(text)) is not None:
         word, rest = inside[1], text[inside.end() :]
+    if word == "NOPERM" or any(part in text for part in _DENIED):
+        return denied(_lacking(text), address, ALL)
     if word in _AGAIN:
         return Unsent(_AGAIN[word])
     if word in _WRONG:
@@ -102,6 +121,41 @@ def _other(text: str, where: str) -> Exception:
         if part in text:
             return kind(f"{where} {wrong}")
     return StoreTrouble(f"{where} answered {text!r}; run 'interlock doctor'")
+
+
+def denied(lacking: Iterable[str], address: Address, given: Iterable[str] = ()) -> StoreRefused:
+    """The error of a user who lacks rights, with the command that gives them.
+
+    ``lacking`` are commands, KEYS and CHANNELS; ``given`` is what the command gives, all that is
+    needed where more may be lacking than the server said.
+    """
+    rights = tuple(lacking)
+    named = [_NAMES.get(right, right) for right in rights] or ["a command that is needed"]
+    line = [_right(right, address) for right in tuple(given) or rights or ALL]
+    return StoreRefused(
+        f"{address.shown} forbids this user {', '.join(named)}; run:"
+        f" redis-cli ACL SETUSER {address.user or 'default'} {' '.join(line)}"
+    )
+
+
+def _right(right: str, address: Address) -> str:
+    """A right as an access list has it, for a shell."""
+    place = f"{{{address.namespace}}}:"
+    if right == KEYS:
+        return f"'~{place}*'"
+    if right == CHANNELS:
+        return f"'&{place}bell:*'"
+    return f"'+{right}'" if "|" in right else f"+{right}"
+
+
+def _lacking(text: str) -> tuple[str, ...]:
+    """Which right is meant, as far as the server says."""
+    command = _COMMAND.search(text)
+    if command is not None:
+        return (command[1].lower(),)
+    if "channel" in text:
+        return (CHANNELS,)
+    return (KEYS,) if "key" in text else ()
 
 
 def newer(number: str, where: str) -> StoreNewer:

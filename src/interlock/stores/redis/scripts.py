@@ -25,6 +25,7 @@ class Script:
 
 COMMIT = Script("commit")
 READ = Script("read")
+RIGHTS = Script("rights")
 SINCE = Script("since")
 SWEEP = Script("sweep")
 TRIM = Script("trim")

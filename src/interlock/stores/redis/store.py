@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interlock.driving import Op
-from interlock.errors import BadInput, StoreTrouble
+from interlock.errors import BadInput, StoreRefused, StoreTrouble
 from interlock.store import (
     LOG,
     Answer,
@@ -38,8 +38,8 @@ from interlock.stores.network import PATIENCE, Ask, NetworkStore
 from interlock.stores.redis import examine, packing
 from interlock.stores.redis.grade import Grade
 from interlock.stores.redis.packing import pack
-from interlock.stores.redis.replies import Late, NoScript
-from interlock.stores.redis.scripts import COMMIT, READ, SWEEP, TRIM, Script
+from interlock.stores.redis.replies import Late, NoScript, denied
+from interlock.stores.redis.scripts import COMMIT, READ, RIGHTS, SWEEP, TRIM, Script
 from interlock.stores.redis.watch import RedisWatch
 from interlock.stores.redis.wire import Wire
 
@@ -65,6 +65,7 @@ class RedisStore(NetworkStore):
         self.keys = {name: (prefix + name).encode() for name in _KEYS}
         self.bell = (prefix + "bell:").encode()
         self.namespace = address.namespace
+        self._address = address
         self.bound = _bound(address)
         self.settling = SETTLING
         self.wire = Wire(address, self.keys["meta"], self._welcome)
@@ -117,7 +118,14 @@ class RedisStore(NetworkStore):
             self.capabilities = _capabilities(grade.durability, self.bound)
 
     def _open(self) -> Op[None]:
-        yield from self.asked(pack(("PING",)))
+        lacking = yield from self._lacking()
+        if lacking:
+            raise denied(lacking, self._address)
+
+    def _lacking(self) -> Op[tuple[str, ...]]:
+        """The rights that this user lacks."""
+        told: list[bytes] = yield from self.run(RIGHTS, (self.bell,))
+        return tuple([each.decode() for each in told])
 
     def _read(self, refs: tuple[Ref, ...], *, times: bool) -> Op[Snapshot]:  # noqa: ARG002 - always there
         args = packing.asking(refs)
@@ -151,6 +159,9 @@ class RedisStore(NetworkStore):
                 whole = True
             except Late:
                 pass  # the wire has learnt the time
+            except StoreRefused as error:  # by a script, which is not told what it lacks
+                lacking = yield from self._lacking()
+                raise (denied(lacking, self._address) if lacking else error) from None
             else:
                 return self._answer(txn, answer)
         raise StoreTrouble(f"{self.where} has a clock that jumps all the time; see to it")

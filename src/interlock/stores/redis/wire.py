@@ -91,7 +91,7 @@ class Wire:
 
     def meaning(self, reply: ReplyError) -> Exception:
         """The exception that an error reply is; where to ask from now on is remembered."""
-        error = meaning(str(reply), self.where)
+        error = meaning(str(reply), self._address)
         if isinstance(error, Late):
             self.learn(error.now)
         elif isinstance(error, Moved):
@@ -107,7 +107,7 @@ class Wire:
 
     def leaves(self, reply: ReplyError) -> bool:
         """Whether an error reply means that another server is to be asked."""
-        return isinstance(meaning(str(reply), self.where), (Moved, StoreReadOnly))
+        return isinstance(meaning(str(reply), self._address), (Moved, StoreReadOnly))
 
     def dial(self) -> Connection:
         """A new connection to a server that will do; whoever gets it drops it.
@@ -222,7 +222,7 @@ class Wire:
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("MOVED "):
                 raise self.meaning(reply)
-        grade = graded(replies, self.where)
+        grade = graded(replies, self._address)
         self.learn(grade.now)
         self._welcome(grade)
 
