@@ -19,8 +19,9 @@ What was before the beginning is not here: a first link of a writer, or a first 
 leads back there is let pass.  A writer with several commits under way has more such links; they are
 let pass up to its UNDER_WAY-th entry, unless the entry before is never linked and this one is: then
 the one between them is missing.
-Where the digest is not known (forgotten) it goes on from the next mark.  If that is none of the
-anchors, the first anchor behind it counts for nothing; none does if entries stand before the gap.
+Where the digest is not known (forgotten, which no local engine does by itself) it goes on from the
+next mark.  If that is none of the anchors, the first anchor behind it counts for nothing; none does
+if entries stand before the gap.
 """
 
 import argparse
@@ -53,7 +54,7 @@ class Check:
     """One reading of an export."""
 
     def __init__(self, head: Line, anchors: list[Line]) -> None:
-        self.found: set[tuple[str, int, str, str]] = set()
+        self.found: list[tuple[str, int, str, str]] = []
         self.at, self.count, self.digest = mark_of(head["begins"])
         self.lost = self.at
         self.covered, self.strict = True, bool(head["strict"])
@@ -75,7 +76,8 @@ class Check:
         self.meet(self.at)
 
     def say(self, verdict: str, revision: int, key: str, sentence: str) -> None:
-        self.found.add((verdict, revision, key, sentence))
+        if not any(each[:3] == (verdict, revision, key) for each in self.found):
+            self.found.append((verdict, revision, key, sentence))
 
     def meet(self, upto: int) -> None:
         """Compare the marks up to a revision with the digest as it is now."""
@@ -113,6 +115,8 @@ class Check:
 
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one; the digest is known from the next mark on."""
+        if self.strict:
+            self.say("completeness", first - 1, "", "a local store forgets only what is sealed")
         self.marks = [each for each in self.marks if each[0][0] >= first]
         self.unknown()
         self.at, self.covered = first - 1, False
@@ -185,16 +189,25 @@ class Check:
                 there.undone = True
                 said = "it saw nothing there: the entry that deleted it is missing"
                 self.say("completeness", known.revision, key, said)
+            elif self.before_gap(key, seen, there):
+                self.state[key] = (Entry(0, "", str(seen)), "")
             elif seen in self.entries:
                 self.say("integrity", known.revision, key, "it saw an older state: one was moved")
-            elif seen and not there and self.partial and key not in self.gone:
-                self.state[key] = (Entry(0, "", seen), "")
             elif seen not in (None, "blind"):
                 self.open.setdefault(seen, []).append((known.revision, key, there))
         self.state |= {key: (known, digest) for key, digest in entry.get("put", {}).items()}
         for key in entry.get("deleted", []):
             self.state.pop(key, None)
             self.gone.add(key)
+
+    def before_gap(self, key: str, seen: str | None, there: Entry | None) -> bool:
+        """Whether what was seen may be from before the beginning or a gap."""
+        if seen in (None, "blind") or there or not self.partial or key in self.gone:
+            return False
+        older = self.entries.get(str(seen))
+        if older and older.revision <= self.lost:
+            older.vouched = True
+        return not older or older.revision <= self.lost
 
     def compare(self, changed: set[str]) -> None:
         """The items with what the entries left; not those that changed while they were read."""
@@ -327,6 +340,8 @@ def check(path: str, anchors: list[Line]) -> Check:
             checking.meet(checking.at)
         elif "missing" in line:
             checking.missing(line)
+        elif "changed" in line and "ends" not in line:
+            checking.say("integrity", 0, line["changed"], "it is not as it was sealed")
         elif "forgotten" in line:
             checking.forgotten(line["forgotten"])
         elif "key" in line:
@@ -358,6 +373,13 @@ def compare(path: str, other: str, checking: Check) -> None:
     checking.anchored = max(checking.anchored, common)
 
 
+def place(finding: tuple[str, int, str, str]) -> tuple[bool, str, int, str]:
+    """Where a finding is told: a segment first, since it explains what comes behind it."""
+    verdict, revision, key, _ = finding
+    changed = verdict == "integrity" and key.startswith("segments/")
+    return not changed, verdict, revision, key
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Check an export of a record of Interlock.")
     parser.add_argument("export")
@@ -379,7 +401,7 @@ def main() -> int:
     for name, word in checking.verdicts().items():
         print(f"{name:<13} {word}")
     print(f"{checking.read} entries, revision {checking.first} to {checking.at}")
-    for verdict, revision, key, said in sorted(checking.found):
+    for verdict, revision, key, said in sorted(checking.found, key=place):
         print(f"{verdict} at {f'revision {revision}' if revision else key}: {said}")
     return int("bad" in checking.verdicts().values())
 

@@ -258,6 +258,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     ordered         whether a watch of several scopes tells its changes in the order of revisions
     max_log         entries of the log above which the engine forgets the oldest by itself; 0 if
                     it never does
+    forgets_after   revisions by which the newest entry is above one that the engine forgets by
+                    itself, at least
     """
 
     engine: str
@@ -271,7 +273,12 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     grain: float = 0.0
     ordered: bool = True
     max_log: int = 0
+    forgets_after: int = 0
     max_items: int = 0
+
+    def may_forget(self, upto: int, newest: int) -> bool:
+        """Whether the engine itself can have forgotten entries up to a revision, unsealed."""
+        return self.max_log > 0 and upto + self.forgets_after <= newest
 
 
 class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):

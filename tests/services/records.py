@@ -86,7 +86,10 @@ def agree(fleet: interlock.Fleet, folder: Path, anchor: Path | None = None) -> V
     ours = {"integrity": found.integrity, "completeness": found.completeness}
     assert checked.verdicts() == ours | {"truncation": found.truncation}, checked.found
     places = {(each.verdict, each.revision or each.key) for each in found.findings}
-    assert {(verdict, revision or key) for verdict, revision, key, _ in checked.found} == places
+    assert {(verdict, revision or key) for verdict, revision, key, _ in checked.found} == places, (
+        checked.found,
+        found.findings,
+    )
     return found
 
 

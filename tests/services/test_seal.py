@@ -401,12 +401,23 @@ def test_entries_that_an_engine_trimmed_unsealed_are_a_finding(store: Store) -> 
 def test_where_nothing_was_sealed_before_a_gap_sealing_begins_behind_it(store: Store) -> None:
     rows = fill(store, 60)
     store.trim(rows[20][0])
+    store.capabilities = replace(store.capabilities, max_log=1_000, forgets_after=0)  # type: ignore[misc]
     assert drive(sealing(store).tidy(WHO), store).sealed == 34
     sealed, (only,) = mark(store), segments(store)
     if store.capabilities.engine != "etcd":
         assert sealed.dropped == only.begins == Mark(revision=rows[20][0])
         assert noted(store) == only.ends
     assert [row[:3] for row in unpack(only.packed)] == rows[21:55]
+
+
+def test_behind_a_gap_that_the_engine_cannot_have_made_nothing_is_sealed(store: Store) -> None:
+    rows = fill(store, 60)
+    store.trim(rows[20][0])
+    found = drive(sealing(store).tidy(WHO), store)
+    if store.capabilities.engine == "etcd":  # it keeps no mark of how far it was trimmed
+        return
+    assert f"damaged at revision {rows[20][0]}" in found.finding
+    assert (found.sealed, segments(store)) == (0, [])
 
 
 def test_a_lost_mark_is_a_finding_not_a_new_beginning(stage: Stage) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.core.histories import History, words
 from tests.core.test_verify import TAMPERING, random_history, tamper, under_way
 from tests.searches import budget
@@ -33,7 +34,7 @@ from interlock import aio
 from interlock.core import codec, keys
 from interlock.core.decision import Write
 from interlock.core.log import Sealed
-from interlock.errors import BadInput, StoreDamaged
+from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
 from interlock.services import walk
 from interlock.services.walk import Moved
 from interlock.store import Item, Put, Txn, void
@@ -197,9 +198,16 @@ def test_an_entry_of_another_shape_cannot_be_read(fleet: interlock.Fleet, tmp_pa
     assert found.findings[0].says == "the entry cannot be read as an entry"
 
 
+def forgetful(fleet: interlock.Fleet) -> None:
+    """Let its engine be one that forgets unsealed entries by itself, as Redis does."""
+    runner = fleet.calls.desk.runner
+    runner.capabilities = replace(runner.capabilities, local=False, max_log=1)
+
+
 def test_a_log_that_was_trimmed_and_never_sealed_is_unproven_before(
     fleet: interlock.Fleet, tmp_path: Path
 ) -> None:
+    forgetful(fleet)
     trim(fleet, entries(fleet)[3].revision)
     found = agree(fleet, tmp_path)
     assert words(found) == ("ok", "unproven", "unproven")
@@ -209,6 +217,7 @@ def test_a_log_that_was_trimmed_and_never_sealed_is_unproven_before(
 def test_what_an_engine_forgot_behind_the_segments_is_unproven_and_no_mark_is_blamed(
     fleet: interlock.Fleet, tmp_path: Path
 ) -> None:
+    forgetful(fleet)
     sealed = seal(fleet, 3)
     checkpoint(fleet, sealed)
     busy(fleet, 1)
@@ -400,6 +409,24 @@ def test_a_place_of_another_store_or_a_cut_record_is_refused(
     spoil(fleet, "DELETE FROM log WHERE revision > ?", first.revision)
     with pytest.raises(StoreDamaged, match=f"since revision {first.revision}"):
         fleet.record.anchor(place)
+
+
+def test_a_place_whose_anchors_all_speak_of_dropped_entries_takes_no_more(
+    fleet: interlock.Fleet, tmp_path: Path
+) -> None:
+    """Who claims that everything up to the last anchor was dropped cannot go on with the place."""
+    place = tmp_path / "anchors"
+    fleet.record.anchor(str(place))
+    busy(fleet, 1)
+    dropped = seal(fleet, len(entries(fleet)) - 1)
+    trim(fleet, dropped.revision)
+    sealed = Sealed(**msgspec.structs.asdict(dropped), dropped=dropped)
+    gone = (keys.segment(dropped.revision),)
+    record(fleet, "record.drop", Write(keys.SEALED, sealed), deletes=gone)
+    assert words(agree(fleet, tmp_path, place)) == OK
+    with pytest.raises(StoreUnsuitable, match="anchor to a new one"):
+        fleet.record.anchor(str(place))
+    assert fleet.record.anchor(str(tmp_path / "new")).entries > dropped.entries
 
 
 def test_anchors_can_be_commits_of_a_git_ref(

@@ -35,6 +35,22 @@ class Row(Struct):
         self.hash = codec.digest(self.value)
 
 
+def rewritten(log: list[Row]) -> list[Row]:
+    """The log with another name in its first entry, and with every hash and link mended."""
+    hashes: dict[str, str] = {}
+    for number, row in enumerate(log):
+        before = row.hash
+        text = row.value.decode()
+        for old, new in hashes.items():
+            text = text.replace(old, new)
+        row.value = text.encode()
+        row.hash = codec.digest(row.value)
+        if not number:
+            row.edit()
+        hashes[before] = row.hash
+    return log
+
+
 class Hand(Protocol):
     """Writes what it likes."""
 

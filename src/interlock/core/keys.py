@@ -54,6 +54,7 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     live/{grant}.refused  a refusal in favour of this grant was recorded within the last minute
     wake/{grant}          a signal, never stored: your turn came, look again
     wake/ready/{set}      the same for all who wait for such tasks
+    refusals/{slot}       an entry that changes nothing else, as a refusal: the next one links it
     segments/{revision}   sealed entries of the record, up to this revision
     meta/sealed           how far the record was sealed
     meta/checkpoint       how far the digest over the record was rolled
@@ -113,6 +114,7 @@ LOGS = "logs/"
 LIVE = "live/"
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
+REFUSALS = "refusals/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 SETS_MARK = "meta/sets"
@@ -273,6 +275,11 @@ def limit(grant: str) -> str:
 def refused(grant: str) -> str:
     """The mark that a refusal in favour of this grant was recorded not long ago."""
     return f"{LIVE}{grant}.refused"
+
+
+def refusals(slot: int) -> str:
+    """Where an entry that changes nothing else is linked."""
+    return f"{REFUSALS}{slot}"
 
 
 def wake(grant: str) -> str:

@@ -38,8 +38,10 @@ class Rolling:
 
     def __init__(self, begins: Mark, findings: Findings) -> None:
         self.at = begins.revision
-        self.known = True
+        self.known = bool(begins.digest) or not begins.revision
         self.anchored = 0
+        self.compared = 0
+        """Anchors that stand at an entry that is here."""
         self.since = begins.revision
         """Marks before this revision are about entries that are not here."""
         self._digest, self._entries = begins.digest, begins.entries
@@ -86,6 +88,7 @@ class Rolling:
             if mark.revision != self.at:
                 self._unmet(kept)
                 continue
+            self.compared += kept.outside
             if self.known and mark == self.mark:
                 if kept.outside and self._grounded:
                     self.anchored = mark.revision

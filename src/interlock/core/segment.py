@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from interlock.core.log import Segment
 
 _DIGITS = 16
 _MOST = 64 << 20
@@ -35,6 +39,23 @@ def unpack(packed: str) -> Iterator[Sealed]:
     for line in lines.split(b"\n") if lines else ():
         revision, id_, stored = line.split(b" ", 2)
         yield int(revision), id_.decode(), stored
+
+
+def adds_up(segment: Segment, entries: Sequence[tuple[int, bytes]], last: int) -> bool:
+    """Whether a segment tells the truth about its entries: their revisions and stored bytes.
+
+    Its packed entries have a checksum of their own, so a bit that flipped elsewhere shows here.
+    """
+    begins, ends = segment.begins, segment.ends
+    if not entries or not begins.revision < entries[0][0] <= entries[-1][0] == ends.revision:
+        return False
+    if last != ends.revision or ends.entries - begins.entries != len(entries):
+        return False
+    digest = begins.digest
+    for revision, stored in entries:  # as ``core.log.roll`` does
+        hash_ = sha256(stored).hexdigest()
+        digest = sha256(f"{digest}{revision}:{hash_}".encode()).hexdigest()
+    return digest == ends.digest
 
 
 def _inflated(packed: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct
 
+from interlock.core import keys
 from interlock.core.decision import Success
 
 Aspect: TypeAlias = Literal["integrity", "completeness", "truncation"]
@@ -127,7 +128,13 @@ class Findings:
             self.more += 1
 
     def all(self) -> tuple[Finding, ...]:
-        """Those that are kept, in the order of the record, keys last."""
-        return tuple(
-            sorted(self._kept.values(), key=lambda each: (each.revision or _LAST, each.key))
-        )
+        """Those that are kept: segments first, the others in the order of the record, keys last.
+
+        A segment that was changed explains what comes behind it.
+        """
+        return tuple(sorted(self._kept.values(), key=_order))
+
+
+def _order(finding: Finding) -> tuple[bool, int, str]:
+    changed = finding.verdict == "integrity" and finding.key.startswith(keys.SEGMENTS)
+    return not changed, finding.revision or _LAST, finding.key

@@ -59,17 +59,25 @@ class Verifier:
     """Reads a record once, entry by entry, then the items; says in the end what it is worth.
 
     ``strict`` is for local engines, where an entry stands right above what it was decided on.
+    ``trims`` is for engines that forget unsealed entries by themselves: elsewhere such a gap was
+    made by another hand.
     ``begins`` is where the digest stood before the first entry, if something was before it.
     """
 
     def __init__(
-        self, *, strict: bool, begins: Mark | None = None, marks: Iterable[Kept] = ()
+        self,
+        *,
+        strict: bool,
+        trims: bool = True,
+        begins: Mark | None = None,
+        marks: Iterable[Kept] = (),
     ) -> None:
         start = begins or Mark()
         self.findings = Findings()
         self.rolling = Rolling(start, self.findings)
         self.first = self.read = self._forgotten = 0
         self._strict = strict
+        self._trims = trims
         self._dropped = start.entries
         self._partial = begins is not None
         self._lost = start.revision
@@ -97,7 +105,7 @@ class Verifier:
             said = f"the entries after revision {at} up to {begins.revision} are missing"
             self.findings.add("completeness", said, begins.revision)
             self._lose(begins)
-        elif begins.revision:
+        elif begins.revision == at and at:  # else it was sealed while we read the log
             self.rolling.expect(Kept(begins, f"the beginning of {key}"))
             self.rolling.meet(begins.revision)
         if ends is not None:
@@ -108,8 +116,20 @@ class Verifier:
         self.findings.add("integrity", f"{key} is not a segment of sealed entries", key=key)
         self._lose(Mark(revision=last), known=False)
 
+    def changed(self, key: str) -> None:
+        """A segment says what is not true of its entries: they are judged without it."""
+        self.findings.add("integrity", f"{key} is not as it was sealed: it was changed", key=key)
+
     def forgotten(self, first: int) -> None:
-        """The engine forgot entries before this one, and nothing stands for them."""
+        """The engine forgot entries before this one, and nothing stands for them.
+
+        An engine that only trims what is sealed never does: then they were removed.
+        """
+        if not self._trims:
+            said = f"entries up to revision {first - 1} were removed, and they were never sealed"
+            self.findings.add("completeness", said, first - 1)
+            self._lose(Mark(revision=first - 1))
+            return
         self._forgotten = first
         self.rolling.forget(first - 1)
         self._begin_again(first - 1)
@@ -238,10 +258,13 @@ class Verifier:
             )
             return
         older = self._known(seen)
-        if older is not None:
-            self._stale(known.revision, key, older.revision)
-        elif there is None and self._partial and key not in self._gone:
+        unknown = there is None and self._partial and key not in self._gone
+        if unknown and (older is None or older.revision <= self._lost):
+            if older is not None:  # no entry that the gap took changed the key
+                older.vouched = True
             self._state[key] = (Known(0, "", seen, vouched=True), "")
+        elif older is not None:
+            self._stale(known.revision, key, older.revision)
         else:
             self._open.setdefault(seen, []).append(Open(known.revision, key, there))
 

@@ -50,6 +50,10 @@ class Beside:
         """This should be a segment, and is none."""
         self._judge.unreadable(key, last)
 
+    def changed(self, key: str) -> None:
+        """The next entries come from here, and what the segment says of them is not true."""
+        self._judge.changed(key)
+
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one, which only the export has."""
         while self._theirs is not None and self._theirs.revision < first:

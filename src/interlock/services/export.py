@@ -4,6 +4,7 @@ JSON Lines, told apart by their first member:
   interlock  the head: format, where the digest stood at the beginning, how to judge
   mark       a mark that the entries have to meet, and its name
   missing    entries up to this mark are missing, and why
+  changed    a segment says what is not true of its entries, which come next
   forgotten  the engine forgot entries before this revision; the digest is not known here
   revision   an entry: its id, the hash beside it, and the stored text itself
   key        an item: its stamp, and the digest of its payload (the payload may be a secret)
@@ -95,12 +96,13 @@ class _Out:
             return
         self._begun = True
         mark, known = self.judge.rolling.mark, self.judge.rolling.known
-        whole = known and not mark.entries
+        whole = known and not mark.revision
         begins = mark if known else Mark(revision=mark.revision)  # nobody can compare it
         self._say(Head(begins=begins, strict=self._found.strict, whole=whole))
         if not known:
             self._say({"forgotten": mark.revision + 1})
-        kept = (each for each in self._found.kept if each.mark.revision > mark.revision)
+        least = mark.revision + (not known)  # of what is not known no mark can be met
+        kept = (each for each in self._found.kept if each.mark.revision >= least)
         self._say(*({"mark": each.mark, "name": each.name} for each in kept))
 
     def feed(self, items: Sequence[Item], *, sealed: bool = False) -> None:
@@ -135,9 +137,18 @@ class _Out:
         self._say({"missing": Mark(revision=last), "why": f"{key} cannot be read"})
         self.judge.unreadable(key, last)
 
+    def changed(self, key: str) -> None:
+        """The next entries come from here, and what the segment says of them is not true."""
+        self.begin()
+        self._say({"changed": key})
+        self.judge.changed(key)
+
     def forgotten(self, first: int) -> None:
-        """The engine forgot entries before this one."""
-        if self._begun:
+        """The engine forgot entries before this one, or another hand removed them."""
+        if not self._found.trims:
+            self.begin()
+            self._say({"missing": Mark(revision=first - 1), "why": ""})
+        elif self._begun:
             self._say({"forgotten": first})
         self.judge.forgotten(first)
 

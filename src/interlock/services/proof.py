@@ -54,6 +54,12 @@ class Proofs:
                 "the beginning of the record was trimmed away and no checkpoint stands for it;"
                 " run 'interlock maintain', then anchor again"
             )
+        if before and not rolling.compared:
+            raise StoreUnsuitable(
+                f"no anchor in {place.name} speaks about an entry that is still here, so one more"
+                " would prove nothing about them; find out who dropped the entries, keep the place"
+                " as it is, and anchor to a new one"
+            )
         mark = rolling.mark
         if not before or before[-1].mark != mark:
             at = round(self._clock.wall(), 3)

@@ -28,10 +28,11 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry
 from interlock.driving import Op, Pause
 from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, TooLarge
@@ -71,6 +72,8 @@ SETTLE_LATEST = 120.0
 """Seconds after sending within which every store still knows what became of it; we may have been
 suspended in between."""
 MEMORY = 512
+SLOTS = 16
+"""Places at which entries that change nothing are linked: two at once seldom meet."""
 ALIVE = Item("", b"", 0, 0)
 """A liveness key that we take for alive: nothing else of it matters."""
 TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
@@ -235,6 +238,9 @@ class Runner:
         for number in range(ATTEMPTS):
             try:
                 attempt = yield from _decide(deciding(), known, hopeful=hope)
+                if _bare(attempt.decision):
+                    key = keys.refusals(self.random_below(SLOTS))
+                    attempt = linked(attempt, (yield Read(key)), key)
             except InterlockError:
                 if not guessed and not hope:
                     raise
@@ -425,6 +431,9 @@ class Inside:
                 return None
             self._runner.chain.give_back(self.draft)
             self.attempt, self.draft = _decide_with(self._deciding(), view), None
+            if _bare(self.attempt.decision):
+                key = keys.refusals(self._runner.random_below(SLOTS))
+                self.attempt = linked(self.attempt, view.read(key), key)
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._who, checked=False)
@@ -435,6 +444,28 @@ class Inside:
         with self._guard:
             self._off = True
             return self.draft
+
+
+def _bare(decision: Decision[Any]) -> bool:
+    """Whether a recorded decision changes nothing that stays, as a refusal does.
+
+    Nothing would carry the hash of its entry, and the last one of a process could vanish unseen.
+    """
+    return (
+        bool(decision.verb)
+        and not decision.quiet
+        and all(put.ttl is not None for put in decision.puts)
+        and all(key.startswith(LIVE) for key in decision.deletes)
+    )
+
+
+def linked(attempt: Attempt, snapshot: Snapshot, key: str) -> Attempt:
+    """The attempt with a write of its own: the next entry that is linked there saw this one."""
+    bare = attempt.decision
+    put = Write(key, {"verb": bare.verb, "thing": bare.thing, "outcome": _word(bare.outcome)})
+    seen = {**attempt.seen, key: snapshot.items[key]}
+    on = max(attempt.on, snapshot.revision)
+    return Attempt(replace(bare, puts=(*bare.puts, put)), seen, on, attempt.hoped)
 
 
 def _decide_with(deciding: Deciding[T], view: View) -> Attempt:

@@ -86,6 +86,7 @@ class State(Struct, frozen=True, kw_only=True):
     extent: Extent
     size: int
     newest: float
+    trims: bool = False
 
     @property
     def gap(self) -> bool:
@@ -94,8 +95,11 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def anew(self) -> bool:
-        """Whether there is nothing before a gap that one could go on from."""
-        return self.gap and not self.sealed.bytes
+        """Whether there is nothing before a gap that one could go on from.
+
+        Only the engine's own gap counts: behind one that another hand made nothing is sealed.
+        """
+        return self.gap and self.trims and not self.sealed.bytes
 
 
 class Sealing:
@@ -165,6 +169,9 @@ class Sealing:
             extent=extent,
             size=size,
             newest=seal.newest(sample),
+            trims=self._runner.capabilities.may_forget(
+                extent.trimmed, sample[-1][0] if sample else 0
+            ),
         )
 
     def excess(self, state: State) -> int:
@@ -176,9 +183,9 @@ class Sealing:
         if state is None:
             state = yield from self.look()
         trimmed = yield from self._trim(state.sealed.revision)
+        if state.gap and not state.sealed.bytes:
+            yield from _refuse_lost_mark(state.extent.trimmed)
         begins = self._begins(state)
-        if state.anew:
-            yield from _refuse_lost_mark(begins)
         found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
         rows = self._ripe(state, found, state.extent.entries - trimmed)
         if not rows:
@@ -356,11 +363,11 @@ def _moved(state: State) -> Op[bool]:
     return (item.revision if item else 0) != (known.revision if known else 0)
 
 
-def _refuse_lost_mark(begins: Mark) -> Op[None]:
+def _refuse_lost_mark(trimmed: int) -> Op[None]:
     """Where there are segments somebody has sealed before, and the mark should say so."""
     ref = Range(keys.SEGMENTS, limit=1)
     if (yield Read(ref)).ranges[ref]:
-        raise seal.damaged(begins.revision, f"there are segments, and {keys.SEALED} knows of none")
+        raise seal.damaged(trimmed, f"there are segments, and {keys.SEALED} knows of none")
 
 
 def _read(after: int, limit: int) -> Op[list[Row]]:

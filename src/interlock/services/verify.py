@@ -41,6 +41,7 @@ _FOLDERS = frozenset(
         keys.LOGBOOKS,
         keys.LOGS,
         keys.WAITS,
+        keys.REFUSALS,
         "meta/",
     )
 )
@@ -77,7 +78,8 @@ def too_fast() -> StoreBusy:
 
 def verifier(found: Span, anchors: Sequence[Kept] = ()) -> Verifier:
     """Whoever judges the entries of this span."""
-    return Verifier(strict=found.strict, begins=found.begins, marks=(*found.kept, *anchors))
+    marks = (*found.kept, *anchors)
+    return Verifier(strict=found.strict, trims=found.trims, begins=found.begins, marks=marks)
 
 
 def _verify(found: Span, judge: Verifier, beside: Beside | None) -> Op[Verified]:
@@ -106,6 +108,9 @@ class Judge(Protocol):
     def unreadable(self, key: str, last: int) -> None:
         """This should be a segment, and is none."""
 
+    def changed(self, key: str) -> None:
+        """The next entries come from here, and what the segment says of them is not true."""
+
     def forgotten(self, first: int) -> None:
         """The engine forgot entries before this one."""
 
@@ -133,6 +138,11 @@ class Noting:
         self._reader.unreadable(item.key, last)
         self.segments.append(_judged(item))
 
+    def changed(self, item: Item) -> None:
+        """The next entries come from here, and what the segment says of them is not true."""
+        self._reader.changed(item.key)
+        self.segments.append(_judged(item))
+
     def stray(self, item: Item) -> None:
         """This stands among the segments, and is not named as one: an item like any other."""
         self.segments.append(_judged(item))
@@ -157,6 +167,8 @@ class _Seeking:
     def segment(self, item: Item, begins: Mark, ends: Mark | None) -> None: ...
 
     def unreadable(self, item: Item, last: int) -> None: ...
+
+    def changed(self, item: Item) -> None: ...
 
     def stray(self, item: Item) -> None: ...
 

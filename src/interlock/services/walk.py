@@ -17,7 +17,7 @@ from msgspec import Struct
 from interlock.core import keys
 from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.rolling import Kept
-from interlock.core.segment import number, unpack
+from interlock.core.segment import adds_up, number, unpack
 from interlock.driving import Op
 from interlock.errors import StoreBusy, StoreDamaged
 from interlock.services.states import decoded, exact
@@ -41,12 +41,14 @@ class Span(Struct, frozen=True, kw_only=True):
 
     ``begins`` is the mark up to which retention dropped everything; ``covered`` is false if the
     engine forgot entries that no segment has, ``anew`` if sealing began again behind them;
+    ``trims`` is true if the engine itself can have forgotten them: else they were removed;
     ``kept`` are the marks of the store itself.
     """
 
     end: int
     strict: bool
     covered: bool
+    trims: bool = False
     anew: bool = False
     begins: Mark | None = None
     kept: tuple[Kept, ...] = ()
@@ -63,6 +65,9 @@ class Reader(Protocol):
 
     def unreadable(self, item: Item, last: int) -> None:
         """This should be a segment, up to this revision, and is none."""
+
+    def changed(self, item: Item) -> None:
+        """The next entries come from here, and what the segment says of them is not true."""
 
     def stray(self, item: Item) -> None:
         """This stands among the segments, and is not named as one."""
@@ -82,10 +87,13 @@ def span(capabilities: Capabilities) -> Op[Span]:
     reached = sealed.revision if sealed is not None else 0
     dropped = sealed.dropped if sealed is not None else None
     anew = dropped is not None and not dropped.digest  # sealing began again behind a gap
+    end = max(reached, entries[-1].created if entries else 0)
+    gap = dropped.revision if anew and dropped is not None else trimmed
     return Span(
-        end=max(reached, entries[-1].created if entries else 0),
+        end=end,
         strict=capabilities.local,
         covered=trimmed <= reached,
+        trims=capabilities.may_forget(gap, end),
         anew=anew,
         begins=dropped,
         kept=tuple(Kept(plain(mark), key) for key, mark in marks.items() if mark is not None),
@@ -156,8 +164,11 @@ def _read_segment(item: Item, at: int, span: Span, reader: Reader, sealed: Seale
     segment, entries = opened
     if segment.begins.revision > at:
         _refuse_moved(at, sealed)
-    ends = segment.ends if segment.ends.revision <= span.end else None
-    reader.segment(item, segment.begins, ends)
+    if adds_up(segment, [(each.created, each.value) for each in entries], last):
+        ends = segment.ends if segment.ends.revision <= span.end else None
+        reader.segment(item, segment.begins, ends)
+    else:
+        reader.changed(item)
     reader.feed([each for each in entries if at < each.created <= span.end], sealed=True)
     return last
 

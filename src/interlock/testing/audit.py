@@ -81,7 +81,7 @@ def _replay(store: Store, entries: list[tuple[Item, Entry]]) -> Iterator[str]:
 
 def _items(store: Store, written: Iterable[str]) -> Iterator[Item]:
     """Everything that some entry wrote and that does not lapse, in whatever folder."""
-    known = {*keys.POOLS, keys.SESSIONS, keys.WAITS, _folder(keys.BASE)}
+    known = {*keys.POOLS, keys.SESSIONS, keys.WAITS, keys.REFUSALS, _folder(keys.BASE)}
     for folder in sorted(known.union(map(_folder, written))):
         page = Range(folder, limit=_PAGE)
         while items := store.read(page).ranges[page]:

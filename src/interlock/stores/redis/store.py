@@ -217,4 +217,5 @@ def _capabilities(durability: Durability, bound: int) -> Capabilities:
         max_operations=10_000,
         max_value=5 * 256 * 1024,
         max_log=max(bound, 1),
+        forgets_after=SETTLING,
     )
