@@ -324,6 +324,10 @@ class Store(Protocol):
     def trouble(self) -> str:
         """Why the engine does not answer, and since when; empty while it does."""
 
+    @property
+    def missing(self) -> bool:
+        """Whether what was opened no longer stands there: every call fails until it is reopened."""
+
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:
         """All the refs at one revision; ``times`` if ``expires_in`` is wanted."""
 

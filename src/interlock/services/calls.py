@@ -66,7 +66,11 @@ class Desk:
         self.locks = Locks(self.runner, self.queues)
         self.sessions = Sessions(self.runner)
         self.keeper = Keeper(
-            self.sessions, self.queues, self.runner.clock, lambda: self.store.trouble
+            self.sessions,
+            self.queues,
+            self.runner.clock,
+            lambda: self.store.trouble,
+            lambda: self.store.missing,
         )
         self.tending = self.keeper.tending = Tending(self.runner, self.store, self.settings)
         self.on_due: Callable[[], None] | None = None

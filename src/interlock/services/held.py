@@ -62,7 +62,8 @@ class Grip:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        return self.released or self._gone or not all(lease.alive() for lease in self.leases)
+        gone = self.released or self._gone or self.desk.store.missing
+        return gone or not all(lease.alive() for lease in self.leases)
 
     def insist(self) -> None:
         """Raise if we may not rely on it."""

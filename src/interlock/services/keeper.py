@@ -106,10 +106,16 @@ class Keeper:
     """All leases of one client, and the grants that it holds."""
 
     def __init__(
-        self, sessions: Sessions, queues: Queues, clock: Clock, trouble: Callable[[], str]
+        self,
+        sessions: Sessions,
+        queues: Queues,
+        clock: Clock,
+        trouble: Callable[[], str],
+        missing: Callable[[], bool],
     ) -> None:
         self._clock = clock
         self._trouble = trouble
+        self._missing = missing
         self._sessions = sessions
         self._queues = queues
         self._tried = float("-inf")
@@ -219,8 +225,8 @@ class Keeper:
                 stake.lose()
 
     def expire(self) -> None:
-        """Give up every lease whose time is over."""
-        now = self._clock.monotonic()
+        """Give up every lease whose time is over, and all of them if their store is gone."""
+        now = float("inf") if self._missing() else self._clock.monotonic()
         for lease in self._leases:
             if lease.ends <= now:
                 lease.lose()

@@ -11,7 +11,15 @@ class Local:
     Only ``transact_async`` is worth more than that, and each engine has its own.
     """
 
-    trouble = ""
+    @property
+    def trouble(self) -> str:
+        """Why nothing is answered; empty while all is well."""
+        return ""
+
+    @property
+    def missing(self) -> bool:
+        """Whether what was opened no longer stands there."""
+        return False
 
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:
         """All the refs at one revision."""

@@ -91,6 +91,7 @@ class NetworkStore:
     """
 
     capabilities: Capabilities
+    missing = False  # a server that comes back with other data is known by its answers
 
     def __init__(self, wire: Wire, where: str, *, patience: float = PATIENCE) -> None:
         self.where = where

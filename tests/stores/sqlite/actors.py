@@ -12,10 +12,12 @@ import struct
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import apsw
 
-from interlock.errors import StoreClosed
+import interlock
+from interlock.errors import StoreClosed, StoreMissing
 from interlock.store import Put, Txn, View
 from interlock.stores.sqlite import SQLiteStore, schema
 from interlock.stores.sqlite import watch as watches
@@ -150,6 +152,67 @@ def watch(path: str, prefix: str, after: str, sockets: str = "allowed") -> None:
             say(getattr(change, "key", change))
 
 
+def hold_busily(path: str) -> None:
+    """Hold a lock and commit without a pause; say when the last answered commit began."""
+    fleet = interlock.connect(path, agent="ada")
+    with suppress(interlock.Lost), fleet.lock("merge") as held:
+        say("held")
+        wait()
+        fill(fleet)
+        say("grown")
+        answered, refused = 0.0, 0
+        while refused < 50:
+            began = time.monotonic()
+            try:
+                fleet.store.commit(put("k/busy"))
+                assert not refused, "a store that was gone answered again"
+                answered = began
+            except StoreMissing:
+                refused += 1
+        say(answered, held.lost)
+        for call in (fleet.locks.list, held.release, held.check):
+            try:
+                call()
+                say("answered")
+            except (StoreMissing, interlock.Lost) as error:
+                say(error.code)
+    fleet.close()
+
+
+def fill(fleet: interlock.Fleet) -> None:
+    """Commit so much that the file itself is written, and not its log alone."""
+    for number in range(30):
+        puts = tuple(Put(f"k/{number}/{part}", b"v" * 4000) for part in range(50))
+        fleet.store.commit(Txn(id=put("k").id, entry=b"{}", puts=puts))
+
+
+def wait_for(path: str, what: str) -> None:
+    """Wait for a lock or a task, and say what came of it."""
+    watches.BACKSTOP = 0.2
+    fleet = interlock.connect(path, agent="bob")
+    threading.Thread(target=hear_of_growth, args=(fleet,), daemon=True).start()
+    say("ready")
+    try:
+        if what == "lock":
+            with fleet.lock("merge"):
+                say("granted")
+        else:
+            say(fleet.tasks.next(wait=60))
+    except StoreMissing:
+        say("missing")
+    fleet.close()
+
+
+def hear_of_growth(fleet: interlock.Fleet) -> None:
+    """Say when this client saw that the file was written since it opened it."""
+    store = fleet.store
+    assert isinstance(store, SQLiteStore)
+    header = store._standing._header
+    while store._standing._header == header:
+        time.sleep(0.01)
+    say("grown")
+
+
 def read_on(path: str) -> None:
     """Hold a read transaction open until told otherwise."""
     db = schema.connect(path)
@@ -179,8 +242,6 @@ def open_it(path: str, user: str = "") -> None:
 
 def fork(path: str, exit_by: str) -> None:
     """Fork with a store, a lock and a watch; the child tries everything, the parent goes on."""
-    import interlock
-
     watches.BACKSTOP = 3600.0  # what the parent hears was rung
     fleet = interlock.connect(path, agent="parent")
     store = fleet.store

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
-from tests.processes.helpers import until
+from tests.processes.helpers import Cast, until
+from tests.stores.sqlite.actors import put
 
 import interlock
+from interlock import aio
 from interlock.errors import StoreMissing
 from interlock.stores.sqlite import SQLiteStore
 
@@ -54,6 +62,133 @@ def test_a_new_store_in_the_place_of_a_deleted_one_is_not_harmed(path: Path) -> 
     store = SQLiteStore(str(path))
     assert store.check() == []
     store.close()
+
+
+def _deleted(path: Path, _backup: Path) -> None:
+    path.unlink()
+
+
+def _replaced(path: Path, backup: Path) -> None:
+    backup.rename(path)
+
+
+def _without_log(path: Path, _backup: Path) -> None:
+    path.with_name("store.db-wal").unlink()
+
+
+def _without_index(path: Path, _backup: Path) -> None:
+    path.with_name("store.db-shm").unlink()
+
+
+def _copied_over(path: Path, backup: Path) -> None:
+    shutil.copyfile(backup, path)
+
+
+RUINS = [_deleted, _replaced, _without_log, _without_index, _copied_over]
+
+
+@pytest.mark.parametrize("ruin", RUINS)
+def test_a_holder_a_waiter_and_a_worker_get_nothing_out_of_a_store_that_is_gone(
+    path: Path, cast: Cast, ruin: Callable[[Path, Path], None]
+) -> None:
+    backup = path.with_name("backup.db")
+    SQLiteStore(str(path)).close()
+    shutil.copyfile(path, backup)
+    holder = cast.start("hold_busily", path)
+    assert holder.hear() == "held"
+    waiter, worker = (cast.start("wait_for", path, what) for what in ("lock", "task"))
+    assert waiter.hear() == worker.hear() == "ready"
+    holder.tell()
+    assert holder.hear() == waiter.hear() == worker.hear() == "grown"
+    ruin(path, backup)
+    ruined = time.monotonic()
+    answered, lost = holder.hear().split()
+    assert float(answered) < ruined, "a commit that began afterwards was acknowledged"
+    assert lost == "True"
+    assert [holder.hear() for _ in range(3)] == ["store_missing", "store_missing", "fenced"]
+    assert waiter.hear() == worker.hear() == "missing"
+    for actor in (holder, waiter, worker):
+        actor.finish()
+
+
+def test_a_restored_store_is_whole_after_its_old_clients_ended(path: Path, cast: Cast) -> None:
+    SQLiteStore(str(path)).close()
+    backup = path.with_name("backup.db")
+    shutil.copyfile(path, backup)
+    holder = cast.start("hold_busily", path)
+    assert holder.hear() == "held"
+    holder.tell()
+    assert holder.hear() == "grown"
+    for side in ("-wal", "-shm"):
+        path.with_name(path.name + side).unlink()
+    backup.rename(path)
+    holder.rest()
+    store = SQLiteStore(str(path))
+    assert store.check() == []
+    assert store.read("k/busy")["k/busy"] is None
+    store.close()
+
+
+def test_an_older_state_behind_the_back_of_a_client_is_noticed(path: Path) -> None:
+    """SQLite's own restore is one more transaction for it, in the same file."""
+    SQLiteStore(str(path)).close()
+    backup = path.with_name("backup.db")
+    shutil.copyfile(path, backup)
+    store, reader = SQLiteStore(str(path)), SQLiteStore(str(path))
+    for _ in range(3):
+        store.transact(lambda _: put("k/a"))
+    reader.transact(lambda _: put("k/a"))
+    with (
+        closing(apsw.Connection(str(path))) as here,
+        closing(apsw.Connection(str(backup))) as there,
+        here.backup("main", there, "main") as restore,
+    ):
+        restore.step(-1)
+    with pytest.raises(StoreMissing, match="went back from revision 3"):
+        store.transact(lambda _: put("k/a"))
+    with pytest.raises(StoreMissing, match="went back from revision 4"):
+        reader.read("k/a")
+    store.close()
+    reader.close()
+
+
+def test_a_store_behind_a_link_is_the_one_that_it_points_to(path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path.name)
+    with (
+        interlock.connect(str(link), agent="ada") as ada,
+        interlock.connect(str(path), agent="bob") as bob,
+    ):
+        assert isinstance(ada.locks.acquire("merge"), interlock.Acquired)
+        assert bob.locks.show("merge").holder == "ada"
+        assert isinstance(bob.locks.acquire("merge"), interlock.LockBusy)
+    names = {found.name for found in path.parent.iterdir()}
+    assert names == {"link.db", "store.db", "store.db-bells"}
+
+
+def test_a_link_that_points_elsewhere_by_now_is_a_store_that_was_replaced(path: Path) -> None:
+    other = path.with_name("other.db")
+    SQLiteStore(str(other)).close()
+    link, fresh = path.with_name("link.db"), path.with_name("fresh.db")
+    link.symlink_to(path.name)
+    fresh.symlink_to(other.name)
+    with interlock.connect(str(link), agent="ada") as ada:
+        ada.locks.acquire("merge")
+        fresh.rename(link)
+        with pytest.raises(StoreMissing, match=r"link\.db was moved, deleted or replaced"):
+            ada.locks.acquire("deploy")
+    with interlock.connect(str(link), agent="bob") as bob:
+        assert isinstance(bob.locks.acquire("merge"), interlock.Acquired)
+
+
+def test_a_block_in_an_event_loop_is_cancelled_when_its_store_is_gone(path: Path) -> None:
+    async def main() -> None:
+        async with await aio.connect(str(path), agent="ada") as fleet, fleet.lock("merge"):
+            await asyncio.to_thread(path.unlink)
+            await asyncio.sleep(60)
+
+    with pytest.raises(interlock.Lost):
+        asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_an_emptied_file_is_no_store(path: Path) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
-from interlock.errors import InterlockError, StoreAway
+from interlock.errors import InterlockError, StoreAway, StoreMissing
 from interlock.store import LIVE, LOG, Committed, Item, Log, Range, Ref, Snapshot, Txn, Work
 from interlock.stores.sqlite import schema
+from interlock.stores.sqlite.place import Standing
 from interlock.stores.sqlite.wal import Wal
 
 if TYPE_CHECKING:
@@ -168,7 +169,16 @@ class Reader:
 class Engine(Reader):
     """The connection that writes: whoever has the turn runs jobs in one transaction of it."""
 
-    def __init__(self, db: apsw.Connection, path: str, bell: Callable[[list[str]], None]) -> None:
+    def __init__(
+        self,
+        db: apsw.Connection,
+        path: str,
+        bell: Callable[[list[str]], None],
+        standing: Standing,
+    ) -> None:
+        self.standing = standing
+        self.seen = 0
+        """The highest revision that this object committed: the store never goes back behind it."""
         self._patient: bool | None = None
         self.wal = Wal(path)
         super().__init__(db)
@@ -194,6 +204,7 @@ class Engine(Reader):
 
     def begin(self, *, patient: bool) -> None:
         """Open the transaction; an impatient caller gets BusyError at once."""
+        self.standing.refuse()
         if self.wal.trouble:
             raise StoreAway(self.wal.trouble)
         if patient != self._patient:
@@ -203,6 +214,8 @@ class Engine(Reader):
         if self.db.in_transaction:  # an exception struck its rollback
             self.rollback()
         self._last = int(self.one(_BEGIN)[0])
+        if self._last < self.seen:
+            self.standing.went_back(self.seen, self._last)
         self._quiet = 0
         self._cache.clear()
 
@@ -246,13 +259,14 @@ class Engine(Reader):
         if self._quiet:
             self._execute("UPDATE meta SET value = ? WHERE name = 'quiet'", (self._quiet,))
         self._execute("COMMIT")
+        self.seen = self._last
         if self._jobs >= JOBS_BETWEEN_LOOKS:
             self._jobs = 0
             self._bound_wal()
 
     def close(self) -> None:
-        """Let go of the file."""
-        self.db.close()
+        """Let go of the file; what is left in its log never goes home into another one."""
+        part(self.db, self.standing)
         self.wal.close()
 
     def rollback(self) -> None:
@@ -283,8 +297,10 @@ class Engine(Reader):
         touched, self._touched = self._touched, []
         return touched
 
-    def trouble(self, error: apsw.Error) -> InterlockError:
-        """The engine's complaint in our words."""
+    def trouble(self, error: apsw.Error, db: apsw.Connection | None = None) -> InterlockError:
+        """The engine's complaint in our words; ``db`` is ours to ask what became of the file."""
+        if self.standing.recheck(db):
+            return StoreMissing(self.standing.gone)
         return schema.trouble(error, self._path)
 
     def _apply(self, txn: Txn) -> None:
@@ -333,6 +349,14 @@ class Engine(Reader):
                     if large
                     else apsw.SQLITE_CHECKPOINT_RESTART
                 )
+
+
+def part(db: apsw.Connection, standing: Standing) -> None:
+    """Close a connection; if its store is gone, without a checkpoint into what stands there."""
+    if standing.recheck(db):
+        with suppress(apsw.Error):
+            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.close()
 
 
 def _some(number: int) -> str:

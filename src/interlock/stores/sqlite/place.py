@@ -3,6 +3,11 @@
 SQLite in WAL mode needs shared memory and honest file locks, which network and host-shared file
 systems do not give: there a store would be damaged, so it is refused.
 A store is for its owner only: folder 0700, files 0600.
+
+An open store must stay the one that stands at its path.  What is committed into a file that was
+deleted or replaced is in no store, and no other client sees it.  So ``Standing`` compares names and
+files after each commit and each read, before the caller gets the answer.  Once they differ, every
+call fails until the store is opened again.
 """
 
 from __future__ import annotations
@@ -10,9 +15,14 @@ from __future__ import annotations
 import os
 import re
 import stat
+import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
+
+if TYPE_CHECKING:
+    import apsw
 
 REFUSED = {
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "glusterfs", "gfs2", "gpfs",
@@ -22,7 +32,15 @@ REFUSED = {
 _FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
 SIDE = "-bells"
 VOLATILE = {"tmpfs", "ramfs"}
+LOOK = 0.1
+"""Seconds between two looks at the files that no commit or read asks for."""
 _MOUNTS = "/proc/self/mountinfo"
+_HEADER = 100
+_FIXED, _COUNTS, _APPLICATION = slice(24), slice(24, 32), slice(68, 72)
+"""Where the header of the file keeps what never changes while it is in use, its change counter
+with its number of pages, and the mark of the program that it belongs to."""
+_UNMARKED = bytes(4)
+_TRIES, _PAUSE = 5, 0.002
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -92,6 +110,116 @@ def identity(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_dev, found.st_ino
+
+
+class Standing:
+    """The files of an open store, and whether they still stand at its path.
+
+    The names are compared by device and inode: the path as it was given, which may go through
+    symbolic links, the real path, the write-ahead log and its index.  SQLite keeps the last two
+    while a connection is open, so they change only by foreign hands.
+
+    A copy over the file (``cp``) leaves the inode as it is.  The raw header shows it: only SQLite
+    writes there, and its change counter, and the number of pages beside it, never go back.
+    """
+
+    def __init__(self, named: str, path: str) -> None:
+        self.gone = ""
+        """Why nothing that is in the files that we have open counts any more."""
+        self._path = path
+        main = dict.fromkeys((named, path))
+        self._names = (*main, path + "-wal", path + "-shm")
+        self._main = [identity(name) for name in main]
+        self._noted = self._main
+        self._header = b""
+        self._due = 0.0
+
+    def begin(self, db: apsw.Connection) -> None:
+        """A connection was opened: note its files; the main one must be the one from before."""
+        db.pragma("user_version")  # it opens the log with the first read
+        self._noted = [*self._main, *map(identity, self._names[-2:])]
+        self._compare()
+        if not self._header:
+            self._header = _header(db)
+        self.check(db)
+
+    def rest(self) -> None:
+        """All connections are about to close for a moment, and their log goes with the last."""
+        self._noted = self._main
+
+    def check(self, db: apsw.Connection) -> None:
+        """Raise unless the files of this connection, which is ours to use now, stand there."""
+        if not self.gone:
+            self._compare()
+            if _header(db) != self._header:
+                self._judge(db)
+        self.refuse()
+
+    def recheck(self, db: apsw.Connection | None = None) -> bool:
+        """Whether the store is gone, asked after the engine failed or before it closes."""
+        if not self.gone:
+            self._compare()
+            if db is not None:
+                with suppress(Exception):  # what failed before is the error that counts
+                    self.check(db)
+        return bool(self.gone)
+
+    def went_back(self, seen: int, revision: int) -> None:
+        """The store has a lower revision than we saw in it: a restore gave it an older state."""
+        self.gone = self.gone or (
+            f"{self._path} went back from revision {seen} to {revision}, as after a restore;"
+            " stop what relied on it, and connect again"
+        )
+        self.refuse()
+
+    def look(self) -> bool:
+        """Whether the store is gone; compares the names at most ten times a second."""
+        if not self.gone and (now := time.monotonic()) >= self._due:
+            self._due = now + LOOK
+            self._compare()
+        return bool(self.gone)
+
+    def refuse(self) -> None:
+        """Raise if the store is known to be gone."""
+        if self.gone:
+            raise StoreMissing(self.gone)
+
+    def _compare(self) -> None:
+        noted = self._noted
+        names = self._names[: len(noted)]
+        found = [identity(name) for name in names]
+        if found == noted or noted is not self._noted:  # ... a fork closes or opens files meanwhile
+            return
+        pairs = zip(names, found, noted, strict=True)
+        name = next(name for name, now, was in pairs if now != was)
+        self.gone = (
+            f"{name} was moved, deleted or replaced while it was in use;"
+            " stop what relied on it, and connect again"
+        )
+
+    def _judge(self, db: apsw.Connection) -> None:
+        """The header changed: by a checkpoint, or by a copy over the file."""
+        for _ in range(_TRIES):  # a checkpoint may be writing it at this moment
+            header = _header(db)
+            was = self._header
+            same = header[_FIXED] == was[_FIXED] and header[_COUNTS] >= was[_COUNTS]
+            if same and was[_APPLICATION] in (_UNMARKED, header[_APPLICATION]):
+                self._header = header
+                return
+            time.sleep(_PAUSE)
+        wal, shm = self._names[-2:]
+        self.gone = (
+            f"{self._path} was overwritten by another copy while it was in use; stop every program"
+            f" that uses it, remove {wal} and {shm}, copy again, then connect again"
+        )
+
+
+def _header(db: apsw.Connection) -> bytes:
+    """The beginning of the file itself, past the write-ahead log and every cache.
+
+    Through SQLite's own descriptor: closing one of ours would drop the locks of this process.
+    """
+    return db.read("main", 0, 0, _HEADER)[1]
 
 
 def make_side_folder(folder: str) -> None:

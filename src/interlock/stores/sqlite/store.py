@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import apsw
 
-from interlock.errors import StoreClosed, StoreMissing, StoreReadOnly, StoreUnsuitable
+from interlock.errors import StoreClosed, StoreMissing, StoreReadOnly, StoreTrouble
 from interlock.store import (
     Answer,
     Capabilities,
@@ -29,7 +29,7 @@ from interlock.store import (
 from interlock.stores.local import Local
 from interlock.stores.sqlite import fork, place, schema
 from interlock.stores.sqlite.bells import Bells
-from interlock.stores.sqlite.engine import Engine, Later, Reader
+from interlock.stores.sqlite.engine import Engine, Later, Reader, part
 from interlock.stores.sqlite.fork import guard
 from interlock.stores.sqlite.turnstile import Turnstile
 from interlock.stores.sqlite.watch import Feed, SQLiteWatch
@@ -39,17 +39,16 @@ T = TypeVar("T")
 
 
 _EXTENT = "SELECT (SELECT count(*) FROM log), (SELECT value FROM meta WHERE name = 'trimmed')"
-LOOK = 0.1
-"""How often to look whether the file is still the one that we opened."""
 
 
 class SQLiteStore(Local):
     """One file, many processes, no server."""
 
     def __init__(self, path: str, *, create: bool = True, patience: float = PATIENCE) -> None:
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)  # once: SQLite names its other files by the real path
         guard.check(self.path)
         kind = place.prepare(self.path, create=create)
+        self._standing = place.Standing(os.path.abspath(path), self.path)
         self.capabilities = Capabilities(
             engine="sqlite",
             durability="process" if kind in place.VOLATILE else "power loss",
@@ -68,43 +67,56 @@ class SQLiteStore(Local):
         with guard.changing:
             self._open(patience)
             guard.add(self)
-        self._identity = place.identity(self.path)
-        self._look_at = 0.0
 
     def _open(self, patience: float) -> None:
         db = self._connect()
         folder = self.path + place.SIDE
         self._bells = Bells(folder)
         try:
+            self._standing.begin(db)
             place.make_side_folder(folder)
             self._turnstile = Turnstile(folder)
-        except StoreUnsuitable:
+        except StoreTrouble:
             db.close()
             raise
         except OSError as error:
             db.close()
             raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None
-        self._engine = Engine(db, self.path, self._bells.ring)
+        self._engine = Engine(db, self.path, self._bells.ring, self._standing)
         self._writer = Writer(self._engine, self._turnstile, patience)
         self._feed = Feed(self._bells, self._later, self._data_version, self._check)
+
+    @property
+    def missing(self) -> bool:
+        """Whether the file was deleted or replaced under us: no call succeeds any more."""
+        return self._standing.look()
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is answered any more, if the file is gone."""
+        return self._standing.gone
 
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision, beside whoever writes."""
         self._check()
         try:
             with self._reading:
-                reader = self._read_connection()
+                reader, seen = self._read_connection(), self._engine.seen
                 db = reader.db
                 try:  # whatever strikes, and wherever: no transaction may stay open
                     if db.in_transaction:
                         db.execute("ROLLBACK")
                     db.execute("BEGIN")
-                    return reader.read(*refs)
+                    snapshot = reader.read(*refs)
                 finally:
                     if db.in_transaction:
                         db.execute("COMMIT")
+                self._standing.check(db)
+                if snapshot.revision < seen:
+                    self._standing.went_back(seen, snapshot.revision)
+                return snapshot
         except apsw.Error as error:
-            raise schema.trouble(error, self.path) from error
+            raise self._engine.trouble(error) from error
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write in one transaction."""
@@ -204,7 +216,7 @@ class SQLiteStore(Local):
         self._bells.close()
         with guard.changing, self._reading:
             if self._reader is not None:
-                self._reader.db.close()
+                part(self._reader.db, self._standing)
             if idle:
                 self._engine.close()
             guard.discard(self)
@@ -218,8 +230,10 @@ class SQLiteStore(Local):
         if not self._reading.acquire(timeout=fork.PATIENCE):
             self._writer.using.release()
             return False
+        self._standing.recheck(self._engine.db)
+        self._standing.rest()
         if self._reader is not None:
-            self._reader.db.close()
+            part(self._reader.db, self._standing)
         self._reader = None
         self._engine.close()
         self._resting = True
@@ -232,6 +246,8 @@ class SQLiteStore(Local):
                 db = schema.connect(self.path)
                 schema.configure(db)
                 self._engine.attach(db)
+                with suppress(StoreMissing):
+                    self._standing.begin(db)
             self._resting = False
             self._reading.release()
             self._writer.using.release()
@@ -264,8 +280,6 @@ class SQLiteStore(Local):
 
     def _read_connection(self) -> Reader:
         if self._reader is None:
-            self._look_at = 0.0
-            self._check()  # a new connection would go to whichever file stands there now
             self._reader = Reader(schema.connect(self.path))
         return self._reader
 
@@ -276,14 +290,8 @@ class SQLiteStore(Local):
             raise StoreClosed("this store was opened before a fork; connect again in the child")
         if self._closed:
             raise StoreClosed("this store was closed; connect again")
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK
-            if place.identity(self.path) != self._identity:
-                raise StoreMissing(
-                    f"{self.path} was moved, deleted or replaced while it was in use;"
-                    " stop what relied on it, and connect again"
-                )
+        if self._standing.look():
+            self._standing.refuse()
 
     def _later(self, revision: int) -> tuple[Later, int]:
         """The next log rows, and how far the log was trimmed: asked last, so no gap is missed."""
@@ -301,9 +309,12 @@ class SQLiteStore(Local):
         self._check()
         try:
             with self._reading:
-                return question(self._read_connection())
+                reader = self._read_connection()
+                answer = question(reader)
+                self._standing.check(reader.db)
+                return answer
         except apsw.Error as error:
-            raise schema.trouble(error, self.path) from error
+            raise self._engine.trouble(error) from error
 
     def _upkeep(self, act: Callable[[], int]) -> int:
         """Do something inside a transaction that is nobody's commit."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed
+from interlock.errors import OutcomeUnknown, StoreAway, StoreBusy, StoreClosed, StoreMissing
 from interlock.store import Committed, Work
 from interlock.stores.sqlite.engine import Engine, Job
 from interlock.stores.sqlite.turnstile import Turnstile
@@ -268,7 +268,7 @@ class Writer:
             self._turnstile.mend()  # in our turn nobody else writes, unless our files are gone
             if not patient:
                 return False
-            _fail(jobs, engine.trouble(error))
+            _fail(jobs, engine.trouble(error, engine.db))
             return True
         except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
             engine.rollback()
@@ -280,14 +280,20 @@ class Writer:
         return True
 
     def _sync(self, jobs: Sequence[Job]) -> None:
-        """Make what the jobs committed, and what they saw, durable; others have the turn by now."""
+        """Make what the jobs committed, and what they saw, durable; others have the turn by now.
+
+        Then see that it is in the store that stands there: nothing else is acknowledged.
+        """
+        engine = self._engine
         try:
-            self._engine.wal.sync()
-        except OSError:
-            trouble = self._engine.wal.trouble
+            engine.wal.sync()
+            engine.standing.check(engine.db)
+        except (StoreMissing, OSError):
+            trouble = engine.wal.trouble
+            gone = engine.standing.recheck(engine.db) and StoreMissing(engine.standing.gone)
             for job in jobs:
                 unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
-                job.error = job.error or unknown or StoreAway(trouble)
+                job.error = job.error or gone or unknown or StoreAway(trouble)
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         engine = self._engine
@@ -295,9 +301,11 @@ class Writer:
             engine.commit()
         except apsw.IOError as error:
             engine.rollback()
-            trouble = engine.trouble(error)
+            trouble = engine.trouble(error, engine.db)
             for job in jobs:
-                if job.txn is not None:
+                if isinstance(trouble, StoreMissing):
+                    job.error = trouble
+                elif job.txn is not None:
                     job.error = OutcomeUnknown(str(trouble), job.txn.id)
                 elif len(jobs) == 1:
                     job.error = trouble
@@ -310,7 +318,9 @@ class Writer:
     def _alone(self, jobs: Sequence[Job], error: Exception) -> None:
         """After a failed group: each job by itself, so that only the guilty one fails."""
         if len(jobs) == 1:
-            _fail(jobs, self._engine.trouble(error) if isinstance(error, apsw.Error) else error)
+            if isinstance(error, apsw.Error):
+                error = self._engine.trouble(error, self._engine.db)
+            _fail(jobs, error)
             return
         for job in jobs:
             if job.error is None:
