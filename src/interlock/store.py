@@ -24,6 +24,7 @@ The contract
   trim      Forgets the oldest entries of the log up to a revision, a bounded number for each call.
             That is no change that a watch would see, and takes no revision back; whoever asks
             sees to it that nobody may still want to settle them.
+  wall      What time it is by the engine's own clock, for what must not rest on a client's clock.
   close
 
 Every method that may wait comes twice: plain for callers that may block, and with ``_async`` for
@@ -360,6 +361,9 @@ class Store(Protocol):
 
     def extent(self) -> Extent:
         """How large the log is: cheap enough to be asked now and then."""
+
+    def wall(self) -> float | None:
+        """Seconds since 1970 by the engine's own clock; None if it cannot tell."""
 
     def close(self) -> None:
         """Let go; what was acknowledged stays."""

@@ -79,7 +79,7 @@ class Model:
 
     def too_late(self, job: Job) -> bool:
         begun = job.attempts > 0
-        return job.deadline is not None and job.deadline < self._times().wall and not begun
+        return job.deadline is not None and job.deadline <= self._times().monotonic and not begun
 
     def ready(self, able: Iterable[str]) -> list[Job]:
         """What may begin, best first; also what is past its deadline, which somebody will meet."""
@@ -128,7 +128,7 @@ class Model:
         job.state, job.held, job.cancelled, job.ended = "failed", None, True, None
 
     def retry(self, job: Job) -> None:
-        if job.deadline is not None and job.deadline < self._times().wall:
+        if job.deadline is not None and job.deadline <= self._times().monotonic:
             job.deadline = None
         self._place(job)
         job.attempts, job.rests_until, job.cancelled, job.ended = 0, 0.0, False, None

@@ -190,10 +190,12 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> None:
         self.clock.advance(0.001)  # so that one of two processes is the earlier one
-        client, wall = self.clients[session], self.clock.wall()
+        client, wall, here = self.clients[session], self.clock.wall(), self.now
         moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
         if (moments["deadline"] or 0.0) <= (moments["not_before"] or 0.0):  # refused by itself
             moments["deadline"] = None
+        if moments["deadline"] is not None and not self.moves:
+            moments["deadline"] *= 1000
         published = client.run(
             client.tasks.publish(
                 name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
@@ -202,6 +204,8 @@ class TaskMachine(RuleBasedStateMachine):
         absolute: dict[str, Any] = {
             k: None if span is None else wall + span for k, span in moments.items()
         }
+        if moments["deadline"] is not None:
+            absolute["deadline"] = here + moments["deadline"] if self.moves else NEVER
         terms["requires"] = frozenset(terms["requires"])
         job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
         self.model.publish(job)
@@ -469,7 +473,7 @@ class TaskMachine(RuleBasedStateMachine):
         self._advance(data.draw(st.integers(1, 3), "seconds"))
 
     def set_the_clock(self, data: st.DataObject) -> None:
-        """Somebody sets the clock on the wall; no claim and no rest may notice."""
+        """Somebody sets the clock on the wall; no claim, rest or deadline may notice."""
         self.clock.jump_wall(data.draw(st.sampled_from([-3600.0, 3600.0]), "jump"))
         self.observe()
 

@@ -40,7 +40,7 @@ from interlock.errors import TooLarge
 TTL = 60.0
 """Seconds without a sign of life after which others may take a batch back."""
 VERB = "task.import"
-_OPERATIONS = 8
+_OPERATIONS = 10
 """That publishing one task may take, at most."""
 _TAKEN_BACK = 4
 _ENVELOPE = 512

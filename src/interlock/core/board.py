@@ -61,6 +61,9 @@ class Known:
         self.dues: dict[str, Due | None] = {}
         self.there: dict[str, bool] = {}
         """Keys of which nothing else matters: liveness, sets of requirements, marks."""
+        self.clock = 0
+        """Since which revision the engine measures liveness without a break; 0 if that is unknown.
+        Counted as tokens are."""
         self.relied: dict[str, None] = {}
 
     def spec(self, task: str) -> Spec:

@@ -27,6 +27,8 @@ ENTRY_NAMES = 6
 NEEDS_AT_FIRST, NEEDS_FACTOR = 8, 4
 """How many needs are looked at first, and by how much more each time: the next one is mostly not
 complete yet, and where thousands are, few questions should be enough."""
+CLOCK_TTL = 10 * 365 * 86400.0
+"""How long the key stands that shows a break of the engine's clock."""
 HIDDEN = "it belongs to an import that has not ended; if that was interrupted, repeat it"
 
 
@@ -47,6 +49,8 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     hides it until that is complete.
     """
     board.put(keys.data(id_), spec)
+    if spec.deadline is not None:
+        _measure(board, id_, spec.deadline)
     if not need:
         board.tell("published", spec.by, id_)
     if spec.requires:
@@ -209,7 +213,8 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
 def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
     """Tasks that nobody began before their deadline are dead letters."""
     board.known.ask_for(ids)
-    late = [id_ for id_ in ids if is_late(board.known.status(id_), board.now)]
+    board.known.all_of(lambda id_: is_late(board, id_, board.known.status(id_)), ids)
+    late = [id_ for id_ in ids if is_late(board, id_, board.known.status(id_))]
     board.known.all_of(board.known.spec, late)
     for id_ in late:
         past_deadline(board, id_)
@@ -219,11 +224,36 @@ def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
     return board.decision(Expired(tasks=len(late)), "task.expire", thing)
 
 
-def is_late(status: Status | None, now: float) -> bool:
+def is_late(board: Board, id_: str, status: Status | None) -> bool:
     """Whether it is too late to begin a task; one that was begun in time may be tried again."""
     if status is None or status.state != "pending" or status.attempts:
         return False
-    return status.deadline is not None and status.deadline < now
+    return status.deadline is not None and is_over(board, id_, status.deadline)
+
+
+def is_over(board: Board, id_: str, deadline: float) -> bool:
+    """Whether the deadline of a task is over, by the engine's clock.
+
+    Its liveness key says so, however wrong our own clock is.  A key that is gone says nothing if
+    the engine lost all liveness since the task was published (a reboot under SQLite), or if no
+    key was put with the task (an older version): then our own wall clock decides.
+    """
+    known = board.known
+    known.all_of(known.has, (keys.deadline(id_), keys.CLOCK))
+    if known.has(keys.deadline(id_)):
+        board.rely(keys.deadline(id_))
+        return False
+    measured = 0 < known.clock <= known.oldest.get(id_, 0)
+    return measured or deadline < board.now
+
+
+def _measure(board: Board, id_: str, deadline: float) -> None:
+    """Let the engine's clock measure how long a task may be begun."""
+    board.rely(keys.CLOCK)
+    if not board.known.has(keys.CLOCK):
+        board.put(keys.CLOCK, {}, CLOCK_TTL)
+    left = max(deadline - board.now, board.known.least)
+    board.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
 
 
 def is_due(board: Board, status: Status) -> bool:

@@ -112,6 +112,9 @@ REPORTS = "reports/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
 LIVE = "live/"
+CLOCK = "live/clock"
+"""A liveness key that outlives all others: while it stands, the engine has measured without a break
+since the commit that put it."""
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
@@ -270,6 +273,11 @@ def asker(query: str) -> str:
 def limit(grant: str) -> str:
     """The liveness that ends with the maximum hold of a grant."""
     return f"{LIVE}{grant}.limit"
+
+
+def deadline(task: str) -> str:
+    """The liveness that ends when it is too late to begin a task."""
+    return f"{LIVE}deadline/{part(task)}"
 
 
 def refused(grant: str) -> str:

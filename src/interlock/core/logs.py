@@ -101,12 +101,14 @@ def upload(
     batch: Batch,
     *,
     limits: Limits,
+    now: float | None = None,
     tail: Chunk | None = None,
     old: Sequence[Chunk | None] = (),
 ) -> Decision[Uploaded]:
     """Add a batch behind the others, and let the oldest chunks go.
 
     ``tail`` is the last chunk if the batch may go there, ``old`` are the oldest, if they may go.
+    ``now`` decides what is too old; without it the moment of the batch does.
     """
     before = book or Book(until=batch.at)
     size = sum(map(measure, batch.lines))
@@ -121,7 +123,7 @@ def upload(
         bytes=before.bytes + size,
         tail=chunk.bytes,
     )
-    after = rotated(after, old, limits, batch.at)
+    after = rotated(after, old, limits, batch.at if now is None else now)
     gone = range(before.oldest, after.oldest)
     return Decision(
         outcome=Uploaded(agent=agent, lines=len(batch.lines)),

@@ -141,10 +141,13 @@ def _trimmed(going: Sequence[Mark], before: Trimmed | None) -> Trimmed:
 
 
 def ended(query: Query) -> float | None:
-    """When a question was over; at the latest, where nobody wrote that down."""
+    """When a question was over; at the latest, where nobody wrote that down.
+
+    No earlier than it was asked: the clock of whoever answered may be slow.
+    """
     if query.state in ("open", "handed"):
         return None
-    return query.replied or query.at + query.timeout
+    return max(query.replied, query.at) if query.replied else query.at + query.timeout
 
 
 def forget_queries(

@@ -30,6 +30,8 @@ Indexes say where to look and are never the truth:
     due     A task that is pending and must rest (after a failed attempt) or must not begin yet.
             A rest is measured by the engine's clock, as a liveness key, so that no jump of a wall
             clock makes it longer; a moment that somebody named is a moment of the wall clock.
+            So is the time until a deadline (``flow.is_over``): one client whose clock is wrong
+            must not end the tasks of others.
     claims  Every running task, under the session that works on it.
     hangs   A blocked task hangs on one unmet need at a time, with a check of that need's status.
             The first task that hangs there marks the need as awaited.  When an awaited need is

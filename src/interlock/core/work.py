@@ -241,7 +241,7 @@ def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
     spec = board.known.spec(id_)
     at = flow.unmet(board, id_, spec.needs, 0)
-    missed = status.deadline is not None and status.deadline < board.now
+    missed = status.deadline is not None and flow.is_over(board, id_, status.deadline)
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
     if at is None:
         board.move(id_, "retry", "pending", **kept)
@@ -277,7 +277,7 @@ def _claim(
     id_ = ask.task
     if not flow.is_due(board, status):
         return Decision(outcome=_resting(board, id_, status))
-    if spec is not None and flow.is_late(status, board.now):
+    if spec is not None and flow.is_late(board, id_, status):
         flow.past_deadline(board, id_)
         return board.decision("expired", "task.expire", f"task/{id_}")
     live = keys.live(ask.session if ask.ttl is None else ask.claim)

@@ -12,6 +12,7 @@ from interlock.core import logs as core
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import states
+from interlock.services.clocks import agreed
 from interlock.services.gather import every, looked_up
 from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
@@ -21,6 +22,8 @@ from interlock.store import Item, Snapshot, Watch
 MOST = 100_000
 """Lines that are read at once, at most: more than a log has."""
 _AT_ONCE = 8
+_ASKED = 60.0
+"""Seconds for which an answer about the time is good enough for an age of days."""
 
 _BOOK = msgspec.json.Decoder(core.Book)
 _CHUNK = msgspec.json.Decoder(core.Chunk)
@@ -32,6 +35,7 @@ class Logs:
     def __init__(self, runner: Runner, settings: Settings) -> None:
         self._runner = runner
         self._settings = settings
+        self._agreed = (float("-inf"), 0.0)
 
     def upload(self, agent: str, texts: Iterable[str], who: Who) -> Op[core.Uploaded]:
         """Put lines behind those that are there: one commit for each chunk of them."""
@@ -39,14 +43,21 @@ class Logs:
             raise BadInput("'lines' takes a list of lines; put brackets around it")
         cleaned = [line for text in words.each(texts, "'lines'") for line in core.clean(text)]
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
-        limits = self._limits()
+        limits, now = self._limits(), (yield from self._now())
         for portion in core.split(cleaned, most):
-            deciding = partial(self._adding, agent, portion, who, limits)
+            deciding = partial(self._adding, agent, portion, who, limits, now)
             yield from self._runner.change(deciding, who)
         return core.Uploaded(agent=agent, lines=len(cleaned))
 
+    def _now(self) -> Op[float]:
+        """What time it is for the age of lines; the engine is asked once a minute at most."""
+        here = self._runner.clock.monotonic()
+        if here - self._agreed[0] > _ASKED:
+            self._agreed = (here, (yield from agreed(self._runner)))
+        return self._agreed[1] + here - self._agreed[0]
+
     def _adding(
-        self, agent: str, lines: tuple[str, ...], who: Who, limits: core.Limits
+        self, agent: str, lines: tuple[str, ...], who: Who, limits: core.Limits, now: float
     ) -> Deciding[core.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
         batch = core.Batch(at=round(self._runner.clock.wall(), 3), lines=lines, session=who.session)
@@ -56,9 +67,9 @@ class Logs:
         if book is not None and core.fits(book, size):
             last = keys.log_chunk(agent, book.next - 1)
             tail = _chunk((yield (last,))[last])
-        if book is not None and core.due(book, limits, batch.at, size):
+        if book is not None and core.due(book, limits, now, size):
             old = yield from _oldest(agent, book, another=tail is None)
-        return core.upload(agent, book, batch, limits=limits, tail=tail, old=old)
+        return core.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
 
     def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[core.LogLine]]:
         """The last lines of an agent's log that stand behind a number."""
@@ -79,20 +90,15 @@ class Logs:
     def forget(self, who: Who) -> Op[int]:
         """Let the oldest chunks go of those who upload no more; how many went."""
         gone = 0
-        limits, now = self._limits(), self._runner.clock.wall()
+        limits, now = self._limits(), (yield from agreed(self._runner))
         for item in (yield from every(keys.LOGBOOKS)):
             agent = keys.name(item.key.removeprefix(keys.LOGBOOKS))
             book = _book(item)
             if book is not None and core.due(book, limits, now):
-                deciding = partial(self._forgetting, agent, limits)
+                deciding = partial(_forgetting, agent, limits, now)
                 done: Done[int] = yield from self._runner.change(deciding, who)
                 gone += done.outcome
         return gone
-
-    def _forgetting(self, agent: str, limits: core.Limits) -> Deciding[int]:
-        book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
-        old = [] if book is None else (yield from _oldest(agent, book))
-        return core.forget(agent, book, old, limits, self._runner.clock.wall())
 
     def _limits(self) -> core.Limits:
         found = self._settings.agent()
@@ -125,6 +131,12 @@ class Trail:
         """Stop listening."""
         if self._watch is not None:
             self._watch.close()
+
+
+def _forgetting(agent: str, limits: core.Limits, now: float) -> Deciding[int]:
+    book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
+    old = [] if book is None else (yield from _oldest(agent, book))
+    return core.forget(agent, book, old, limits, now)
 
 
 def _oldest(

@@ -25,6 +25,7 @@ from interlock.core.log import Mark, Sealed, Segment
 from interlock.core.seal import LIMITS, Age, Limits, Row, Stub
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, StoreFull, TooLarge
+from interlock.services.clocks import agreed
 from interlock.services.runner import Deciding, Runner, Who
 from interlock.services.states import decoded, exact
 from interlock.services.steps import Aside, Read, Upkeep
@@ -240,7 +241,8 @@ class Sealing:
         found = snapshot.ranges[ref]
         if not found:
             return 0
-        now = self._now(seal.newest(_rows(snapshot.ranges[_SAMPLE])))
+        newest = seal.newest(_rows(snapshot.ranges[_SAMPLE]))
+        now = min(newest, (yield from agreed(self._runner)))
         oldest = decoded(_STUB, found[0])
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0

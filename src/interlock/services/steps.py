@@ -115,7 +115,7 @@ class Upkeep:
     __slots__ = ("args", "name")
 
     def __init__(
-        self, name: Literal["sweep", "info", "examine", "trim", "extent"], *args: object
+        self, name: Literal["sweep", "info", "examine", "trim", "extent", "wall"], *args: object
     ) -> None:
         self.name = name
         self.args = args

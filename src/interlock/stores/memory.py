@@ -156,6 +156,10 @@ class MemoryStore(Local):
             end = bisect_left(self._order, LOG[:-1] + chr(ord(LOG[-1]) + 1))
             return Extent(end - start, self._begins)
 
+    def wall(self) -> float:
+        """What time it is by the clock that was given."""
+        return self._clock.wall()
+
     def close(self) -> None:
         """Refuse everything from now on and wake whoever waits."""
         with self._mutex:

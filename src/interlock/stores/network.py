@@ -166,6 +166,11 @@ class NetworkStore:
         self.check()
         return drive(self._extent(), self._wire)
 
+    def wall(self) -> float | None:
+        """What time it is by the server's clock."""
+        self.check()
+        return drive(self._wall(), self._wire)
+
     def close(self) -> None:
         """Let go; what was acknowledged stays."""
         if not self._closed and self._pid == os.getpid():
@@ -272,6 +277,9 @@ class NetworkStore:
         raise NotImplementedError
 
     def _extent(self) -> Op[Extent]:
+        raise NotImplementedError
+
+    def _wall(self) -> Op[float | None]:
         raise NotImplementedError
 
 

@@ -189,6 +189,11 @@ class FaultyStore(Local):
         self._operate()
         return self._store.extent()
 
+    def wall(self) -> float | None:
+        """As the store does."""
+        self._operate()
+        return self._store.wall()
+
     def close(self) -> None:
         """As the store does."""
         self._store.close()

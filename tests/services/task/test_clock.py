@@ -1,15 +1,16 @@
 """A wall clock that jumps by an hour, forward or back, at any moment.
 
-What lives or rests is measured by the engine's clock, so no claim is lost early and no rest is
-longer.  What somebody named is a moment of the wall clock: ``not_before`` and ``deadline`` go with
-it.  Older is who was published at an earlier moment, as its publisher's wall clock said; one
-publisher keeps its order even if its clock is set back.
+What lives or rests, and how long a task may be begun, is measured by the engine's clock.  So no
+claim is lost early, no rest is longer and no deadline is over too soon.  ``not_before`` is a moment
+of the wall clock.  Older is who was published at an earlier moment, as its publisher's wall clock
+said; one publisher keeps its order even if its clock is set back.
 """
 
 from __future__ import annotations
 
 import pytest
 
+from interlock.core import keys
 from interlock.core.task import Blocked, Claimed, Completed, Failed, NoTask
 from interlock.testing.stage import Client, Stage
 
@@ -83,10 +84,41 @@ def test_no_rest_is_hidden_behind_others_that_wait(stage: Stage, ada: Client) ->
 
 def test_a_named_moment_is_one_of_the_wall_clock(stage: Stage, ada: Client) -> None:
     ada.run(ada.tasks.publish("later", not_before=60))
-    ada.run(ada.tasks.publish("soon", deadline=60))
     stage.clock.jump_wall(HOUR)
     assert claimed(ada).task == "later"
-    assert isinstance(ada.run(ada.tasks.claim("soon")), NoTask)
+
+
+@JUMPS
+@pytest.mark.parametrize("how", ["next", "by name", "maintain"])
+def test_a_deadline_is_measured_by_the_engine(
+    stage: Stage, ada: Client, jump: float, how: str
+) -> None:
+    for number in range(3):
+        ada.run(ada.tasks.publish(f"t{number}", deadline=60))
+    stage.clock.jump_wall(jump)
+    ada.run(ada.fleet.maintain())
+    assert claimed(ada).task == "t0"
+    stage.clock.advance(61)
+    if how == "maintain":
+        assert ada.run(ada.fleet.maintain()).moved == 2
+    look = ada.tasks.next() if how == "next" else ada.tasks.claim("t1")
+    assert isinstance(ada.run(look), NoTask)
+    assert ada.run(ada.tasks.show("t1")).state == "dead"
+
+
+def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Stage, ada: Client) -> None:
+    """As after a reboot under SQLite: a key that is gone then says nothing about the time."""
+    ada.run(ada.tasks.publish("t0", deadline=60))
+    ada.run(ada.tasks.publish("t1", deadline=60))
+    stage.store._rows.pop(keys.deadline("t0"))
+    stage.store._rows.pop(keys.deadline("t1"))
+    stage.store._rows.pop(keys.CLOCK)
+    assert claimed(ada).task == "t0"
+    ada.run(ada.tasks.publish("t2", deadline=60))
+    stage.clock.advance(61)
+    assert isinstance(ada.run(ada.tasks.claim("t1")), NoTask)
+    stage.clock.jump_wall(-HOUR)
+    assert isinstance(ada.run(ada.tasks.claim("t2")), NoTask)
 
 
 @JUMPS

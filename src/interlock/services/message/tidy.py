@@ -25,6 +25,7 @@ from interlock.core.retention import Forgotten, Keep, Mark
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import commits
+from interlock.services.clocks import agreed
 from interlock.services.commits import Moment
 from interlock.services.gather import looked_up
 from interlock.services.message import forgetting, rounds, states
@@ -92,10 +93,13 @@ class Tidying:
         self._counts: dict[str, tuple[Moment, int]] = {}
         self._todo: dict[str, Todo] = {}
         self._id = ""
+        self._now = 0.0
+        """What time it is for this pass."""
 
     def run(self, who: Who, bound: int = BOUND) -> Op[Tidied]:
         """Make a whole round, and forget ``bound`` items of each group at most."""
         done, self._id, self._whole = Tidied(), "", True
+        self._now = yield from agreed(self._runner)
         first = [Range(folder, limit=1) for folder in FOLDERS]
         snapshot: Snapshot = yield Read(*first)
         for page in first:
@@ -108,6 +112,7 @@ class Tidying:
     def some(self, who: Who) -> Op[Tidied]:
         """Make a small part of a round, which begins where the last part ended."""
         done, self._looked, self._whole = Tidied(), 0, False
+        self._now = yield from agreed(self._runner)
         number, group = self._place or self._anywhere()
         for _ in range(SOME_GROUPS):
             folder, before = FOLDERS[number], group
@@ -148,7 +153,7 @@ class Tidying:
         return self._going(marks, count)
 
     def _going(self, marks: Sequence[Mark], count: int) -> list[Mark]:
-        return retention.over(marks, self._keep(count), self._runner.clock.wall())
+        return retention.over(marks, self._keep(count), self._now)
 
     # ---- what was read, and what was sent -------------------------------------------------------
 
@@ -311,7 +316,7 @@ class Tidying:
 
     def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
         ended = readable(at, item)
-        return ended is not None and ended + self._limits.keep < self._runner.clock.wall()
+        return ended is not None and ended + self._limits.keep < self._now
 
     def _drop(
         self,

@@ -72,6 +72,8 @@ class Facts:
         else:
             self.known.there[key] = item is not None
             self._lives[key] = None if item is None else item.expires_in
+            if key == keys.CLOCK and item is not None and item.created:
+                self.known.clock = self._base + item.created
 
     def timed(self, outcome: Taken) -> Taken:
         """Whoever comes too late is told how long the winner lives, where that is known."""

@@ -16,7 +16,7 @@ can have come, everybody looks at that alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 
@@ -32,7 +32,7 @@ from interlock.core.forgetting import Said, Survey
 from interlock.core.retention import Forgotten, Keep
 from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
-from interlock.services import commits
+from interlock.services import clocks, commits
 from interlock.services.commits import Moment
 from interlock.services.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
 from interlock.services.runner import Deciding, Done, Runner, Who
@@ -57,8 +57,7 @@ _AT_ONCE = 60
 _LONG = 1_000
 """Items of a round that is worth writing down."""
 _SURVEY = msgspec.json.Decoder(Survey)
-_SAID = msgspec.json.Decoder(Said)
-_OLDEST, _NEWEST = Log(limit=1), Log(limit=100, last=True)
+_OLDEST, _NEWEST = Log(limit=1), clocks.NEWEST
 
 
 class Forgot(Struct, frozen=True, kw_only=True):
@@ -98,11 +97,13 @@ class Forgetting:
         among the newest.
         """
         snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
-        newest, writer = _all_said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        newest, writer = clocks.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        now = core.now(self._runner.clock.wall(), newest, writer)
+        engine = yield from clocks.by_engine()
         return Look(
             snapshot=snapshot,
-            said=(*_all_said(snapshot.ranges[_OLDEST]), *newest),
-            now=core.now(self._runner.clock.wall(), newest, writer),
+            said=(*clocks.said(snapshot.ranges[_OLDEST]), *newest),
+            now=now if engine is None else min(now, engine),
         )
 
     def run(self, who: Who, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
@@ -265,16 +266,6 @@ def kept(settings: Settings | None) -> Keep:
 def _suspecting() -> Deciding[None]:
     yield from ()
     return core.suspect()
-
-
-def _all_said(entries: Sequence[Item]) -> tuple[Said, ...]:
-    return tuple([each for item in entries if (each := readable(_said, item)) is not None])
-
-
-def _said(item: Item) -> Said | None:
-    """What an entry says of its moment; a void says nothing."""
-    said = decoded(_SAID, item)
-    return replace(said, revision=item.revision) if said.at else None
 
 
 def _survey(item: Item | None) -> Survey | None:

@@ -138,11 +138,10 @@ class Progress:
         """The same for those of the best tasks with the same requirements for which it is time."""
         page = Range(keys.ready(keys.set_in(place)), limit=EXPIRED_AT_ONCE)
         found: Snapshot = yield Read(page)
-        now = self._runner.clock.wall()
-        late = [item for item in found.ranges[page] if (states.ready(item).deadline or now) < now]
-        if not late:
+        timed = [item for item in found.ranges[page] if states.ready(item).deadline is not None]
+        if not timed:
             return 0
-        return (yield from self.expire(who, [keys.listed(item.key) for item in late]))
+        return (yield from self.expire(who, [keys.listed(item.key) for item in timed]))
 
     def tidy(self, who: Who, place: str) -> Op[bool]:
         """Take away the place of a task that is not ready, as of one that somebody works on."""

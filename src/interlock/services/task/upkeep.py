@@ -56,7 +56,9 @@ class Upkeep:
         stale = lost(claims, (yield from looked_up(lives_of(claims))))
         running = {keys.listed(item.key) for item in claims}.difference(map(keys.listed, stale))
         left_standing = [item.key for item in places if keys.listed(item.key) in running]
-        late = _late(places, running, self._runner.clock.wall())
+        timed = _timed(places, running)
+        lives = yield from looked_up(map(keys.deadline, timed))
+        late = [task for task in timed if lives[keys.deadline(task)] is None]
         progress, taken, moved = self._progress, _Count(bound), _Count(bound)
         yield from _each(taken, stale, lambda key: progress.reclaim(who, keys.listed(key), key))
         yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
@@ -119,7 +121,7 @@ def _one(count: _Count, size: int, act: Op[int]) -> Op[int]:
     return done
 
 
-def _late(places: Sequence[Item], running: set[str], now: float) -> list[str]:
-    """Tasks that are ready, and too late to begin."""
-    late = [item for item in places if (states.ready(item).deadline or now) < now]
-    return [task for item in late if (task := keys.listed(item.key)) not in running]
+def _timed(places: Sequence[Item], running: set[str]) -> list[str]:
+    """Tasks that are ready, and have a deadline."""
+    timed = [item for item in places if states.ready(item).deadline is not None]
+    return [task for item in timed if (task := keys.listed(item.key)) not in running]

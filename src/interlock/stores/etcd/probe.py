@@ -6,10 +6,12 @@ not, is it the certificate?  Whatever may just be away is left to asking again.
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -70,6 +72,21 @@ def history(address: Address, number: int) -> tuple[int, int]:
     """The revision at which the server is, and up to which it was compacted; 0 if unknown."""
     current, compacted = _gauges(address, number, _CURRENT, _COMPACTED)
     return current, compacted
+
+
+def moment(address: Address, number: int) -> float | None:
+    """What time it is by the clock of the server, in whole seconds; None if it does not say."""
+    try:
+        answer = get(address, number, "/version").decode(errors="replace")
+    except OSError:
+        return None
+    found = re.search(r"^Date: (.+ GMT)\r?$", answer, re.MULTILINE)
+    if found is None:
+        return None
+    try:
+        return float(calendar.timegm(time.strptime(found[1], "%a, %d %b %Y %H:%M:%S GMT")))
+    except ValueError:
+        return None
 
 
 def _gauges(address: Address, number: int, *names: str) -> list[int]:

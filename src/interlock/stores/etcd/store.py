@@ -32,7 +32,7 @@ from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.commits import Commits
 from interlock.stores.etcd.examine import findings
 from interlock.stores.etcd.leases import Leases
-from interlock.stores.etcd.probe import Look, probe
+from interlock.stores.etcd.probe import Look, moment, probe
 from interlock.stores.etcd.room import Room
 from interlock.stores.etcd.shape import NUL, Shape, wrapped
 from interlock.stores.etcd.trouble import Compacted
@@ -275,6 +275,9 @@ class EtcdStore(NetworkStore):
     def _extent(self) -> Op[Extent]:
         answer = yield from self.asked((RANGE, self.shape.count()))
         return Extent(answer.count)
+
+    def _wall(self) -> Op[float | None]:
+        return (yield from self.asked(Look(moment, self.wire.number)))  # type: ignore[no-any-return]
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -190,6 +190,10 @@ class RedisStore(NetworkStore):
         trimmed: bytes | None = yield from self.asked(pack(("HGET", self.keys["meta"], "trimmed")))
         return Extent(entries, int(trimmed or 0))
 
+    def _wall(self) -> Op[float]:
+        answer = yield from self.run(READ, packing.asking(()))
+        return answer[1] / 1e6  # type: ignore[no-any-return]
+
     def _info(self) -> Op[dict[str, object]]:
         return examine.info(self)
 

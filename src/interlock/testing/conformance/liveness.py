@@ -88,6 +88,10 @@ class Liveness(Suite):
         write(store, deletes=(KEY,))
         assert store.read(KEY)[KEY] is None
 
+    def test_the_engine_tells_what_time_it_is_or_that_it_cannot(self, store: Store) -> None:
+        told = store.wall()
+        assert told is None or told > 0
+
     def _lapsed(self, place: Place, store: Store) -> int:
         """Put a key beside one that stays, and let it lapse; returns the revision that put it."""
         write(store, Put("live/other", b"", ttl=LONG))
