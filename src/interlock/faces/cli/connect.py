@@ -38,7 +38,8 @@ class Identity:
         # Who begins a session has none yet: one in the environment may long be over.
         self.session = None if anew else _either(common.session, "INTERLOCK_SESSION")
         # A name that is not that of the session's agent is refused when the session is resumed.
-        self.agent = _either(common.agent, "INTERLOCK_AGENT")
+        # An option is above the environment: --session overrides a name that is set there.
+        self.agent = common.agent if common.session else _either(common.agent, "INTERLOCK_AGENT")
         inside = os.environ.get("INTERLOCK_CALLER") if self.session else None
         self.caller = OTHER + _inside(inside) if inside else ""
         self.store = common.store
