@@ -6,12 +6,19 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from tests.faults.scene import WAYS, Etcd, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
 from interlock.core.lock import LockGranted
+from interlock.store import Check, Committed, Put
+from interlock.stores import open_store
+from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd.examine import mended
+from interlock.testing.conformance.place import txn, write
 from interlock.testing.servers import EtcdCluster
+from interlock.testing.servers.etcd import etcd_url
 
 BOUND = 60.0
 """Seconds within which everybody works again: an election, and some silence before it."""
@@ -83,3 +90,46 @@ def _all(notes: list[Notes]) -> Notes:
         whole.released += each.released
     whole.released += 3  # of the lock that was waited for
     return whole
+
+
+def test_a_cluster_whose_former_leader_may_end_renewed_leases_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EtcdCluster(tmp_path, members=2) as cluster:
+        needed = mended(cluster.members[0].version)
+        for _ in range(2):
+            store = open_store(cluster.url("old"))
+            assert isinstance(store, EtcdStore)
+            assert bool(store.caution) == bool(needed)
+            finding = next(each for each in store.examine() if each.name == "etcd")
+            assert finding.verdict == ("warn" if needed else "ok")
+            assert needed in finding.remedy
+            store.close()
+    told = [each.getMessage() for each in caplog.records if "former leader" in each.getMessage()]
+    assert len(told) == bool(needed), "once in a process"
+    assert all(f"install {needed} or newer" in each for each in told)
+
+
+@pytest.mark.proof
+def test_what_was_renewed_elsewhere_outlives_the_return_of_a_frozen_leader(tmp_path: Path) -> None:
+    """Before 3.4.31 and 3.5.13 a former leader that thaws revokes such leases."""
+    ttl, count = 8.0, 24
+    with EtcdCluster(tmp_path, election=0.2) as cluster:
+        leader = cluster.leader()
+        others = [member for member in cluster.members if member is not leader]
+        store = open_store(etcd_url(others, "thaw"))
+        names = [f"live/{number}" for number in range(count)]
+        for name in names:
+            write(store, Put(name, b"", ttl=ttl))
+        leader.freeze()
+        began, thawed = time.monotonic(), False
+        while (age := time.monotonic() - began) < 2 * ttl:
+            if not thawed and age > ttl + 3:
+                leader.thaw()
+                thawed = True
+            for name in names:
+                again = txn(Put(name, b"", ttl=ttl), checks=(Check(name, "exists"),), quiet=True)
+                assert isinstance(store.commit(again), Committed), f"{name} is lost after {age} s"
+            time.sleep(0.25)
+        assert thawed
+        store.close()

@@ -10,6 +10,7 @@ from tests.stores.etcd.etcds import calls, leases, opened
 import interlock
 from interlock.store import Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd.examine import mended
 from interlock.stores.etcd.wire import GRANT
 from interlock.stores.network import Ask
 from interlock.testing.conformance.place import committed, fresh, refused, txn, write
@@ -232,3 +233,57 @@ def test_an_event_loop_grants_renews_and_asks_for_times_all_at_once(store: EtcdS
         refused(await store.commit_async(renewal))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("version", "needed"),
+    [
+        ("3.4.0", "3.4.31"),
+        ("3.4.23+dfsg", "3.4.31"),
+        ("3.4.30", "3.4.31"),
+        ("3.4.31-rc.1", "3.4.31"),
+        ("3.4.31", ""),
+        ("3.4.31+dfsg-1", ""),
+        ("3.4.37", ""),
+        ("3.5.0-rc.1", "3.5.13"),
+        ("3.5.12", "3.5.13"),
+        ("3.5.13-rc.0", "3.5.13"),
+        ("3.5.13", ""),
+        ("3.5.21", ""),
+        ("3.6.0-rc.1", ""),
+        ("3.6.0", ""),
+        ("3.10.1", ""),
+        ("4.0.0", ""),
+        ("unknown", ""),
+    ],
+)
+def test_a_version_whose_former_leader_ends_renewed_leases_is_known(
+    version: str, needed: str
+) -> None:
+    assert mended(version) == needed
+
+
+def test_an_old_server_of_its_own_is_not_warned_of(store: EtcdStore) -> None:
+    """It has no former leader."""
+    assert store.caution == ""
+    assert [each.verdict for each in store.examine() if each.name == "etcd"] == ["ok"]
+
+
+def test_where_leases_cannot_be_trusted_a_renewal_outlives_the_lease_before_it(
+    store: EtcdStore, server: EtcdServer
+) -> None:
+    store._commits.fresh = True
+    others = leases(server)
+    write(store, Put(KEY, b"me", ttl=600))
+    (first,) = leases(server) - others
+    again, there = Put(KEY, b"me", ttl=600), (Check(KEY, "exists"),)
+    committed(store.commit(txn(again, checks=there, quiet=True)))
+    committed(store.commit(txn(again, checks=there)))
+    until(lambda: first not in leases(server), "the first lease revoked, by us or a former leader")
+    found = store.read(KEY, times=True)[KEY]
+    assert found is not None
+    assert found.expires_in is not None
+    assert found.expires_in > 590
+    until(lambda: len(leases(server) - others) == 1, "each lease gone when the next one came")
+    write(store, deletes=(KEY,))
+    until(lambda: leases(server) <= others, "the lease revoked")

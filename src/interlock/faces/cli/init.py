@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from interlock import places
 from interlock.errors import StoreMissing, StoreReadOnly
-from interlock.faces.cli.command import answer
+from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import Identity, hush, shown
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.fleet import Created, StoreExists
@@ -39,6 +39,8 @@ def _across(url: str) -> Created | StoreExists:
 
     hush()
     store = open_store(url)
+    if caution := str(getattr(store, "caution", "")):
+        note(caution)
     try:
         first = Log(limit=1)
         new = not store.read(first).ranges[first]

@@ -9,9 +9,13 @@ Two things etcd cannot check or keep by itself, because they are inside the valu
 For these the items are read first and the transaction also checks that they did not change; if
 that is all that failed, it starts over.
 
-Renewals write nothing: the leases of the keys are kept alive.  What this store put itself it
-knows the leases of, so an idle session costs a keep-alive and nothing else (``_again``); for what
-others put they are read first (``_renew``).
+As a rule renewals write nothing: the leases of the keys are kept alive.  What this store put
+itself it knows the leases of, so an idle session costs a keep-alive and nothing else (``_again``);
+for what others put they are read first (``_renew``).
+
+``fresh`` is for a cluster whose former leader may revoke leases that were renewed elsewhere: there
+no lease is ever renewed.  A renewal puts its keys anew with leases of their own, which a former
+leader does not know, or knows the true end of; what it revokes has no key any more.
 """
 
 from __future__ import annotations
@@ -56,10 +60,11 @@ class Commits:
         self._shape = shape
         self._leases = leases
         self._own: dict[str, _Own] = {}
+        self.fresh = False
 
     def commit(self, txn: Txn) -> Op[Answer]:
         """Check and write, all or nothing."""
-        if _renews(txn):
+        if not self.fresh and _renews(txn):
             renewed = (yield from self._again(txn)) or (yield from self._renew(txn))
             if renewed is not None:
                 return renewed
@@ -81,7 +86,7 @@ class Commits:
         puts = {put.key: put for put in txn.puts}
         for key in txn.deletes:  # etcd takes each key once; as elsewhere, the deletion is last
             puts.pop(key, None)
-        kept = _kept(txn)
+        kept = self._kept(txn)
         ttls = {
             put.key: put.ttl for put in puts.values() if put.ttl is not None and put.key not in kept
         }
@@ -147,7 +152,7 @@ class Commits:
         self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
     ) -> Answer | Items:
         if answer.succeeded:
-            self._leases.revoke(self._replaced(answer, _kept(txn)))
+            self._leases.revoke(self._replaced(answer, self._kept(txn)))
             self._remember(txn, leases, answer)
             reads = tuple(dict.fromkeys(txn.reads))
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
@@ -165,7 +170,7 @@ class Commits:
         signal: int,
         seen: Items | None,
     ) -> rpc.TxnRequest:
-        key, op, kept = self._shape.key, rpc.RequestOp, _kept(txn)
+        key, op, kept = self._shape.key, rpc.RequestOp, self._kept(txn)
         compares = [self._compare(check, seen) for check in txn.checks]
         writes: list[rpc.RequestOp] = []
         if not txn.quiet:
@@ -281,6 +286,21 @@ class Commits:
         wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
         return Committed(revision, asked) if granted == wanted else None
 
+    def _kept(self, txn: Txn) -> frozenset[str]:
+        """Liveness keys that are put anew and known to exist: they keep the lease that they have.
+
+        With another lease, whoever has kept the first one alive would go on with that, in vain.
+        """
+        if txn.quiet or self.fresh:
+            return frozenset()
+        there = {check.key for check in txn.checks if check.kind == "exists"}
+        gone = {*txn.deletes}
+        return frozenset(
+            put.key
+            for put in txn.puts
+            if put.ttl is not None and put.key in there and put.key not in gone
+        )
+
     def _look(self, keys: tuple[str, ...]) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
         """These keys at one moment, and which."""
         reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
@@ -298,22 +318,6 @@ def _renews(txn: Txn) -> bool:
         return False
     there = {check.key for check in txn.checks if check.kind == "exists"}
     return all(put.ttl is not None and put.key in there for put in txn.puts)
-
-
-def _kept(txn: Txn) -> frozenset[str]:
-    """Liveness keys that are put anew and known to exist: they keep the lease that they have.
-
-    With another lease, whoever has kept the first one alive would go on with that, in vain.
-    """
-    if txn.quiet:
-        return frozenset()
-    there = {check.key for check in txn.checks if check.kind == "exists"}
-    gone = {*txn.deletes}
-    return frozenset(
-        put.key
-        for put in txn.puts
-        if put.ttl is not None and put.key in there and put.key not in gone
-    )
 
 
 def _looks(txn: Txn) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,16 @@ if TYPE_CHECKING:
 
 _SLOW = 0.25
 _LONG = 1_000_000
+_MENDED = {(3, 4): 31, (3, 5): 13}
+"""The first patch of each minor version whose former leader leaves renewed leases alone."""
+_NUMBERS = re.compile(r"([0-9]+)\.([0-9]+)\.([0-9]+)(-[0-9A-Za-z.-]+)?", re.ASCII)
 _MAKE_ROOM = "compact and defragment it, or raise --quota-backend-bytes"
 
 
 def findings(store: EtcdStore) -> Op[list[Finding]]:
     """Every look, in the order in which one builds on the other."""
     status = yield from store.asked((STATUS, rpc.StatusRequest()))
-    found = [Finding(verdict="ok", name="etcd", fact=status.version)]
+    found = [_server(store, status.version)]
     for number, target in enumerate(store.wire.targets):
         found.append((yield from _endpoint(number, target)))
     found.append(_leader(status))
@@ -34,6 +38,33 @@ def findings(store: EtcdStore) -> Op[list[Finding]]:
     found.append(_size(status, most))
     found.append(_compaction(*(yield from store.asked(Look(history, store.wire.number)))))
     return found
+
+
+def mended(version: str) -> str:
+    """The version to install instead of one whose former leader revokes renewed leases; or "".
+
+    A version before a release, such as 3.5.13-rc.1, counts as the one before it.
+    """
+    match = _NUMBERS.match(version)
+    if match is None:
+        return ""
+    major, minor, patch = (int(part) for part in match.groups()[:3])
+    least = _MENDED.get((major, minor))
+    if least is None or patch > least or (patch == least and not match[4]):
+        return ""
+    return f"{major}.{minor}.{least}"
+
+
+def _server(store: EtcdStore, version: str) -> Finding:
+    needed = mended(version) if store.caution else ""
+    if not needed:
+        return Finding(verdict="ok", name="etcd", fact=version)
+    return Finding(
+        verdict="warn",
+        name="etcd",
+        fact=f"{version}: a former leader may end leases that were renewed, so renewals are writes",
+        remedy=f"install {needed} or newer on every member",
+    )
 
 
 def _endpoint(number: int, target: str) -> Op[Finding]:

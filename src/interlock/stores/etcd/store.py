@@ -7,6 +7,7 @@ use too they also move by what others do.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import Any
@@ -30,7 +31,7 @@ from interlock.store import (
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.commits import Commits
-from interlock.stores.etcd.examine import findings
+from interlock.stores.etcd.examine import findings, mended
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.probe import Look, moment, probe
 from interlock.stores.etcd.room import Room
@@ -46,6 +47,10 @@ _FORMAT_KEY = "meta/format"
 _AT_ONCE = 126
 _TRIMMED_AT_ONCE = 8 * _AT_ONCE
 _ALIEN = ("parsing HTTP/2", "http1.x")
+
+_log = logging.getLogger("interlock")
+_told: set[str] = set()
+"""Of which stores this process was warned."""
 
 
 class EtcdStore(NetworkStore):
@@ -71,6 +76,7 @@ class EtcdStore(NetworkStore):
         self.address = address
         self.wire = wire
         self.version = ""
+        self.caution = ""
         self.shape = Shape(address.namespace)
         self.feed = Feed(self, wire, self.shape)
         self.room = Room(self, address)
@@ -104,6 +110,22 @@ class EtcdStore(NetworkStore):
         yield from self.asked(LogIn())
         yield from self._agree_on_format()
         self.room.saw(status)
+        if needed := mended(status.version):
+            yield from self._be_cautious(needed)
+
+    def _be_cautious(self, needed: str) -> Op[None]:
+        """Renew without trust in leases, unless the only member can have no former leader."""
+        members = yield from self.asked((MEMBERS, rpc.MemberListRequest()))
+        if len(members.members) > 1:
+            self._commits.fresh = True
+            self.caution = (
+                f"{self.where} is a cluster of etcd {self.version}, whose former leader may end"
+                f" leases that were renewed; install {needed} or newer"
+                " (until then each renewal is a write)"
+            )
+            if self.where not in _told:
+                _told.add(self.where)
+                _log.warning("%s", self.caution)
 
     def _first_answer(self) -> Op[rpc.StatusResponse]:
         """Ask each endpoint once; if none answers, find out whether one ever could."""
