@@ -105,6 +105,7 @@ class Agents(Noun[AgentCalls]):
     logged = awaited(AgentCalls.logged)
     pause = awaited(AgentCalls.pause)
     resume = awaited(AgentCalls.resume)
+    ack = awaited(AgentCalls.ack)
     list = awaited(AgentCalls.list)
     show = awaited(AgentCalls.show)
 

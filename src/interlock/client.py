@@ -109,6 +109,7 @@ class Agents(Noun[AgentCalls]):
     logged = blocking(AgentCalls.logged)
     pause = blocking(AgentCalls.pause)
     resume = blocking(AgentCalls.resume)
+    ack = blocking(AgentCalls.ack)
     list = blocking(AgentCalls.list)
     show = blocking(AgentCalls.show)
 

@@ -13,6 +13,7 @@ from interlock.core import keys
 from interlock.core.health import Health, Problem
 from interlock.core.lock import LockAcquired
 from interlock.core.seal import Limits
+from interlock.core.session import DeathsAcknowledged, NoDeath
 from interlock.driving import drive
 from interlock.services import health
 from interlock.services.seal import Sealing
@@ -61,6 +62,53 @@ def test_a_session_that_lapsed_long_ago_is_dead(stage: Stage) -> None:
     assert "nobody cleared it away" in found.says
     assert "interlock maintain" in found.remedy
     assert problems(onlooker(stage), dead_after=302.0) == ()
+
+
+def test_a_death_is_told_after_the_session_was_cleared_away(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=10.0)
+    ada.run(ada.agents.status("busy", doing="task/t1"))
+    stage.clock.advance(11.0)
+    monitor = onlooker(stage)
+    monitor.run(monitor.fleet.maintain())
+    stage.clock.advance(60.0)
+    found = one(monitor)
+    assert (found.kind, found.agent, found.thing) == ("dead", "ada", "agent/ada")
+    assert found.since == stage.clock.wall() - 60.0
+    assert found.says.endswith("lapsed while busy with task/t1, and was cleared away 60 s ago")
+    assert ada.session in found.says
+    assert "interlock agent ack ada" in found.remedy
+    monitor.run(monitor.fleet.maintain())
+    assert one(monitor) == found, "however often somebody tidies up"
+
+
+def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Stage) -> None:
+    for name in ("ada", "ada", "bob", "cleo"):
+        stage.client(name, ttl=10.0)
+    stage.clock.advance(11.0)
+    monitor = onlooker(stage)
+    monitor.run(monitor.fleet.maintain())
+    told = {each.agent: each.says for each in problems(monitor)}
+    assert set(told) == {"ada", "bob", "cleo"}
+    assert told["ada"].endswith("; 1 more of its sessions ended so")
+    done = monitor.run(monitor.agents.ack("ada"))
+    assert isinstance(done, DeathsAcknowledged)
+    assert (done.agent, len(done.sessions)) == ("ada", 2)
+    (bob,) = [each.says.split()[2] for each in problems(monitor) if each.agent == "bob"]
+    assert monitor.run(monitor.agents.ack(bob)) == DeathsAcknowledged(agent="bob", sessions=(bob,))
+    assert monitor.run(monitor.agents.ack("ada")) == NoDeath(agent="ada")
+    assert [each.agent for each in problems(monitor)] == ["cleo"]
+    stage.clock.advance(86_401.0)
+    assert problems(monitor) == ()
+    monitor.run(monitor.fleet.maintain())
+    assert monitor.run(monitor.desk.sessions.deaths()) == [], "nothing is kept for ever"
+
+
+def test_who_leaves_is_not_dead(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.agents.leave())
+    monitor = onlooker(stage)
+    monitor.run(monitor.fleet.maintain())
+    assert problems(monitor) == ()
 
 
 def test_a_stale_lock_and_stale_slots_are_told(stage: Stage) -> None:

@@ -29,6 +29,8 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
         "record",
         "overdue",
         "unable",
+        "unattended",
+        "blocked",
         "dead_letter",
         "failed",
         "leftover",

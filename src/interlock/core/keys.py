@@ -44,6 +44,7 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     rates/{agent}/{slot}  when an agent used one of its turns to send
     sessions/{session}    who this incarnation of an agent is
     reports/{session}     what it says of itself
+    deaths/{session}      a session that ended without leaving, for a day or until acknowledged
     logbooks/{agent}      which chunks of its log stand
     logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
@@ -109,6 +110,7 @@ POST = (
 )  # fmt: skip
 SESSIONS = "sessions/"
 REPORTS = "reports/"
+DEATHS = "deaths/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
 LIVE = "live/"
@@ -245,6 +247,11 @@ def report(session: str) -> str:
     return REPORTS + session
 
 
+def death(session: str) -> str:
+    """The trace of a session that ended without leaving."""
+    return DEATHS + session
+
+
 def heard(session: str) -> str:
     """The liveness that tells when a session was last heard of."""
     return f"{LIVE}{session}.heard"
@@ -375,6 +382,12 @@ def due(moment: float, task: str) -> str:
 def hangs(need: str, task: str = "") -> str:
     """A task under the need that it hangs on; without a task, all of them."""
     return f"{HANGS}{part(need)}/{part(task)}"
+
+
+def hanging(key: str) -> tuple[str, str]:
+    """The need and the task of a place under a need."""
+    need, _, task = key.removeprefix(HANGS).partition("/")
+    return name(need), name(task)
 
 
 def todo(need: str) -> str:

@@ -10,9 +10,10 @@ and, if it says something of itself, a report (``core.report``), which ends with
 
     ──join──> alive ──leave──> gone
                 │
-                └─ live/{id} lapsed ──> lapsed ──maintain──> gone
+                └─ live/{id} lapsed ──> lapsed ──maintain──> gone, with a trace: deaths/{id}
 
-A lapsed session is over for good: its grants may be reclaimed by anybody, at once.
+A lapsed session is over for good: its grants may be reclaimed by anybody, at once.  The commit that
+clears it away leaves a trace, which ``health`` shows for a day, or until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from interlock.core import keys
+from interlock.core import answers, keys
 from interlock.core.decision import Decision, Event, Refusal, Success, Write
 from interlock.core.turn import Facts, Missing, Turn
 
 TTL = 30.0
 SHELL_TTL = 900.0
+DEATH_KEPT = 86400.0
+"""How long the trace of a session that ended without leaving is kept."""
 _FOR_A_POOL = 16
 """Operations that passing on one pool may take."""
 
@@ -43,6 +46,21 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float
     ttl: float
     metadata: Any = None
+
+
+class Death(Struct, frozen=True, kw_only=True):
+    """A session that ended without leaving, and was cleared away ``at`` a moment.
+
+    ``was`` is how it stood by its last report (``busy with task/t1``).
+    """
+
+    session: str
+    agent: str
+    host: str
+    pid: int
+    since: float
+    at: float
+    was: str = ""
 
 
 class Joined(Success, frozen=True, kw_only=True, tag="joined"):
@@ -77,6 +95,19 @@ class SessionLapsed(Refusal, frozen=True, kw_only=True, tag="lapsed"):
     """The session is over; join again."""
 
     session: str
+
+
+class DeathsAcknowledged(Success, frozen=True, kw_only=True, tag="deaths_acknowledged"):
+    """These sessions ended without leaving, and health no longer shows them."""
+
+    agent: str
+    sessions: tuple[str, ...]
+
+
+class NoDeath(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """No session under this name was cleared away, or it was acknowledged before."""
+
+    agent: str
 
 
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -202,12 +233,43 @@ def _leave_pool(turn: Turn, key: str, session: str) -> bool:
     return bool(own)
 
 
-def clear(session: Session, more: tuple[str, ...] = ()) -> Decision[str]:
-    """Clear a lapsed session away, and ``more`` of its keys: maintenance."""
+def clear(session: Session, now: float, was: str, more: tuple[str, ...] = ()) -> Decision[str]:
+    """Clear a lapsed session away, and ``more`` of its keys, and leave a trace: maintenance."""
+    death = Death(
+        session=session.id,
+        agent=session.agent,
+        host=session.host,
+        pid=session.pid,
+        since=session.since,
+        at=now,
+        was=was,
+    )
     return Decision(
         outcome="cleared",
         verb="agent.clear",
         thing=f"agent/{session.agent}",
+        puts=(Write(keys.death(session.id), death),),
         deletes=(*_own(session), *more),
         events=(Event("agent:lapsed", session.agent),),
     )
+
+
+def acknowledge(name: str, deaths: Sequence[Death]) -> Decision[DeathsAcknowledged | NoDeath]:
+    """Take away the traces of these sessions of one agent: an operator knows of them."""
+    if not deaths:
+        return Decision(outcome=NoDeath(agent=name))
+    agent, gone = deaths[0].agent, tuple([each.session for each in deaths])
+    return Decision(
+        outcome=DeathsAcknowledged(agent=agent, sessions=gone),
+        verb="agent.ack",
+        thing=f"agent/{agent}",
+        deletes=tuple(map(keys.death, gone)),
+    )
+
+
+def expire(deaths: Sequence[Death]) -> Decision[str]:
+    """Take away the traces of these sessions: they were kept for long enough."""
+    if not deaths:
+        return Decision(outcome="gone")
+    gone = tuple([keys.death(each.session) for each in deaths])
+    return Decision(outcome="expired", verb="agent.expire", thing="record", deletes=gone)

@@ -177,6 +177,14 @@ class AgentCalls(Calls):
 
         return resume(self.desk.runner, self.desk.me().who, words.name(name, "agent name"))
 
+    def ack(self, name: str) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
+        """Acknowledge that sessions under a name ended without leaving, or one by its id.
+
+        ``health`` no longer shows them; unacknowledged it shows them for a day.
+        """
+        found = words.name(name, "agent name")
+        return self.desk.sessions.acknowledge(found, self.desk.me().who)
+
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
         return self.desk.sessions.list()

@@ -244,8 +244,8 @@ class Desk:
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
     return BadInput(
         f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
-        f" of its own: 'interlock run --agent {named} -- CMD', or"
-        f' eval "$(interlock agent join --agent {named})"; to act as {owner}, leave the other name'
+        f" of its own: 'interlock run --agent {words.shell(named)} -- CMD', or"
+        f' eval "$(interlock agent join --agent {words.shell(named)})"; to act as {owner}, leave the other name'
         " out (--agent, INTERLOCK_AGENT)"
     )
 
@@ -280,14 +280,16 @@ class FleetCalls(Calls):
     ) -> Op[Health]:
         """What somebody should look at; reads only, and never changes anything.
 
-        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, agents of
-        which nobody heard for three times the pace that they promised, grants that are stale, or
-        that somebody has ``held`` for longer, who is ``waiting`` for longer, waits that can never
-        end, and a record that cannot be sealed.  Of tasks: those that run for longer than ``stuck``
-        or past their deadline, whose worker is lost, that wait for a worker for longer than
-        ``waiting`` or that nobody here can do, that died or failed, and what was left half done.
-        Of messages: those that have waited for longer than ``waiting`` for somebody who is not
-        here, inboxes that are nearly full, agents that may not send, and what a person is asked.
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, those that were
+        cleared away within a day and not acknowledged, agents of which nobody heard for three times
+        the pace that they promised, grants that are stale, or that somebody has ``held`` for
+        longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
+        sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
+        worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
+        do, that wait while no worker is here, that died or failed, that are blocked by one that
+        did, and what was left half done. Of messages: those that have waited for longer than
+        ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
+        send, and what a person is asked.
         """
         from interlock.core.health import Patience
         from interlock.services.health import Checkup  # for monitors alone

@@ -23,7 +23,7 @@ from interlock.core.deadlock import Knot
 from interlock.core.health import Health, Patience, Problem
 from interlock.core.pool import Grant, Pool, Waiter
 from interlock.core.report import Report, at_work, silent
-from interlock.core.session import Session
+from interlock.core.session import DEATH_KEPT, Death, Session
 from interlock.core.wait import Asleep
 from interlock.core.words import shell, span
 from interlock.driving import Op
@@ -37,6 +37,7 @@ from interlock.services.message.limits import limits
 from interlock.services.report import all_reports, unheard
 from interlock.services.runner import Runner
 from interlock.services.seal import Sealing
+from interlock.services.session import Sessions
 from interlock.services.task.checkup import Checkup as Tasks
 from interlock.services.why import NAMED, things, weighed
 from interlock.settings import Settings
@@ -78,6 +79,7 @@ class Checkup:
             more |= cut
         reports = yield from all_reports()
         found = yield from self._found(pools, sessions, reports)
+        found += yield from self._died()
         found += yield from self._deadlocks(pools, base)
         tasks = Tasks(self._runner, self._patience)
         found += yield from tasks.run()
@@ -134,6 +136,15 @@ class Checkup:
                     since=since,
                 )
 
+    def _died(self) -> Op[list[Problem]]:
+        """Sessions that ended without leaving and were cleared away; one line for an agent."""
+        now = self._runner.clock.wall()
+        found: dict[str, list[Death]] = {}
+        for each in (yield from Sessions(self._runner).deaths()):
+            if now - each.at <= DEATH_KEPT:
+                found.setdefault(each.agent, []).append(each)
+        return [_death(deaths, now) for deaths in found.values()]
+
     def _stuck(self, held: Iterable[Held], now: float) -> Iterator[Problem]:
         for grant, wanted in held:
             thing = things(wanted)
@@ -177,6 +188,23 @@ class Checkup:
             for each in findings
             if each.verdict != "ok"
         ]
+
+
+def _death(deaths: Sequence[Death], now: float) -> Problem:
+    last = deaths[-1]
+    where = f"process {last.pid} on {last.host}"
+    was = f" while {last.was}" if last.was else ""
+    before = f"; {len(deaths) - 1} more of its sessions ended so" if len(deaths) > 1 else ""
+    return Problem(
+        kind="dead",
+        says=f"agent/{last.agent}: session {last.session} ({where}) lapsed{was}, and was cleared"
+        f" away {span(now - last.at)} ago{before}",
+        remedy=f"see why it ended, then run 'interlock agent ack {shell(last.agent)}'; after"
+        f" {span(DEATH_KEPT)} it is no longer told",
+        thing=f"agent/{last.agent}",
+        agent=last.agent,
+        since=last.at,
+    )
 
 
 def _damaged() -> Op[list[Problem]]:

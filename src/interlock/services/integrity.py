@@ -25,6 +25,7 @@ _LARGE = 1_000_000
 _CHECKS: dict[str, Callable[[Item], object]] = {
     **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
     keys.SESSIONS: states.session,
+    keys.DEATHS: states.death,
     **dict.fromkeys(keys.WORK, examine_task),
     **dict.fromkeys(keys.POST, examine_message),
     keys.SERVING: alive_by,

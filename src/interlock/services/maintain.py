@@ -13,13 +13,14 @@ from interlock.core import keys, queue
 from interlock.core import session as sessions
 from interlock.core.decision import Decision
 from interlock.core.pool import Pool
+from interlock.core.report import at_work
 from interlock.core.wait import Asleep
 from interlock.driving import Op
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE, Gathering, every, looked_up
 from interlock.services.runner import Deciding, Reading, Runner, Who
-from interlock.services.session import reported
+from interlock.services.session import Sessions, reported
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -80,6 +81,7 @@ class Maintenance:
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
         over = yield from forgetting.run(who, first=look)
         mended = yield from mend(self._runner, who)
+        yield from Sessions(self._runner).expire_deaths(who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
             reclaimed=reclaimed + mail.reclaimed + mended,
@@ -141,7 +143,11 @@ class Maintenance:
             return Decision(outcome="gone")
         if (yield from _works(id_)):
             return Decision(outcome="at work")
-        return sessions.clear(session, reported(snapshot, id_))
+        from interlock.services.report import report
+
+        said = states.readable(report, snapshot[keys.report(id_)])
+        was = "" if said is None else at_work(said)
+        return sessions.clear(session, self._runner.clock.wall(), was, reported(snapshot, id_))
 
 
 def _relies_on(pool: Pool | None) -> tuple[str, ...]:

@@ -181,10 +181,27 @@ def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
     }
 
 
-def able() -> Op[dict[str, frozenset[str]]]:
-    """What everybody who is here and reports can do, by session."""
+class Crowd(msgspec.Struct, frozen=True):
+    """Which sessions live and which lapsed, and what those that live and report can do."""
+
+    live: tuple[str, ...]
+    lapsed: tuple[str, ...]
+    able: dict[str, frozenset[str]]
+
+
+def crowd() -> Op[Crowd]:
+    """Who is here, and who should be."""
     sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
     reports = yield from all_reports()
     live = yield from looked_up(map(keys.live, sessions))
-    here = [each for each in sessions if live[keys.live(each)] is not None]
-    return {each: frozenset(reports[each].can) for each in here if each in reports}
+    here = tuple([each for each in sessions if live[keys.live(each)] is not None])
+    return Crowd(
+        live=here,
+        lapsed=tuple([each for each in sessions if each not in here]),
+        able={each: frozenset(reports[each].can) for each in here if each in reports},
+    )
+
+
+def able() -> Op[dict[str, frozenset[str]]]:
+    """What everybody who is here and reports can do, by session."""
+    return (yield from crowd()).able

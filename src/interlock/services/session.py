@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,6 +20,8 @@ from interlock.services.gather import Gathering, every, looked_up
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
 
 
 class Sessions:
@@ -106,7 +110,7 @@ class Sessions:
 
     def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
         """Renew liveness keys that still live, in as few quiet commits as can be; returns those."""
-        portion = self._runner.capabilities.max_operations // 2
+        portion = self._portion
         alive: frozenset[str] = frozenset()
         for start in range(0, len(writes), portion):
             alive |= yield from self._renew(writes[start : start + portion])
@@ -126,6 +130,40 @@ class Sessions:
         """Who a session is."""
         snapshot: Snapshot = yield Read(keys.session(session))
         return states.session(snapshot[keys.session(session)])
+
+    def deaths(self) -> Op[list[core.Death]]:
+        """The sessions that ended without leaving and were cleared away, the oldest first."""
+        items = yield from every(keys.DEATHS)
+        read = [states.readable(states.death, item) for item in items]
+        return sorted([each for each in read if each is not None], key=lambda each: each.at)
+
+    def acknowledge(self, name: str, who: Who) -> Op[core.DeathsAcknowledged | core.NoDeath]:
+        """Take away the traces of the sessions under this name, or of the one with this id."""
+        deaths = yield from self.deaths()
+        found = [each for each in deaths if name in (each.agent, each.session)]
+        gone: tuple[str, ...] = ()
+        for start in range(0, len(found), self._portion):
+            some, decide = found[start : start + self._portion], partial(core.acknowledge, name)
+            done = yield from self._runner.change(partial(_forgetting, some, decide), who)
+            if isinstance(done.outcome, core.DeathsAcknowledged):
+                gone += done.outcome.sessions
+        if not gone:
+            return core.NoDeath(agent=name)
+        return core.DeathsAcknowledged(agent=found[0].agent, sessions=gone)
+
+    def expire_deaths(self, who: Who) -> Op[None]:
+        """Take away the traces that were kept for long enough."""
+        now = self._runner.clock.wall()
+        deaths = yield from self.deaths()
+        old = [each for each in deaths if now - each.at > core.DEATH_KEPT]
+        for start in range(0, len(old), self._portion):
+            some = old[start : start + self._portion]
+            yield from self._runner.change(partial(_forgetting, some, core.expire), who)
+
+    @property
+    def _portion(self) -> int:
+        """How many keys one commit renews or deletes."""
+        return self._runner.capabilities.max_operations // 2
 
     def works_on(self, who: Who) -> Op[bool]:
         """Whether a session works on any task."""
@@ -166,6 +204,14 @@ def _pools_of(session: str) -> Reading[list[str]]:
                 break
             after = items[-1].key
     return found
+
+
+def _forgetting(
+    deaths: Sequence[core.Death], decide: Callable[[Sequence[core.Death]], Decision[T]]
+) -> Deciding[T]:
+    """Decide on those of these traces that are still there."""
+    items = (yield tuple([keys.death(each.session) for each in deaths])).items
+    return decide([each for each in deaths if items[keys.death(each.session)] is not None])
 
 
 def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import msgspec
 
 from interlock.core import codec, keys
 from interlock.core.pool import Pool, seen
-from interlock.core.session import Session
+from interlock.core.session import Death, Session
 from interlock.core.wait import Asleep
 from interlock.errors import StoreDamaged
 from interlock.store import Item
@@ -27,6 +27,7 @@ class Living(msgspec.Struct):
 
 _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
+_DEATH = msgspec.json.Decoder(Death)
 _LIVING = msgspec.json.Decoder(Living)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
 _LISTED: msgspec.json.Decoder[tuple[str, ...] | Asleep] = msgspec.json.Decoder(
@@ -76,6 +77,11 @@ def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
     return None if item is None else decoded(_SESSION, item)
+
+
+def death(item: Item | None) -> Death | None:
+    """The trace of a session that an item is."""
+    return None if item is None else decoded(_DEATH, item)
 
 
 def listed_wait(item: Item) -> tuple[str, ...] | Asleep:

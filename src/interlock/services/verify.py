@@ -38,6 +38,7 @@ _FOLDERS = frozenset(
         *keys.POST,
         keys.SESSIONS,
         keys.REPORTS,
+        keys.DEATHS,
         keys.LOGBOOKS,
         keys.LOGS,
         keys.WAITS,

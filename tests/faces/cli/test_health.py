@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from tests.faces.shell import Shell, until
 
 
@@ -25,6 +28,27 @@ def test_each_problem_is_a_line_with_its_remedy_and_the_status_is_1(ada: Shell) 
     assert {each["kind"] for each in answer["problems"]} <= {"stale", "stuck"}
     assert set(answer["problems"][0]) == {"kind", "says", "remedy", "thing", "agent", "since"}
     assert ada.run("maintain").status == 0
+    assert ada.run("health").status == 0
+
+
+def test_a_monitor_that_also_tidies_up_sees_every_death(ada: Shell) -> None:
+    """A real worker, killed; whoever clears its session away leaves a trace."""
+    program = (
+        "import interlock, os, signal\n"
+        "fleet = interlock.connect(agent='bob', ttl=0.5)\n"
+        "fleet.tasks.publish('t1')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ada.folder, check=False)
+    until(lambda: ada.json("maintain")[1]["reclaimed"] > 0)
+    status, answer = ada.json("health")
+    told = {each["kind"]: each for each in answer["problems"]}
+    assert (status, set(told)) == (1, {"dead", "unattended"})
+    assert told["dead"]["agent"] == "bob"
+    done = ada.run("agent", "ack", "bob")
+    assert (done.status, done.out) == (0, "acknowledged the death of 1 session of bob\n")
+    assert ada.json("agent", "ack", "bob") == (1, {"outcome": "nothing", "agent": "bob"})
+    assert ada.run("task", "cancel", "t1").status == 0
     assert ada.run("health").status == 0
 
 

@@ -28,9 +28,15 @@ def test_why_leads_from_a_blocked_task_to_a_dead_one_and_back(here: Here) -> Non
     assert said.splitlines()[-1].endswith("interlock task retry build")
     done = here.run("health")
     assert done.status == 1
-    assert done.out == (
+    dead, blocked = done.out.splitlines()
+    assert dead == (
         "dead_letter 1 task died: build (out of disk); mend the cause, then send back what is"
-        " still wanted: interlock task retry build\n"
+        " still wanted: interlock task retry build"
+    )
+    assert blocked.startswith("blocked task/deploy: it needs build, which died ")
+    assert blocked.endswith(
+        "send the need back: interlock task retry build;"
+        " or give up what needs it: interlock task cancel deploy"
     )
     here.run("task", "retry", "build")
     assert here.run("health").status == 0

@@ -71,6 +71,8 @@ def test_a_claim_whose_worker_is_lost_is_stale_until_somebody_puts_it_back(
     found = one(stage)
     assert (found.kind, found.thing, found.agent) == ("stale", "task/t1", "bob")
     ada.run(ada.fleet.maintain())
+    assert one(stage).kind == "dead"
+    ada.run(ada.agents.ack("bob"))
     assert problems(stage) == ()
 
 
@@ -147,6 +149,7 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     ada.run(ada.tasks.publish("plain"))
     stage.clock.advance(3601.0)
     ada.run(ada.tasks.publish("fresh"))
+    ada.run(ada.agents.status("idle", can=["gpu"]))
     plain, gpu = problems(stage)
     assert (plain.kind, plain.thing) == ("waiting", "task/plain")
     assert plain.says == "task/plain: it has waited for a worker for 60 min; 1 more such task waits"
@@ -156,12 +159,10 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     assert problems(stage, waiting=7200.0) == ()
 
 
-def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_reports(
-    stage: Stage, ada: Client
-) -> None:
+def test_a_capability_that_no_agent_here_has_is_a_problem(stage: Stage, ada: Client) -> None:
     for task in ("g1", "g2"):
         ada.run(ada.tasks.publish(task, requires=["gpu"]))
-    assert problems(stage) == ()
+    assert one(stage).kind == "unable", "an agent that says nothing is not able, either"
     ada.run(ada.agents.status("idle", can=[]))
     assert one(stage).kind == "unable", "nothing special is an answer, too"
     ada.run(ada.agents.status("idle", can=["rust"]))
@@ -174,6 +175,89 @@ def test_a_capability_that_nobody_here_has_is_a_problem_if_anybody_reports(
     assert one(stage, waiting=30.0).kind == "unable", "one line is enough"
     ada.run(ada.agents.status("idle", can=["gpu"]))
     assert one(stage, waiting=30.0).kind == "waiting"
+
+
+def test_tasks_that_wait_while_every_worker_is_dead_are_told_at_once(stage: Stage) -> None:
+    for number in range(5):
+        worker = stage.client(f"w{number}", ttl=10.0)
+        worker.run(worker.agents.status("busy", can=["rust"]))
+    shell = stage.client("shell", ttl=None)
+    for number in range(100):
+        shell.run(shell.tasks.publish(f"t{number}"))
+    shell.run(shell.tasks.publish("r1", requires=["rust"]))
+    assert problems(stage) == ()
+    stage.clock.advance(11.0)
+    for maintained in (False, True):
+        (found,) = [each for each in problems(stage) if each.kind == "unattended"]
+        assert found.says == (
+            "task/t0: it is ready, and no worker is here; 100 more such tasks wait"
+        )
+        assert "start a worker" in found.remedy
+        if not maintained:
+            shell.run(shell.fleet.maintain())
+    worker = stage.client("w9")
+    worker.run(worker.agents.status("idle", can=[]))
+    assert [each.kind for each in problems(stage) if each.thing.startswith("task/")] == ["unable"]
+
+
+def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Stage) -> None:
+    shell = stage.client("shell", ttl=None)
+    shell.run(shell.tasks.publish("t1", requires=["gpu"]))
+    assert problems(stage) == (), "somebody may come with a command at any moment"
+    stage.clock.advance(61.0)
+    found = one(stage)
+    assert (found.kind, found.thing) == ("unattended", "task/t1")
+    assert found.remedy.endswith("interlock task next --agent NAME --can gpu")
+
+
+def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
+    stage: Stage, ada: Client
+) -> None:
+    ada.run(ada.tasks.publish("a"))
+    ada.run(ada.tasks.publish("b", needs=["a"]))
+    ada.run(ada.tasks.publish("c", needs=["a"]))
+    ada.run(ada.tasks.publish("d", needs=["b"]))
+    ada.run(ada.tasks.cancel("a", "out of scope"))
+    stage.clock.advance(120.0)
+    found = one(stage)
+    assert (found.kind, found.thing, found.since) == ("blocked", "task/b", stage.clock.wall() - 120)
+    assert found.says == (
+        "task/b: it needs a, which was cancelled 2 min ago (cancelled by ada: out of scope);"
+        " 1 more such task is blocked"
+    )
+    assert "interlock task retry a" in found.remedy
+    assert "interlock task cancel b" in found.remedy
+    ada.run(ada.tasks.retry("a"))
+    assert [each.kind for each in problems(stage)] == []
+
+
+def test_a_need_that_ended_counts_before_the_task_comes_to_hang_on_it(
+    stage: Stage, ada: Client
+) -> None:
+    for task in ("first", "second"):
+        ada.run(ada.tasks.publish(task))
+    ada.run(ada.tasks.publish("t", needs=["first", "second"]))
+    ada.run(ada.tasks.claim("first"))
+    failed_need = ada.run(ada.tasks.cancel("second"))
+    assert failed_need is not None
+    found = one(stage)
+    assert (found.kind, found.thing) == ("blocked", "task/t")
+    assert found.says.startswith("task/t: it needs second, which was cancelled")
+    ada.run(ada.tasks.cancel("t"))
+    assert problems(stage) == ()
+
+
+def test_of_very_many_needs_that_block_others_some_are_named(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "LINES", 2)
+    for number in range(4):
+        ada.run(ada.tasks.publish(f"n{number}"))
+        ada.run(ada.tasks.publish(f"t{number}", needs=[f"n{number}"]))
+        ada.run(ada.tasks.cancel(f"n{number}"))
+    *named, rest = problems(stage)
+    assert [each.thing for each in named] == ["task/t0", "task/t1"]
+    assert rest.says == "2 more needs ended without success, and block tasks"
 
 
 def test_a_task_waits_only_since_it_may_begin(stage: Stage, ada: Client) -> None:
@@ -286,6 +370,7 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_told(stage: Stage, ada:
     puts = tuple(Put(key, b"garbage") for key in (*broken, place.key))
     stage.store.commit(Txn(id="t", puts=puts, quiet=True))
     stage.clock.advance(60.0)
+    ada.run(ada.agents.status("idle"))
     assert sorted(each.thing for each in problems(stage, waiting=30.0)) == [
         "task/dead", "task/gpu", "task/lost", "task/ready",
     ]  # fmt: skip

@@ -29,7 +29,9 @@ INDEX: dict[str, tuple[str, ...]] = {
         "init", "demo", "run", "acquire", "release", "why", "observe", "health", "doctor",
         "maintain", "bench", "selftest", *MESSAGES,
     ),
-    "agent": ("join", "leave", "beat", "status", "log", "list", "show", "pause", "resume"),
+    "agent": (
+        "join", "leave", "beat", "status", "log", "list", "show", "pause", "resume", "ack",
+    ),
     "task": (
         "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
         "show", "watch", "import",

@@ -82,6 +82,12 @@ class Resume(Request, frozen=True, kw_only=True):
     name: Annotated[str, option("name", "an agent's name", positional=True)]
 
 
+class Ack(Request, frozen=True, kw_only=True):
+    """Acknowledge that sessions ended without leaving."""
+
+    name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
+
+
 class AgentList(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
 
@@ -156,6 +162,10 @@ def _resume(fleet: "Fleet", request: Resume) -> Resumed | UnknownAgent:
     from interlock.faces.operations.message import hinted
 
     return hinted(fleet, fleet.agents.resume(request.name))
+
+
+def _ack(fleet: "Fleet", request: Ack) -> core.DeathsAcknowledged | core.NoDeath:
+    return fleet.agents.ack(request.name)
 
 
 OPERATIONS = (
@@ -244,5 +254,14 @@ OPERATIONS = (
         needs="agent",
         act=_resume,
         examples=("interlock agent resume ada --agent maria",),
+    ),
+    Operation(
+        name="agent ack",
+        help="acknowledge that sessions died: health no longer shows them",
+        request=Ack,
+        outcomes=(core.DeathsAcknowledged, core.NoDeath),
+        needs="agent",
+        act=_ack,
+        examples=("interlock agent ack bob --agent maria",),
     ),
 )

@@ -20,9 +20,7 @@ _NAMED = 8
 
 def joined(outcome: core.Joined, _paint: Paint) -> str:
     """A line for the shell; the name goes with the session, or the old one would contradict it."""
-    from shlex import quote  # few commands need it
-
-    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={quote(outcome.agent)}"
+    return f"export INTERLOCK_SESSION={outcome.session} INTERLOCK_AGENT={shell(outcome.agent)}"
 
 
 def left(outcome: core.Left, paint: Paint) -> str:
@@ -40,6 +38,21 @@ def renewed(outcome: core.Renewed, paint: Paint) -> str:
 def lapsed(outcome: core.SessionLapsed, paint: Paint) -> str:
     """It is over, and what to do."""
     return f"{paint('red', 'lapsed')} {outcome.session} is over; join again"
+
+
+def deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
+    """How many sessions health no longer shows."""
+    count = len(outcome.sessions)
+    many = f"{count} session{'' if count == 1 else 's'} of {outcome.agent}"
+    return f"{paint('green', 'acknowledged')} the death of {many}"
+
+
+def no_death(outcome: core.NoDeath, _paint: Paint) -> str:
+    """Nothing to acknowledge, and what may come before."""
+    return (
+        f"no session of {outcome.agent} that was cleared away is left to acknowledge;"
+        " 'interlock maintain' clears dead ones away"
+    )
 
 
 def reported(outcome: Reported, paint: Paint) -> str:

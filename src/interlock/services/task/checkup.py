@@ -18,12 +18,13 @@ from interlock.core.task import BATCH, Claim, Ended, Status
 from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
-from interlock.services.report import able
+from interlock.services.report import Crowd, crowd
 from interlock.services.runner import Runner
+from interlock.services.session import Sessions
 from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.leaf import Able, nobody
+from interlock.services.task.leaf import fit
 from interlock.services.task.look import look
 from interlock.services.why import NAMED
 from interlock.store import Item, Range
@@ -32,6 +33,8 @@ BOUND = 10_000
 """Items that a pass reads of each index."""
 HEAD = 1000
 """Tasks that are ready, of each set of requirements."""
+LINES = 20
+"""Needs that block others, named one by one."""
 SETS_AT_ONCE = 16
 A_WHILE = 60.0
 """Whoever completes a task moves on what needed it; what is older than this was left over."""
@@ -68,16 +71,21 @@ class Checkup:
         """Look at everything once."""
         running = yield from self._running()
         waiting = yield from self._waiting({each.task for each in running})
-        crowd: Able = (yield from able()) if any(each.requires for each in waiting) else {}
-        unable = [each for each in waiting if nobody(crowd, each.requires)]
         now = self._runner.clock.wall()
+        here = (yield from crowd()) if waiting else Crowd((), (), {})
+        working = any(each.alive for each in running) or bool(here.able)
+        alone = [] if working else (yield from self._unattended(waiting, here, now))
+        unable = [each for each in waiting if each not in alone and _is_unable(each, here, now)]
+        ended = yield from self._ended()
         return [
             *_stale([each for each in running if not each.alive]),
             *self._stuck([each for each in running if each.alive], now),
             *_overdue([each for each in running if each.alive], now),
+            *_alone(alone),
             *_unable(unable),
-            *self._patient([each for each in waiting if each not in unable], now),
-            *(yield from self._ended()),
+            *self._patient([each for each in waiting if each not in (*alone, *unable)], now),
+            *(yield from self._letters(ended)),
+            *(yield from self._blocked(ended, now)),
             *(yield from self._leftover(now)),
             *(yield from self._unfinished(now)),
         ]
@@ -161,6 +169,13 @@ class Checkup:
                 return Waiting(task=task, since=since[task], count=len(since), requires=requires)
         return None
 
+    def _unattended(self, waiting: Sequence[Waiting], here: Crowd, now: float) -> Op[list[Waiting]]:
+        """What waits while no worker is here: at once if a session died, else after a while."""
+        died = here.lapsed or (yield from Sessions(self._runner).deaths())
+        if died:
+            return list(waiting)
+        return [each for each in waiting if not here.live and now - each.since > A_WHILE]
+
     def _patient(self, waiting: Sequence[Waiting], now: float) -> Iterator[Problem]:
         for each in waiting:
             if now - each.since > self._patience.waiting:
@@ -174,14 +189,17 @@ class Checkup:
                     since=each.since,
                 )
 
-    def _ended(self) -> Op[list[Problem]]:
-        """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
+    def _ended(self) -> Op[dict[str, Ended]]:
+        """All that failed, died or was cancelled."""
         items = yield from self._read(keys.ENDED)
-        ended = {
+        return {
             keys.listed(item.key): found
             for item in items
             if (found := readable(states.ended, item)) is not None
         }
+
+    def _letters(self, ended: Mapping[str, Ended]) -> Op[list[Problem]]:
+        """Dead letters, and what failed for good; what somebody cancelled is nobody's trouble."""
         order = sorted(ended, key=lambda task: ended[task].since)
         dead = [task for task in order if ended[task].state == "dead"]
         failed = [task for task in order if ended[task].state == "failed"]
@@ -192,6 +210,24 @@ class Checkup:
             *_letters("dead_letter", "died", dead, ended, known),
             *_letters("failed", "failed for good", given_up, ended, known),
         ]
+
+    def _blocked(self, ended: Mapping[str, Ended], now: float) -> Op[list[Problem]]:
+        """Tasks that are blocked for ever, one line for each need that ended without success."""
+        if not ended:
+            return []
+        below: dict[str, list[str]] = {}
+        for item in (yield from self._read(keys.HANGS)):
+            need, task = keys.hanging(item.key)
+            below.setdefault(need, []).append(task)
+        found = {need: tasks for need, tasks in below.items() if need in ended}
+        others = [task for need, tasks in below.items() if need not in ended for task in tasks]
+        self.partial |= len(others) > HEAD
+        for task, need in (yield from _later_needs(others[:HEAD], ended)):
+            found.setdefault(need, []).append(task)
+        wanted = [keys.status(task) for need, tasks in found.items() for task in (need, *tasks)]
+        items = yield from looked_up(wanted)
+        known = {keys.task_of(key): _status(item) for key, item in items.items()}
+        return list(_for_ever(found, known, now))
 
     def _leftover(self, now: float) -> Op[list[Problem]]:
         needs = [keys.listed(item.key) for item in (yield from self._read(keys.TODO))]
@@ -246,14 +282,90 @@ def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
         )
 
 
+def _later_needs(tasks: Sequence[str], ended: Mapping[str, Ended]) -> Op[list[tuple[str, str]]]:
+    """Which of these wait for another need for now, but also need one that ended."""
+    items = yield from looked_up(map(keys.data, tasks))
+    found = []
+    for task in tasks:
+        spec = readable(states.spec, items[keys.data(task)])
+        need = next((each for each in spec.needs if each in ended), "") if spec else ""
+        if need:
+            found.append((task, need))
+    wanted = [keys.status(each) for pair in found for each in pair]
+    status = yield from looked_up(wanted)
+    # A need that is younger than the task only has the name of one that was complete and forgotten.
+    return [pair for pair in found if _is_older(status[keys.status(pair[1])], status, pair[0])]
+
+
+def _is_older(need: Item | None, items: Mapping[str, Item | None], task: str) -> bool:
+    own = items[keys.status(task)]
+    return need is not None and own is not None and need.created < own.created
+
+
+def _for_ever(
+    found: Mapping[str, Sequence[str]], known: Mapping[str, Status | None], now: float
+) -> Iterator[Problem]:
+    """One line for each need, the first of them."""
+    still = {
+        need: [task for task in tasks if (each := known[task]) and each.state == "blocked"]
+        for need, tasks in found.items()
+        if (status := known[need]) and status.state in ("failed", "dead")
+    }
+    needs = [need for need, tasks in still.items() if tasks]
+    for need in needs[:LINES]:
+        status, first, more = known[need], still[need][0], len(still[need]) - 1
+        if status is None:
+            continue
+        word = "died" if status.state == "dead" else "failed"
+        word = "was cancelled" if status.state == "failed" and not status.token else word
+        why = status.reason or "no reason was given"
+        yield Problem(
+            kind="blocked",
+            says=f"task/{first}: it needs {need}, which {word} {span(now - status.since)} ago"
+            f" ({why}){_more(more, 'task is blocked', 'tasks are blocked')}",
+            remedy=f"send the need back: interlock task retry {shell(need)};"
+            f" or give up what needs it: interlock task cancel {shell(first)}",
+            thing=f"task/{first}",
+            since=status.since,
+        )
+    if len(needs) > LINES:
+        yield Problem(
+            kind="blocked",
+            says=f"{len(needs) - LINES} more needs ended without success, and block tasks",
+            remedy="see 'interlock task list --state blocked'",
+        )
+
+
+def _is_unable(waiting: Waiting, here: Crowd, now: float) -> bool:
+    """Whether nobody who is here said that it can do this."""
+    known = bool(here.live) or now - waiting.since > A_WHILE
+    return known and bool(waiting.requires) and not fit(here.able, waiting.requires)
+
+
+def _alone(waiting: Sequence[Waiting]) -> Iterator[Problem]:
+    if not waiting:
+        return
+    first = min(waiting, key=lambda each: each.since)
+    more = sum(each.count for each in waiting) - 1
+    yield Problem(
+        kind="unattended",
+        says=f"task/{first.task}: it is ready, and no worker is here"
+        f"{_more(more, 'task waits', 'tasks wait')}",
+        remedy="start a worker, or take it: interlock task next --agent NAME"
+        + (f" --can {_listed(first)}" if first.requires else ""),
+        thing=f"task/{first.task}",
+        since=first.since,
+    )
+
+
 def _unable(waiting: Sequence[Waiting]) -> Iterator[Problem]:
     for each in waiting:
         yield Problem(
             kind="unable",
             says=f"task/{each.task}: it requires {' and '.join(each.requires)}, and nobody who is"
             f" here said that it can{_more(each.count - 1, 'task waits', 'tasks wait')}",
-            remedy=f"start a worker that can:"
-            f" interlock task next --can {shell(','.join(each.requires))}",
+            remedy=f"start a worker that can: interlock task next --can {_listed(each)};"
+            f" or let one say so: interlock agent status --can {_listed(each)}",
             thing=f"task/{each.task}",
             since=each.since,
         )
@@ -296,6 +408,11 @@ def _letters(
         thing=f"task/{tasks[0]}",
         since=ended[tasks[0]].since,
     )
+
+
+def _listed(waiting: Waiting) -> str:
+    """What a set requires, as a word for the shell."""
+    return shell(",".join(waiting.requires))
 
 
 def _see(each: Running) -> str:
