@@ -242,10 +242,11 @@ class Desk:
 
 
 def _contradiction(session: str, owner: str, named: str) -> BadInput:
+    name = words.shell(named)
     return BadInput(
         f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
-        f" of its own: 'interlock run --agent {words.shell(named)} -- CMD', or"
-        f' eval "$(interlock agent join --agent {words.shell(named)})"; to act as {owner}, leave the other name'
+        f" of its own: 'interlock run --agent {name} -- CMD', or"
+        f' eval "$(interlock agent join --agent {name})"; to act as {owner}, leave the other name'
         " out (--agent, INTERLOCK_AGENT)"
     )
 
