@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
 from interlock.core.lock import LockAcquired, LockBusy, LockReleased
+from interlock.errors import OutcomeUnknown
 from interlock.store import Log, Range, Store
 from interlock.testing.proxy import Proxy
 
@@ -136,3 +141,96 @@ def test_a_late_request_that_comes_before_its_void_has_happened_once(
 def _one_grant(bob: Client) -> None:
     entries = bob.do(lambda fleet: fleet.record.log(limit=1000))
     assert [each.agent for each in entries if each.thing == "lock/merge"] == ["ada"]
+
+
+TAKES: dict[str, Callable[[Any], Any]] = {
+    "lock.acquire": lambda fleet: fleet.locks.acquire("x"),
+    "sem.acquire": lambda fleet: fleet.semaphores.acquire("x", capacity=2),
+    "task.claim": lambda fleet: fleet.tasks.claim("x"),
+    "task.next": lambda fleet: fleet.tasks.next(),
+}
+THINGS = {"lock.acquire": "locks/x", "sem.acquire": "semaphores/x"}
+
+
+def _lost_sight_of(scene: Scene, verb: str, way: Way) -> tuple[Client, Proxy, Proxy]:
+    """Ada's request is on its way, she gave up on it, and the store is away from her.
+
+    The first proxy keeps the request back; the second one, on the way of all that follows, is cut.
+    """
+    first, second = scene.proxy(), scene.proxy()
+    scene.client("bob").do(lambda fleet: fleet.tasks.publish("x"))
+    ada = scene.client("ada", first, way)
+    ada.fleet.store.patience = 0.1
+    strike = Strike(first, "hold", f'"verb":"{verb.replace("next", "claim")}"'.encode())
+    got: Future[Any] = scene.begin(ada.do, TAKES[verb])
+    strike.wait()
+    second.cut()
+    first.target = ("127.0.0.1", second.port)
+    first.cut_once()
+    with pytest.raises(OutcomeUnknown):
+        got.result()
+    ada.fleet.store.patience = 10.0
+    return ada, first, second
+
+
+def _held(store: Store, verb: str) -> bool:
+    key = THINGS.get(verb, "tasks/x/owner")
+    item = store.read(key)[key]
+    return item is not None and b'"agent":"ada"' in item.value
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("verb", TAKES)
+def test_a_request_that_arrives_after_its_caller_gave_up_grants_nothing(
+    scene: Scene, verb: str, way: Way
+) -> None:
+    """The keeper places the void as soon as the store answers."""
+    ada, first, second = _lost_sight_of(scene, verb, way)
+    store = scene.store()
+    second.heal()
+    settle(lambda: not ada.fleet.calls.desk.queues.owing, "the keeper")
+    assert voids(store) == 1
+    _release_late(scene, first, after=scene.engine.handled())
+    assert not _held(store, verb)
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("verb", TAKES)
+def test_a_request_that_commits_after_its_caller_gave_up_is_taken_back(
+    scene: Scene, verb: str, way: Way
+) -> None:
+    ada, first, second = _lost_sight_of(scene, verb, way)
+    store = scene.store()
+    first.release_requests()
+    settle(lambda: _held(store, verb), "the late request")
+    second.heal()
+    settle(lambda: not _held(store, verb), "the keeper")
+    assert not ada.fleet.calls.desk.runner.unsettled
+    judge.sound(scene.url)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_next_change_is_sent_when_the_lost_request_can_no_longer_commit(
+    scene: Scene, way: Way
+) -> None:
+    """A plain commit owes nothing, and yet it must not happen behind its caller's back."""
+    first, second = scene.proxy(), scene.proxy()
+    store = scene.store()
+    ada = scene.client("ada", first, way)
+    ada.fleet.store.patience = 0.1
+    strike = Strike(first, "hold", b'"verb":"task.publish"')
+    got = scene.begin(ada.do, lambda fleet: fleet.tasks.publish("x", {"n": 1}))
+    strike.wait()
+    second.cut()
+    first.target = ("127.0.0.1", second.port)
+    first.cut_once()
+    with pytest.raises(OutcomeUnknown):
+        got.result()
+    second.heal()
+    ada.fleet.store.patience = 10.0
+    ada.do(lambda fleet: fleet.tasks.publish("x", {"n": 2}))
+    assert voids(store) == 1
+    _release_late(scene, first, after=scene.engine.handled())
+    assert ada.do(lambda fleet: fleet.tasks.show("x")).data == {"n": 2}
+    judge.sound(scene.url)

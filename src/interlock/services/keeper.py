@@ -178,11 +178,11 @@ class Keeper:
             yield from chore.finish(self._trouble())
 
     def _wait(self) -> float:
-        """Seconds until the next renewal is due, or something owed is tried again."""
+        """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
         if self.tending is not None and self.tending.due and not self._trouble():
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)
-        if not self._queues.owed and not self._trouble():
+        if not self._queues.owing and not self._trouble():
             return due
         return min(due, max(0.0, self._tried + SOON - self._clock.monotonic()))
 
@@ -191,7 +191,7 @@ class Keeper:
         return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
-        """Renew everything, see that our grants are there, then take back what is owed."""
+        """Renew everything, see that our grants are there, then settle and take back what is owed."""
         yield from self._renew()
         yield from self._look()
         self._tried = self._clock.monotonic()

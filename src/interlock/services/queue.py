@@ -52,6 +52,7 @@ class Queues:
         self._runner = runner
         self._waiting = Waiting(runner)
         self._held: dict[tuple[str, int], Someone] = {}
+        runner.on_unsettled = self._notify
         self.owed: deque[Debt] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
         self.on_owed: Callable[[], None] = lambda: None
@@ -96,13 +97,22 @@ class Queues:
         self.owed.append(debt)
         self.on_owed()
 
+    @property
+    def owing(self) -> bool:
+        """Whether there is something to settle or to take back."""
+        return bool(self.owed or self._runner.unsettled)
+
+    def _notify(self) -> None:
+        self.on_owed()
+
     def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
         yield from self.give_this_up(Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)))
 
     def give_this_up(self, debt: Debt) -> Op[None]:
-        """The same for anything that is granted."""
+        """Take back anything that is granted, once no request that may grant it can arrive."""
         try:
+            yield from self._runner.settle_unsettled()
             yield from debt.pay()
         except (InterlockError, GeneratorExit) as error:
             self.owe_this(debt)
@@ -117,7 +127,14 @@ class Queues:
         return {debt.grant for debt in self.owed.copy()}
 
     def pay(self) -> Op[None]:
-        """Take back what is owed, up to the first that cannot be yet: no lease may wait for it."""
+        """Settle what is unknown, then take back what is owed.
+
+        Up to the first that cannot be done yet: no lease may wait for it.
+        """
+        try:
+            yield from self._runner.settle_unsettled()
+        except InterlockError:
+            return
         while self.owed:
             debt = self.owed.popleft()
             yield from self.give_this_up(debt)

@@ -15,6 +15,12 @@ decision that changes nothing is not checked by anything: it stands only on what
 Every attempt has a fresh transaction id.  If its outcome is unknown, the runner takes the place of
 the entry in the log with a void: if that succeeds the commit never happened and never can, and
 the loop goes on; if it conflicts, the entry that stands there says what happened.
+
+A store that stays away cannot take the void.  Then the caller gets OutcomeUnknown and the
+transaction stays on the list ``unsettled``: its request may still arrive and commit.  The keeper
+places the void as soon as the store answers, and no later change of this client is sent before
+that.  So what the caller does after OutcomeUnknown, and what the keeper takes back, happens when
+the old request can no longer commit.
 """
 
 from __future__ import annotations
@@ -131,6 +137,10 @@ class Runner:
         self.capabilities = store.capabilities
         self._randomness = randomness or pooled
         self.chain = Chain(self.new_id("wtr"), self.random_below(MANY))
+        self.unsettled: dict[str, Draft] = {}
+        """Transactions, by id, whose outcome nobody knows: each may happen until its void stands."""
+        self.on_unsettled: Callable[[], None] = lambda: None
+        """Called when there is one more."""
         self._base: int | None = None
         self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
 
@@ -208,7 +218,11 @@ class Runner:
                 if committed is None:
                     work.draft = None  # given back already
                     continue
-            except (Exception, GeneratorExit):
+            except GeneratorExit:  # it is dropped, and the engine may be at it
+                if (draft := work.call_off()) is not None:
+                    self._leave_open(draft)
+                raise
+            except Exception:
                 self.chain.give_back(work.draft)
                 raise
             except BaseException:
@@ -252,6 +266,8 @@ class Runner:
                     return Done(attempt.decision.outcome, None)
                 known, guessed, hope = {} if guessed else known, False, False
                 continue
+            if self.unsettled and not attempt.decision.quiet:  # no renewal waits for it
+                yield from self._settled_before()
             draft = self.draft(attempt, who, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
@@ -273,7 +289,10 @@ class Runner:
             answer: Committed | Conflict = yield Commit(draft.txn)
         except OutcomeUnknown:
             return (yield from self._settle(draft, sent))
-        except (Exception, GeneratorExit):
+        except GeneratorExit:  # it is dropped with the request on its way
+            self._leave_open(draft)
+            raise
+        except Exception:
             self.chain.give_back(draft)
             raise
         except BaseException:
@@ -306,7 +325,7 @@ class Runner:
             except StoreAway:
                 break
             except (Exception, GeneratorExit):
-                self.chain.give_back(draft)
+                self._leave_open(draft)
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again when all is settled
                 interrupt = error
@@ -314,16 +333,46 @@ class Runner:
             item = answer.items.get(LOG + draft.txn.id)
             if isinstance(answer, Conflict) and item is None:
                 continue  # refused though nothing stood there: the door is still open
-            happened = isinstance(answer, Conflict) and item is not None and item.value != VOID
+            happened = _happened(answer, item)
             (self.chain.advance if happened else self.chain.give_back)(draft)
             if interrupt is not None:
                 raise interrupt
             return Committed(item.revision, answer.items) if happened and item else None
-        self.chain.give_back(draft)
+        self._leave_open(draft)
         unknown = OutcomeUnknown(
             "the store stopped answering; look before you repeat this", draft.txn.id
         )
         raise interrupt or unknown
+
+    def _leave_open(self, draft: Draft) -> None:
+        """Nobody knows what became of it: its void is placed later, before anything else."""
+        self.chain.give_back(draft)
+        if not draft.txn.quiet:
+            self.unsettled[draft.txn.id] = draft
+            self.on_unsettled()
+
+    def settle_unsettled(self) -> Op[None]:
+        """Place the void of every transaction whose outcome is unknown.
+
+        After this none of them can happen any more; StoreTrouble if that cannot be said yet.
+        """
+        for txn, draft in tuple(self.unsettled.items()):
+            answer: Committed | Conflict = yield Commit(void(txn))
+            item = answer.items.get(LOG + txn)
+            if isinstance(answer, Conflict) and item is None:
+                raise StoreBusy("the store refused to settle an earlier request; try again")
+            if self.unsettled.pop(txn, None) is not None and _happened(answer, item):
+                self.chain.advance(draft)
+
+    def _settled_before(self) -> Op[None]:
+        """Settle what is unknown before anything else is sent; this caller has sent nothing."""
+        try:
+            yield from self.settle_unsettled()
+        except OutcomeUnknown as error:
+            raise StoreAway(
+                "the store stopped answering, and an earlier request may still arrive;"
+                " try again when it answers"
+            ) from error
 
     def _pause(self, number: int) -> Op[BaseException | None]:
         """Step back for a moment; an interrupt is returned, not raised."""
@@ -538,6 +587,11 @@ def _check(key: str, item: Item | None) -> Check:
     if not item.revision:  # a guess: what it would say, whoever wrote it
         return Check(key, "has", value=item.value)
     return Check(key, "at", revision=item.revision)
+
+
+def _happened(answer: Committed | Conflict, item: Item | None) -> bool:
+    """Whether the answer to a void shows the transaction that it was to keep out."""
+    return isinstance(answer, Conflict) and item is not None and item.value != VOID
 
 
 def _stamp(item: Item | None) -> str | None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from interlock.store import LOG, Check, Conflict, Extent, Log, Put, Range, Resync, void
+import interlock
+from interlock.core.lock import LockBusy
+from interlock.store import LOG, VOID, Check, Conflict, Extent, Log, Put, Range, Resync, void
 from interlock.stores.redis import RedisStore, packing
 from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late
+from interlock.stores.redis.wire import LATEST
 from interlock.testing.conformance.place import committed, gather, txn, write
+from interlock.testing.proxy import Proxy
 from interlock.testing.servers import RedisServer
 
 HOUR = 3600 * 1_000_000
@@ -104,7 +110,7 @@ def test_a_clock_that_jumps_ahead_is_learnt_and_stops_nobody(store: RedisStore, 
             committed(await store.commit_async(txn(Put("a", b""))))
 
         asyncio.run(commits())
-    assert abs(store.wire.latest() - 60_000_000 - now()) < 5_000_000
+    assert abs(store.wire.latest() - LATEST - now()) < 5_000_000
 
 
 def test_young_entries_stay_however_many_there_are(
@@ -149,7 +155,7 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
     late = txn(Put("a", b"1"))
     request = packing.changing(late, store.wire.latest(), store.bound)
     committed(store.commit(void(late.id)))
-    turn_ahead(store, 59_000_000)
+    turn_ahead(store, LATEST - 1_000_000)
     for _ in range(200):
         write(store)
     assert ask(store, *store._commits, *request)[0] == 0
@@ -160,6 +166,63 @@ def test_a_void_outlives_the_request_that_it_keeps_out(
     with pytest.raises(Late):
         ask(store, *store._commits, *request)
     assert store.read("a")["a"] is None
+
+
+def test_a_request_that_was_refused_commits_never(store: RedisStore) -> None:
+    """It is delivered twice, and finds what it wanted to be absent gone the second time."""
+    write(store, Put("a", b"1"))
+    wanted = txn(Put("a", b"2"), checks=(Check("a", "absent"),))
+    request = packing.changing(wanted, store.wire.latest(), store.bound)
+    assert ask(store, *store._commits, *request)[:3] == [0, mock.ANY, None]
+    committed(store.commit(txn(deletes=("a",))))
+    assert ask(store, *store._commits, *request)[0] == 0
+    assert store.read("a", LOG + wanted.id).items == {"a": None, LOG + wanted.id: None}
+    settled = store.commit(void(wanted.id))
+    assert isinstance(settled, Conflict)
+    item = settled.items[LOG + wanted.id]
+    assert item is not None
+    assert item.value == VOID
+
+
+def test_an_acquire_that_is_delivered_again_after_it_was_refused_takes_nothing(
+    redis_server: RedisServer, redis_url: str
+) -> None:
+    seen: list[bytes] = []
+    with (
+        Proxy("127.0.0.1", redis_server.port) as proxy,
+        interlock.connect(redis_url, agent="bob") as bob,
+        interlock.connect(proxy.through(redis_url), agent="ada") as ada,
+    ):
+        bob.locks.acquire("merge")
+        proxy.on_request(seen.append)
+        assert isinstance(ada.locks.acquire("merge"), LockBusy)
+        (request,) = [each for each in seen if b'"verb":"lock.acquire"' in each]
+        bob.locks.release("merge")
+        with socket.create_connection(("127.0.0.1", redis_server.port)) as again:
+            again.sendall(request)
+            assert again.recv(4096).startswith(b"*")
+        assert bob.locks.show("merge").state == "free"
+
+
+def test_the_marks_of_refused_requests_go_when_these_are_too_late(store: RedisStore) -> None:
+    write(store, Put("a", b"1"))
+    for _ in range(20):
+        assert isinstance(store.commit(txn(checks=(Check("a", "absent"),))), Conflict)
+    assert ask(store, "ZCARD", store.keys["refused"]) == 20
+    turn_ahead(store, LATEST + 1_000_000)
+    store.wire.learn(now() + LATEST + 1_000_000)
+    for _ in range(2):
+        assert isinstance(store.commit(txn(checks=(Check("a", "absent"),))), Conflict)
+    assert ask(store, "ZCARD", store.keys["refused"]) == 2
+    assert ask(store, "HLEN", store.keys["ids"]) == 1 + 2
+
+
+def test_a_refusal_that_can_never_become_a_yes_leaves_no_mark(store: RedisStore) -> None:
+    first = write(store, Put("a", b"1"))
+    write(store, Put("a", b"2"))
+    for check in (Check("a", "at", first), Check("b", "at", first), Check("live/x", "exists")):
+        assert isinstance(store.commit(txn(checks=(check,))), Conflict)
+    assert ask(store, "EXISTS", store.keys["refused"]) == 0
 
 
 def test_trimming_troubles_only_a_watch_that_is_behind(

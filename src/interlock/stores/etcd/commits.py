@@ -9,6 +9,10 @@ Two things etcd cannot check or keep by itself, because they are inside the valu
 For these the items are read first and the transaction also checks that they did not change; if
 that is all that failed, it starts over.
 
+The void that keeps a late request out is an entry, and entries are trimmed in time.  So whoever
+trims writes ``meta/trimmed``, and every recorded commit checks that nothing was trimmed since its
+sender last knew: a request that is older than the last trimming is refused, for ever.
+
 As a rule renewals write nothing: the leases of the keys are kept alive.  What this store put
 itself it knows the leases of, so an idle session costs a keep-alive and nothing else (``_again``);
 for what others put they are read first (``_renew``).
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 Items: TypeAlias = dict[str, Item | None]
 
+TRIMMED = "meta/trimmed"
+"""Written by whoever trims the log."""
 _ATTEMPTS = 64
 _MEMORY = 4096
 
@@ -61,6 +67,8 @@ class Commits:
         self._leases = leases
         self._own: dict[str, _Own] = {}
         self.fresh = False
+        self.trimmed = 0
+        """The revision at which the log was last trimmed, as far as we know."""
 
     def commit(self, txn: Txn) -> Op[Answer]:
         """Check and write, all or nothing."""
@@ -150,7 +158,8 @@ class Commits:
 
     def _answer(
         self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
-    ) -> Answer | Items:
+    ) -> Answer | Items | None:
+        """What it means; None if only the log was trimmed meanwhile."""
         if answer.succeeded:
             self._leases.revoke(self._replaced(answer, self._kept(txn)))
             self._remember(txn, leases, answer)
@@ -158,9 +167,16 @@ class Commits:
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
         self._leases.revoke(leases.values())
         items = self._items(_found(_wanted(txn), answer))
-        if seen is not None and _holds(txn, items):
-            return items
+        learnt = not txn.quiet and self._learns(answer)
+        if (seen is not None or learnt) and _holds(txn, items):
+            return None if seen is None else items
         return Conflict({key: items[key] for key in txn.asked})
+
+    def _learns(self, answer: rpc.TxnResponse) -> bool:
+        """Whether a refusal tells that the log was trimmed since we last knew."""
+        mark = max((kv.mod_revision for kv in answer.responses[0].range.kvs), default=0)
+        known, self.trimmed = self.trimmed, max(self.trimmed, mark)
+        return mark > known
 
     def _request(
         self,
@@ -176,6 +192,7 @@ class Commits:
         if not txn.quiet:
             entry = key(LOG + txn.id)
             compares.append(_created(entry, rpc.Compare.EQUAL))
+            compares.append(_not_after(key(TRIMMED), self.trimmed))
             value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
             writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
         for put in puts:
@@ -200,7 +217,8 @@ class Commits:
             put_ = rpc.PutRequest(key=self._shape.signal(each), lease=signal)
             writes.append(op(put=put_))
         asked = [op(range=self._shape.one(each)) for each in dict.fromkeys(txn.reads)]
-        looks = [op(range=self._shape.one(each)) for each in _wanted(txn)]
+        marks = () if txn.quiet else (TRIMMED,)
+        looks = [op(range=self._shape.one(each)) for each in (*marks, *_wanted(txn))]
         return rpc.TxnRequest(compare=compares, success=[*writes, *asked], failure=looks)
 
     def _compare(self, check: Check, seen: Items | None) -> rpc.Compare:
@@ -349,6 +367,13 @@ def _created(key: bytes, result: rpc.Compare.Result) -> rpc.Compare:
 def _at(key: bytes, revision: int) -> rpc.Compare:
     return rpc.Compare(
         key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision
+    )
+
+
+def _not_after(key: bytes, revision: int) -> rpc.Compare:
+    """That nothing was written after this revision; a key that is not there has 0."""
+    return rpc.Compare(
+        key=key, target=rpc.Compare.MOD, result=rpc.Compare.LESS, mod_revision=revision + 1
     )
 
 

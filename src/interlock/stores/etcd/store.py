@@ -30,7 +30,7 @@ from interlock.store import (
 )
 from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
-from interlock.stores.etcd.commits import Commits
+from interlock.stores.etcd.commits import TRIMMED, Commits
 from interlock.stores.etcd.examine import findings, mended
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.probe import Look, moment, probe
@@ -149,7 +149,10 @@ class EtcdStore(NetworkStore):
 
     def _agree_on_format(self) -> Op[None]:
         one = self.shape.one(_FORMAT_KEY)
-        answer = yield from self.asked((RANGE, one))
+        both = [rpc.RequestOp(range=each) for each in (one, self.shape.one(TRIMMED))]
+        told = yield from self.asked((TXN, rpc.TxnRequest(success=both)))
+        answer, marks = (each.range for each in told.responses)
+        self._commits.trimmed = max((kv.mod_revision for kv in marks.kvs), default=0)
         if not answer.kvs:
             value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
             absent = rpc.Compare(key=one.key, target=rpc.Compare.CREATE, create_revision=0)
@@ -288,10 +291,13 @@ class EtcdStore(NetworkStore):
             return 0
         old = yield from self.asked((RANGE, self.shape.entries(revision, _TRIMMED_AT_ONCE)))
         keys = [kv.key for kv in old.kvs]
+        value = wrapped(str(revision).encode(), "", "", quiet=True)
+        mark = rpc.RequestOp(put=rpc.PutRequest(key=self.shape.key(TRIMMED), value=value))
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             deletes = [rpc.RequestOp(delete_range=rpc.DeleteRangeRequest(key=key)) for key in some]
-            yield from self.asked((TXN, rpc.TxnRequest(success=deletes)))
+            marks = () if start else (mark,)  # what comes after it is kept out by its own void
+            yield from self.asked((TXN, rpc.TxnRequest(success=[*marks, *deletes])))
         return len(keys)
 
     def _extent(self) -> Op[Extent]:

@@ -1,6 +1,6 @@
 -- One commit: check everything, then write everything, at one revision.
 --
--- KEYS  items index live log ids meta, all with one hash tag
+-- KEYS  items index live log ids meta refused, all with one hash tag
 -- ARGV  id latest bound flags entry hash, five counts,
 --       checks (kind key argument), puts (key value ttl), deletes, reads, signals
 --
@@ -16,7 +16,7 @@
 --           every other commit begins with one that is refused when memory is full.
 --   rights  each command is first called without effect.  If one is refused, nothing has changed
 --           but the revision, which may skip a number at any time.
-local items, index, live, log, ids, meta = unpack(KEYS)
+local items, index, live, log, ids, meta, refused = unpack(KEYS)
 local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
 local quiet = string.find(ARGV[4], 'quiet', 1, true) ~= nil
 local room = string.find(ARGV[4], 'room', 1, true) ~= nil
@@ -44,6 +44,9 @@ local stamped = text(revision)
 
 local function standing(txn)
   local at = call('HGET', ids, txn)
+  if at == '0' then -- refused before: as good as a void
+    return '0 0 0 ' .. txn .. '  {"verb":"void"}'
+  end
   local found = at and call('XRANGE', log, at .. '-0', at .. '-0')[1]
   if not found then
     return false
@@ -77,7 +80,9 @@ local checks, puts, deletes = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARG
 local reads, signals = tonumber(ARGV[10]), tonumber(ARGV[11])
 local at = 11
 
-local holds = quiet or call('HEXISTS', ids, id) == 0
+local fresh = quiet or call('HEXISTS', ids, id) == 0
+local holds = fresh
+local never = quiet -- whether it can never hold again
 local asked = {}
 for _ = 1, checks do
   local kind, key, wanted = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
@@ -87,8 +92,11 @@ for _ = 1, checks do
     holds = holds and not item
   elseif not item then
     holds = false
+    never = never or kind == 'at' or sub(key, 1, 5) == 'live/'
   elseif kind == 'at' then
-    holds = holds and match(item, '^%d+') == wanted
+    if match(item, '^%d+') ~= wanted then
+      holds, never = false, true
+    end
   elseif kind == 'has' then
     holds = holds and sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()')) == wanted
   end
@@ -102,7 +110,20 @@ for i = reading + 1, reading + reads do
 end
 
 if not holds then
-  local answer = {0, now, quiet and false or standing(id)}
+  -- What is delivered once more must not commit when the checks hold by then: its id is taken
+  -- until it is too late for it.  That is kept in memory and by replicas: a no costs no disk.
+  -- A server that refuses these writes (it is full) says no all the same.
+  if fresh and not never then
+    redis.set_repl(redis.REPL_SLAVE)
+    redis.pcall('ZADD', refused, ARGV[2], id)
+    redis.pcall('HSET', ids, id, '0')
+    local old = call('ZRANGEBYSCORE', refused, '-inf', '(' .. text(now), 'LIMIT', 0, 16)
+    if #old > 0 then
+      redis.pcall('HDEL', ids, unpack(old))
+      redis.pcall('ZREM', refused, unpack(old))
+    end
+  end
+  local answer = {0, now, not fresh and standing(id)}
   for i, key in ipairs(asked) do
     answer[i + 3] = get(key)
   end

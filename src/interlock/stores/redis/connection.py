@@ -17,6 +17,7 @@ from interlock.stores.address import Address
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
 _CHUNK = 65536
+_RESET = struct.pack("ii", 1, 0)
 
 _KEEPALIVE = [
     (getattr(socket, name), value)
@@ -122,6 +123,9 @@ def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket
     sock = socket.create_connection(place, CONNECT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut unheard
+    # Closed, even by a kill, it is reset: what the kernel still has of a request that was given up
+    # is not delivered when the network comes back.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     for option, value in _KEEPALIVE:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if not address.tls:

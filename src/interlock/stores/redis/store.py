@@ -8,6 +8,7 @@ A namespace is one hash tag, so a cluster keeps all of it on one node:
     {ns}:log     stream   one entry for each recorded commit; its id is the revision
     {ns}:ids     hash     id of a transaction -> its revision in the log
     {ns}:meta    hash     rev, recorded, trimmed, born, format
+    {ns}:refused zset     ids that were refused (0 in ids), by when their requests are too late
     {ns}:bell:*  channels of the keys that changed (see watch.py)
 """
 
@@ -45,7 +46,7 @@ from interlock.stores.redis.wire import Wire
 
 LOG_BOUND = 200_000
 """Entries that the log keeps at least, unless the URL says otherwise."""
-_KEYS = ("items", "index", "live", "log", "ids", "meta")
+_KEYS = ("items", "index", "live", "log", "ids", "meta", "refused")
 _AT_ONCE = 1000
 _TRIMMED_AT_ONCE = 500
 """The server does nothing else meanwhile: a thousand took it mostly 8 ms."""

@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from interlock.stores.redis.link import Loops
     from interlock.stores.redis.seat import Line
 
-LATEST = 60_000_000
-"""Microseconds after which a commit that was sent must not take effect any more."""
+LATEST = 10_000_000
+"""Microseconds after which a commit that was sent must not take effect any more.
+
+Its sender listens for four seconds, and what it knows of the server's clock is at most as old as
+an answer: whatever comes later has no listener.
+"""
 _IDLE = 16
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

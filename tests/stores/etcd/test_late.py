@@ -1,0 +1,60 @@
+"""A request that arrives when the void that kept it out is long forgotten."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from tests.stores.etcd.etcds import opened
+
+from interlock.store import LOG, Log, Put, Txn, void
+from interlock.stores.etcd import EtcdStore
+from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.etcd.wire import TXN
+from interlock.testing.conformance.place import committed, txn, write
+from interlock.testing.servers import EtcdServer
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def url(etcd_server: EtcdServer) -> str:
+    """The server that all tests share: only the log of a namespace is trimmed here."""
+    return etcd_server.url(f"late{next(_numbers)}")
+
+
+@pytest.fixture
+def second(url: str) -> Iterator[EtcdStore]:
+    """Another client, opened after the first."""
+    second = opened(url)
+    yield second
+    second.close()
+
+
+def _request(store: EtcdStore, late: Txn) -> rpc.TxnRequest:
+    """What this store sends for it now."""
+    return store._commits._request(late, late.puts, {}, 0, None)
+
+
+def test_a_request_that_is_older_than_the_last_trimming_has_no_effect(store: EtcdStore) -> None:
+    late = txn(Put("a", b"1"))
+    request = _request(store, late)
+    last = committed(store.commit(void(late.id))).revision
+    assert store.trim(last) == 1
+    assert store.read(LOG + late.id)[LOG + late.id] is None, "trimmed by now"
+    assert not store.wire.call((TXN, request)).succeeded
+    assert store.read("a")["a"] is None
+
+
+def test_who_knows_of_no_trimming_learns_of_it_and_commits(
+    store: EtcdStore, second: EtcdStore
+) -> None:
+    store.trim(write(store, Put("a", b"1")))
+    write(second, Put("a", b"2"))
+    write(store, Put("a", b"3"))
+    item = second.read("a")["a"]
+    assert item is not None
+    assert item.value == b"3"
+    log = Log()
+    assert len(store.read(log).ranges[log]) == 2
