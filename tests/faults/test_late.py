@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -234,3 +238,19 @@ def test_the_next_change_is_sent_when_the_lost_request_can_no_longer_commit(
     _release_late(scene, first, after=scene.engine.handled())
     assert ada.do(lambda fleet: fleet.tasks.show("x")).data == {"n": 2}
     judge.sound(scene.url)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["redis", "etcd"])
+def test_a_gap_in_a_real_network_leaves_no_grant_that_its_session_does_not_know(
+    engine: str, tmp_path: Path
+) -> None:
+    """The kernel delivers what it still has when the network comes back."""
+    own = ["unshare", "--map-root-user", "--net"]
+    if shutil.which("ip") is None or subprocess.run([*own, "true"], check=False).returncode:
+        pytest.skip("a network of one's own needs the tool ip and the right to make one")
+    command = [*own, sys.executable, "-m", "tests.faults.gap", engine, str(tmp_path / "server")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert told.stdout.split() == []
+    assert "OutcomeUnknown" in told.stderr

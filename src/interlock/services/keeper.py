@@ -191,7 +191,7 @@ class Keeper:
         return self._until(lease.ends for lease in self._leases if not lease.lost)
 
     def beat(self) -> Op[None]:
-        """Renew everything, see that our grants are there, then settle and take back what is owed."""
+        """Renew everything, see that our grants are there, settle, and take back what is owed."""
         yield from self._renew()
         yield from self._look()
         self._tried = self._clock.monotonic()

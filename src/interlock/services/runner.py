@@ -138,7 +138,7 @@ class Runner:
         self._randomness = randomness or pooled
         self.chain = Chain(self.new_id("wtr"), self.random_below(MANY))
         self.unsettled: dict[str, Draft] = {}
-        """Transactions, by id, whose outcome nobody knows: each may happen until its void stands."""
+        """Transactions whose outcome is unknown, by id: each may happen until its void stands."""
         self.on_unsettled: Callable[[], None] = lambda: None
         """Called when there is one more."""
         self._base: int | None = None
@@ -218,16 +218,15 @@ class Runner:
                 if committed is None:
                     work.draft = None  # given back already
                     continue
-            except GeneratorExit:  # it is dropped, and the engine may be at it
-                if (draft := work.call_off()) is not None:
-                    self._leave_open(draft)
-                raise
             except Exception:
                 self.chain.give_back(work.draft)
                 raise
-            except BaseException:
-                draft = work.call_off()
-                if draft is not None:
+            except BaseException as error:
+                if (draft := work.call_off()) is None:
+                    raise
+                if isinstance(error, GeneratorExit):  # no step can be taken any more
+                    self._leave_open(draft)
+                else:
                     yield from self._settle(draft, sent)
                 raise
             else:
@@ -312,37 +311,47 @@ class Runner:
         """
         if draft.txn.quiet:
             return None
+        settled = False
+        try:
+            answer, interrupt = yield from self._closing(draft.txn.id, sent)
+            settled = True
+        finally:  # whatever ended it
+            if not settled:
+                self._leave_open(draft)
+        item = answer.items.get(LOG + draft.txn.id)
+        happened = _happened(answer, item)
+        (self.chain.advance if happened else self.chain.give_back)(draft)
+        if interrupt is not None:
+            raise interrupt
+        return Committed(item.revision, answer.items) if happened and item else None
+
+    def _closing(
+        self, txn: str, sent: float
+    ) -> Op[tuple[Committed | Conflict, BaseException | None]]:
+        """Take the place of an entry; the answer, and what interrupted us meanwhile."""
         ends = min(self.clock.monotonic() + SETTLE_PATIENCE, sent + SETTLE_LATEST)
         interrupt: BaseException | None = None
         for number in range(SETTLE_ATTEMPTS):
             if self.clock.monotonic() > ends:
                 break
             try:
-                answer: Committed | Conflict = yield Commit(void(draft.txn.id))
+                answer: Committed | Conflict = yield Commit(void(txn))
             except OutcomeUnknown:
                 interrupt = (yield from self._pause(number + 1)) or interrupt
                 continue
             except StoreAway:
                 break
             except (Exception, GeneratorExit):
-                self._leave_open(draft)
                 raise
             except BaseException as error:  # noqa: BLE001 - raised again when all is settled
                 interrupt = error
                 continue
-            item = answer.items.get(LOG + draft.txn.id)
-            if isinstance(answer, Conflict) and item is None:
-                continue  # refused though nothing stood there: the door is still open
-            happened = _happened(answer, item)
-            (self.chain.advance if happened else self.chain.give_back)(draft)
-            if interrupt is not None:
-                raise interrupt
-            return Committed(item.revision, answer.items) if happened and item else None
-        self._leave_open(draft)
-        unknown = OutcomeUnknown(
-            "the store stopped answering; look before you repeat this", draft.txn.id
+            if isinstance(answer, Committed) or answer.items.get(LOG + txn) is not None:
+                return answer, interrupt
+            # Refused though nothing stood there: the door is still open.
+        raise interrupt or OutcomeUnknown(
+            "the store stopped answering; look before you repeat this", txn
         )
-        raise interrupt or unknown
 
     def _leave_open(self, draft: Draft) -> None:
         """Nobody knows what became of it: its void is placed later, before anything else."""

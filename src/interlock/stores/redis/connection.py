@@ -17,14 +17,22 @@ from interlock.stores.address import Address
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
 _CHUNK = 65536
-_RESET = struct.pack("ii", 1, 0)
 
 _KEEPALIVE = [
     (getattr(socket, name), value)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+    for name, value in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 3),
+        ("TCP_USER_TIMEOUT", int(REPLY * 1000) + 1000),
+    )
     if hasattr(socket, name)
 ]
-"""Not every system has all of them."""
+"""Not every system has all of them.
+
+The last one ends what the kernel still has of a request that was given up, though its program was
+killed: it is not delivered when the network comes back.
+"""
 
 
 class Connection:
@@ -123,9 +131,6 @@ def _connected(address: Address, place: tuple[str, int] | None) -> socket.socket
     sock = socket.create_connection(place, CONNECT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # an idle one may be cut unheard
-    # Closed, even by a kill, it is reset: what the kernel still has of a request that was given up
-    # is not delivered when the network comes back.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     for option, value in _KEEPALIVE:
         sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if not address.tls:
