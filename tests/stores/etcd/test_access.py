@@ -153,6 +153,8 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
         def call(self, request: Any) -> Any:
             if isinstance(request, tuple) and "Status" in request[0]:
                 return rpc.StatusResponse(version=version)
+            if isinstance(request, tuple) and "MemberList" in request[0]:
+                return rpc.MemberListResponse()
             format_ = rpc.KeyValue(value=wrapped(b"1", "", "", quiet=True))
             found = rpc.ResponseOp(range=rpc.RangeResponse(kvs=[format_]))
             return rpc.TxnResponse(responses=[found, rpc.ResponseOp(range=rpc.RangeResponse())])
