@@ -265,8 +265,6 @@ class Runner:
                     return Done(attempt.decision.outcome, None)
                 known, guessed, hope = {} if guessed else known, False, False
                 continue
-            if self.unsettled and not attempt.decision.quiet:  # no renewal waits for it
-                yield from self._settled_before()
             draft = self.draft(attempt, who, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
@@ -283,6 +281,8 @@ class Runner:
 
     def _commit(self, draft: Draft) -> Op[Committed | Conflict | None]:
         """The answer to a commit; None if it certainly did not happen and nothing else is known."""
+        if self.unsettled and not draft.txn.quiet:  # no renewal waits for it
+            yield from self._settled_before(draft)
         sent = self.clock.monotonic()
         try:
             answer: Committed | Conflict = yield Commit(draft.txn)
@@ -373,11 +373,14 @@ class Runner:
             if self.unsettled.pop(txn, None) is not None and _happened(answer, item):
                 self.chain.advance(draft)
 
-    def _settled_before(self) -> Op[None]:
-        """Settle what is unknown before anything else is sent; this caller has sent nothing."""
+    def _settled_before(self, draft: Draft) -> Op[None]:
+        """Settle what is unknown before this is sent; if that cannot be, it never is."""
         try:
             yield from self.settle_unsettled()
-        except OutcomeUnknown as error:
+        except BaseException as error:
+            self.chain.give_back(draft)
+            if not isinstance(error, OutcomeUnknown):
+                raise
             raise StoreAway(
                 "the store stopped answering, and an earlier request may still arrive;"
                 " try again when it answers"
