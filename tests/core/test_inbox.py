@@ -52,7 +52,7 @@ def test_a_cursor_begins_with_its_subscription_or_before_the_last_ones() -> None
 
 
 def test_what_is_neither_waiting_nor_read_is_not_ours() -> None:
-    known = Known(waiting={"m1"}, read={"m2"})
+    known = Known(waiting={"m1": ""}, read={"m2"})
     decision = acknowledge("bob", ("m1", "m2", "m3"), Acks(ids=("m1", "m2", "m3")), known, 5.0)
     assert decision.outcome == UnknownMessages(unknown=("m3",), messages=("m1",), already=("m2",))
     assert decision.deletes == ("unread/bob/m1",)

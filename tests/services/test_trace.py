@@ -86,3 +86,95 @@ def test_a_trace_is_a_name(name: str) -> None:
     if name:
         with pytest.raises(BadName, match="trace"):
             interlock.connect(agent="ada", store=MemoryStore(), trace=name)
+
+
+def told(fleet: Fleet, trace: str) -> list[str]:
+    """The verbs of a trace, oldest first."""
+    return [line.verb for line in fleet.record.log(trace=trace, limit=100)]
+
+
+def test_a_task_hands_its_trace_on_to_whoever_works_on_it(url: str) -> None:
+    with (
+        interlock.connect(url, agent="ada", trace="story") as ada,
+        interlock.connect(url, agent="bob", trace="other") as bob,
+    ):
+        for name in ("done", "failed", "released", "named"):
+            ada.tasks.publish(name, retries=0)
+        for end in (bob.tasks.complete, bob.tasks.fail, bob.tasks.release):
+            claim = bob.tasks.next()
+            assert isinstance(claim, interlock.Claimed)
+            end(claim.task)
+        bob.tasks.claim("named")
+        ada.tasks.cancel("named")
+        verbs = [verb for verb in told(bob, "story") if verb.startswith("task.")]
+        assert verbs == ["task.publish"] * 4 + [
+            *("task.claim", "task.complete", "task.claim", "task.fail"),
+            *("task.claim", "task.release", "task.claim", "task.cancel"),
+        ]
+        assert not [verb for verb in told(bob, "other") if verb.startswith("task.")]
+
+
+def test_a_task_that_was_published_without_a_trace_has_its_id(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        ada.tasks.publish("first")
+        ada.tasks.publish("second", needs=["first"])
+        bob.tasks.claim("first")
+        bob.tasks.complete("first")
+        bob.tasks.next()
+        assert told(ada, "first") == ["task.publish", "task.claim", "task.complete"]
+        assert told(ada, "second") == ["task.publish", "task.complete", "task.claim"]
+
+
+def test_the_tasks_of_a_plan_have_the_trace_of_who_published_it(url: str) -> None:
+    with interlock.connect(url, agent="ada", join=False) as ada:
+        with interlock.trace("story"):
+            ada.tasks.publish_all([{"id": "a"}, {"id": "b", "needs": ["a"]}])
+        ada.tasks.publish_all([{"id": "c"}])
+        with interlock.connect(url, agent="bob") as bob:
+            for _ in range(2):
+                claim = bob.tasks.next()
+                assert isinstance(claim, interlock.Claimed)
+                bob.tasks.complete(claim.task)
+        assert told(ada, "story").count("task.claim") == 2 - told(ada, "c").count("task.claim")
+        assert told(ada, "c")[0] == "task.import"
+
+
+def test_messages_are_acknowledged_under_the_trace_that_they_were_sent_under(url: str) -> None:
+    with (
+        interlock.connect(url, agent="ada", trace="story") as ada,
+        interlock.connect(url, agent="bob", trace="other") as bob,
+    ):
+        bob.messages.subscribe("build")
+        ada.messages.alert("build", {"n": 1})
+        ada.messages.send("bob", "hello")
+        with interlock.trace("second"):
+            ada.messages.share("bob", "finding", 1)
+        with bob.messages.recv(timeout=0) as messages:
+            assert len(messages.take()) == 3
+            messages.take()
+        acked = [line for line in bob.record.log(trace="story") if line.verb == "message.ack"]
+        assert sum(len(line.events) for line in acked) >= 2
+        assert "message.ack" in told(bob, "second")
+        ada.messages.alert("build", {"n": 2})
+        unread = bob.messages.inbox().messages
+        bob.messages.ack(*[each.id for each in unread])
+        line = bob.record.log(trace="story", limit=1)[-1]
+        assert (line.verb, line.trace) == ("message.ack", "story")
+
+
+def test_an_answer_goes_under_the_trace_of_the_question(url: str) -> None:
+    with (
+        interlock.connect(url, agent="ada", trace="story") as ada,
+        interlock.connect(url, agent="bob", trace="other") as bob,
+    ):
+
+        def answer() -> None:
+            for message in bob.messages.recv(timeout=20):
+                message.reply("42")
+                return
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert isinstance(ada.messages.query("bob", "what?", timeout=20), interlock.Answered)
+        thread.join()
+        assert {"query.ask", "query.reply"} <= set(told(ada, "story"))

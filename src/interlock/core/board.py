@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
 from interlock.core.task import (
+    BATCH,
     FRESH,
     Claim,
     Due,
@@ -190,7 +191,7 @@ class Board:
         since = self.now if self.now - spec.at > AT_ONCE else 0.0
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
-        self.put(spec.place(task), Ready(deadline, since))
+        self.put(spec.place(task), Ready(deadline, since, spec.trace))
         self.call(spec)
 
     def call(self, spec: Spec) -> None:
@@ -199,7 +200,9 @@ class Board:
 
     def begin(self, task: str, spec: Spec) -> Status:
         """Nothing is in the way of a task any more: ready, or not before its time."""
-        status = self._statuses.get(task) or replace(FRESH, deadline=spec.deadline)
+        status = self._statuses.get(task) or replace(
+            FRESH, deadline=spec.deadline, trace=spec.trace
+        )
         if spec.not_before is None or spec.not_before <= self.now:
             self.make_ready(task, spec)
         else:
@@ -248,10 +251,23 @@ class Board:
             puts=(*statuses, *self._puts.values()),
             deletes=tuple(self._deletes),
             signals=tuple(self._signals),
-            events=tuple(
-                [Event(w, a, "" if each == thing else each) for w, a, each in self._events]
-            ),
+            events=tuple([self._event(thing, *each) for each in self._events]),
+            trace=self._trace(thing),
         )
+
+    def _event(self, thing: str, word: str, agent: str, about: str) -> Event:
+        """What is told, with what differs from the entry; the id of a task needs no trace."""
+        if about in ("", thing):
+            return Event(word, agent)
+        own, trace = self._trace(thing), self._trace(about)
+        named = own and trace not in (own, about.removeprefix("task/"))
+        return Event(word, agent, about, trace if named else "")
+
+    def _trace(self, thing: str) -> str:
+        """The trace of a task: the one that it was published under, else its id."""
+        task = thing.removeprefix("task/")
+        status = self._statuses.get(task) or self.known.statuses.get(task)
+        return "" if status is None or task.startswith(BATCH) else status.trace or task
 
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
         """No: recorded once in a while for each claim, and otherwise without a trace."""
@@ -259,5 +275,7 @@ class Board:
         mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
         if self.known.status(task) is None or self.known.has(mark):
             return Decision(outcome=outcome)
-        write = Write(mark, {"for": f"task/{task}"}, REFUSAL_WINDOW)
-        return Decision(outcome=outcome, verb=verb, thing=f"task/{task}", puts=(write,))
+        thing = f"task/{task}"
+        write = Write(mark, {"for": thing}, REFUSAL_WINDOW)
+        trace = self._trace(thing)
+        return Decision(outcome=outcome, verb=verb, thing=thing, puts=(write,), trace=trace)

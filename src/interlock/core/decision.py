@@ -45,12 +45,13 @@ class Refusal(Outcome, frozen=True, kw_only=True):
 class Event(Struct, frozen=True, omit_defaults=True, gc=False):
     """Something that watchers care about, in words that stay the same for ever.
 
-    ``thing`` is left out where it is the thing of the whole entry.
+    ``thing`` and ``trace`` are left out where they are those of the whole entry.
     """
 
     name: str
     agent: str
     thing: str = ""
+    trace: str = ""
 
 
 class Write(Struct, frozen=True, gc=False):
@@ -77,6 +78,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     """An outcome with the writes that make it true, committed together or not at all.
 
     ``reads`` are keys that the commit is to bring back; only engines across a network do.
+    ``trace`` is that of what it is about, if that has one; else the caller's own is recorded.
     """
 
     outcome: T_co
@@ -88,6 +90,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     events: tuple[Event, ...] = ()
     quiet: bool = False
     reads: tuple[str, ...] = ()
+    trace: str = ""
 
     @property
     def changes(self) -> bool:

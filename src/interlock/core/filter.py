@@ -3,7 +3,9 @@
 An entry is about a thing if it names it (alone, or joined to others by ``+``), if one of its events
 names it, or if it wrote or deleted the item of the thing.  It is about an agent, or about one of
 its sessions, if it was done in that name, or if something happened to it: bob's release that hands
-a lock to ada is about ada, too.
+a lock to ada is about ada, too.  It belongs to a trace if it carries that, or one of its events
+does: messages of several traces may be acknowledged with one commit.  What happens to a task that
+has no other trace belongs to that of its id.
 """
 
 from __future__ import annotations
@@ -30,13 +32,20 @@ class Filter(Struct, frozen=True, kw_only=True):
     def keeps(self, entry: Entry) -> bool:
         """Whether this entry is asked for."""
         return (
-            (not self.trace or entry.trace == self.trace)
+            (not self.trace or _under(entry, self.trace))
             and (not self.verb or f"{entry.verb}.".startswith(f"{self.verb}."))
             and (self.since is None or entry.at >= self.since)
             and (self.until is None or entry.at <= self.until)
             and (not self.agent or concerns(entry, self.agent))
             and (not self.thing or about(entry, self.thing))
         )
+
+
+def _under(entry: Entry, trace: str) -> bool:
+    task = f"task/{trace}"
+    return entry.trace == trace or any(
+        trace == event.trace or task == event.thing for event in entry.events
+    )
 
 
 def about(entry: Entry, thing: str) -> bool:

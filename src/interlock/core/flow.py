@@ -64,7 +64,14 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     if at is None:
         return board.begin(id_, spec)
     on = need or spec.needs[at]
-    status = Status(state="blocked", since=board.now, on=on, place=at, deadline=spec.deadline)
+    status = Status(
+        state="blocked",
+        since=board.now,
+        on=on,
+        place=at,
+        deadline=spec.deadline,
+        trace=spec.trace,
+    )
     board.set(id_, status)
     board.hang(id_, status.on)
     return status

@@ -81,7 +81,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     ``pending`` are the revisions of all that were unread, as of ``upto``, these included.  ``told``
     are those of these ids that only say that some were forgotten, up to their revision.  ``terms``
     is the revision of the subscription that says what is left out.  Who does not know what else is
-    unread knows no ``pending``.
+    unread knows no ``pending``.  ``traces`` are those of the messages, as far as they are known.
     """
 
     topic: str
@@ -90,6 +90,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     upto: int = 0
     terms: int = 0
     told: AbstractSet[str] = frozenset()
+    traces: Mapping[str, str] = {}
 
     def new(self, cursor: Cursor) -> list[str]:
         """Those of them that were not acknowledged before."""
@@ -108,9 +109,12 @@ class Acks(Struct, frozen=True, kw_only=True):
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is known of them: which still wait, which were acknowledged before, the cursors."""
+    """What is known of them: which still wait, which were acknowledged before, the cursors.
 
-    waiting: AbstractSet[str] = frozenset()
+    Those that still wait come with their traces.
+    """
+
+    waiting: Mapping[str, str] = {}
     read: AbstractSet[str] = frozenset()
     cursors: Mapping[str, Cursor] = {}
 
@@ -132,13 +136,33 @@ def acknowledge(
     moves = moves_of(agent, acks.topics, known.cursors)
     if not done and not moves:
         return Decision(outcome=outcome)
+    traces = dict(known.waiting)
+    for seen in acks.topics:
+        traces |= seen.traces
+    ended = [id_ for id_ in asked if id_ in done]
+    trace, events = received(agent, ended, traces)
     return Decision(
         outcome=outcome,
         verb="message.ack",
         thing=f"agent/{agent}",
         puts=(*puts, *moves),
         deletes=deletes,
-        events=tuple([Event("message:received", agent, keys.said(i)) for i in asked if i in done]),
+        events=events,
+        trace=trace,
+    )
+
+
+def received(
+    agent: str, ids: Sequence[str], traces: Mapping[str, str]
+) -> tuple[str, tuple[Event, ...]]:
+    """What is told of messages that are acknowledged: under their trace, if they have but one."""
+    under = {traces.get(id_, "") for id_ in ids}
+    one = under.pop() if len(under) == 1 else ""
+    return one, tuple(
+        [
+            Event("message:received", agent, keys.said(id_), "" if one else traces.get(id_, ""))
+            for id_ in ids
+        ]
     )
 
 

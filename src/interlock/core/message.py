@@ -82,12 +82,14 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     urgent: bool = False
     data: Raw = Raw(b"null")
     file: File | None = None
+    trace: str = ""
 
 
 class Unread(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The mark that a message waits for somebody."""
+    """The mark that a message waits for somebody; ``trace`` is that of the message."""
 
     urgent: bool = False
+    trace: str = ""
 
 
 class ReadMark(Struct, frozen=True, gc=False):

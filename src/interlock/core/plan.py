@@ -66,7 +66,8 @@ class Draft(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class Plan(Struct, frozen=True, kw_only=True):
     """Tasks that fit together, each after those of the plan that it needs.
 
-    ``places`` says where each stood in the file; ``outside`` are needs that must exist already.
+    ``places`` says where each stood in the file; ``outside`` are needs that must exist already;
+    ``trace`` is the one that its tasks are published under.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     drafts: tuple[Draft, ...]
     places: Mapping[str, int]
     outside: tuple[str, ...]
+    trace: str = ""
 
     @property
     def batch(self) -> str:
@@ -95,6 +97,7 @@ class Plan(Struct, frozen=True, kw_only=True):
             retries=draft.retries,
             backoff=draft.backoff,
             backoff_most=draft.backoff_most,
+            trace=self.trace,
         )
 
 

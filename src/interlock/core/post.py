@@ -206,7 +206,8 @@ def _message(message: Message) -> Iterable[Write]:
         yield Write(keys.topic(to_all, message.id), message)
         return
     yield Write(keys.message(message.id), message)
-    yield from (Write(keys.unread(each, message.id), Unread(message.urgent)) for each in message.to)
+    mark = Unread(message.urgent, message.trace)
+    yield from (Write(keys.unread(each, message.id), mark) for each in message.to)
 
 
 def turn(sender: str, facts: Facts, now: float) -> Iterable[Write]:

@@ -89,6 +89,7 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     replied: float = 0.0
     decision: str = ""
     cycle: tuple[str, ...] = ()
+    trace: str = ""
 
     @property
     def mark(self) -> str:
@@ -272,9 +273,10 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
         outcome=Asked(query=query.id, to=query.to),
         verb="query.ask",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(
             Write(keys.query(query.id), query),
-            Write(query.mark, Unread(query.urgent)),
+            Write(query.mark, Unread(query.urgent, query.trace)),
             Write(keys.open_query(query.agent, query.id), {"to": query.to}),
             Write(keys.live(query.id), {"for": query.to}, max(query.timeout, ask.least)),
             *own,
@@ -307,6 +309,7 @@ def _again(query: Query, before: Query, ask: Ask, now: float, matter: str) -> De
         outcome=Asked(query=query.id, to=before.to),
         verb="query.resume",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(Write(keys.query(query.id), resumed), *([live] if longer else ()), *ask.notes),
         deletes=tuple([key for key in before.waits if key not in query.waits]),
     )
@@ -335,6 +338,7 @@ def leave(query: Query, waits: tuple[str, ...], timeout: float) -> Decision[AskO
         outcome=outcome,
         verb="query.leave",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(Write(keys.query(query.id), replace(query, waits=())),),
         deletes=waits,
     )
@@ -369,6 +373,7 @@ def _handed(
         outcome=Handed(query=query.id, decision=matter),
         verb="query.hand",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(
             Write(keys.query(query.id), handed),
             Write(keys.decision(matter), asked),
@@ -418,6 +423,7 @@ def expire(query: Query, now: float, matter: str = "") -> Decision[AskOutcome]:
         outcome=TimedOut(query=query.id, to=query.to, timeout=query.timeout),
         verb="query.expire",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(Write(keys.query(query.id), moved(query, "expire")),),
         deletes=query.listings,
         events=(Event("query:expired", query.agent),),
@@ -432,6 +438,7 @@ def refuse(query: Query, cycle: tuple[str, ...]) -> Decision[AskOutcome]:
         outcome=QueryDeadlock(query=query.id, cycle=cycle),
         verb="query.refuse",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(Write(keys.query(query.id), moved(query, "refuse", cycle=cycle)),),
         deletes=query.listings,
         events=(Event("query:deadlock", query.agent),),

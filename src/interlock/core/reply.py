@@ -86,6 +86,7 @@ def _answered(query: Query, act: str, given: Reply) -> Decision[ReplyOutcome]:
         outcome=Replied(query=query.id, to=query.agent),
         verb=f"query.{act}",
         thing=f"query/{query.id}",
+        trace=query.trace,
         puts=(
             *_kept(done),
             Write(keys.answer(query.to, bytes(query.question)), Cached(query.id)),
@@ -125,8 +126,9 @@ def _told(query: Query, message: str) -> tuple[Write, ...]:
         to=(query.agent,),
         reply_to=query.id,
         data=query.answer,
+        trace=query.trace,
     )
     return (
         Write(keys.message(message), said),
-        Write(keys.unread(query.agent, message), Unread()),
+        Write(keys.unread(query.agent, message), Unread(trace=query.trace)),
     )

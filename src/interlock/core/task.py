@@ -91,7 +91,10 @@ That is no legal name, so nobody can mean one."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a task is, as it was published.  ``at`` is when, and what makes it older than others."""
+    """What a task is, as it was published.  ``at`` is when, and what makes it older than others.
+
+    ``trace`` is the one that it was published under; without one it is the id of the task.
+    """
 
     at: float
     by: str = ""
@@ -105,6 +108,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     retries: int = RETRIES
     backoff: float = BACKOFF
     backoff_most: float = BACKOFF_MOST
+    trace: str = ""
 
     @property
     def set(self) -> str:
@@ -122,7 +126,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ``attempts`` are those that failed.  ``on`` is the need that it hangs on, the one at ``place``
     among its needs.  ``due`` is its place among those that must not begin yet.  ``deadline`` is
     here as well, so that nobody takes a task with one for a plain one (FRESH), and is gone when a
-    task comes back that had missed it.  ``by`` and
+    task comes back that had missed it; ``trace`` is here for the same reason.  ``by`` and
     ``token`` say who ended it, with which claim, in which ``session``, and ``reason`` why.
     """
 
@@ -138,6 +142,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     token: int = 0
     session: str = ""
     reason: str = ""
+    trace: str = ""
 
 
 FRESH = Status(state="pending")
@@ -164,11 +169,13 @@ class Claim(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class Ready(Struct, frozen=True, omit_defaults=True, gc=False):
     """What stands beside a task that is ready: when it is too late to begin.
 
-    ``since`` is when it became ready, if that was not when it was published.
+    ``since`` is when it became ready, if that was not when it was published; ``trace`` is that of
+    the task, so that a claim can guess its status.
     """
 
     deadline: float | None = None
     since: float = 0.0
+    trace: str = ""
 
 
 class Due(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -418,6 +425,7 @@ def moved(status: Status, act: str, state: State, **changes: Any) -> Status:  # 
         attempts=changes.pop("attempts", status.attempts),
         awaited=changes.pop("awaited", status.awaited),
         deadline=changes.pop("deadline", status.deadline),
+        trace=status.trace,
         **changes,
     )
 

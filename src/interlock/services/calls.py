@@ -20,7 +20,7 @@ from interlock.errors import BadInput, Lapsed
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks
 from interlock.services.queue import Queues
-from interlock.services.runner import Runner, Who
+from interlock.services.runner import TRACE, Runner, Who
 from interlock.services.session import Sessions
 from interlock.services.steps import Upkeep
 from interlock.services.tend import Tending
@@ -81,7 +81,8 @@ class Desk:
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
         self._agent = None if agent is None else words.own(agent)
-        self.trace = words.name(trace, "trace") if trace else self.runner.new_id("trc")
+        self._trace = words.name(trace, "trace") if trace else ""
+        self.trace = self._trace or self.runner.new_id("trc")
         self.seat = self._seat(self.runner.new_id("ses"))
 
     @cached_property
@@ -232,6 +233,11 @@ class Desk:
                 ' eval "$(interlock agent join --agent NAME)"'
             )
         return self.seat
+
+    @property
+    def purpose(self) -> str:
+        """The trace that the caller named; none if we made one up."""
+        return TRACE.get() or self._trace
 
     def who(self, agent: str) -> Who:
         """In whose name something is done for an agent: ours if we have one, else its own."""

@@ -56,7 +56,7 @@ def _unread(item: Item, _now: float) -> Reading[object | None]:
     key = keys.message(keys.last(item.key))
     found = (yield (key,))[key]
     message = None if found is None else readable(states.message, found)
-    return Unread(urgent=message is not None and message.urgent)
+    return Unread() if message is None else Unread(message.urgent, message.trace)
 
 
 def _marked(_item: Item, now: float) -> Reading[object | None]:

@@ -429,7 +429,7 @@ class Runner:
                 verb=decision.verb,
                 outcome=_word(decision.outcome),
                 thing=decision.thing,
-                trace=who.trace,
+                trace=decision.trace or who.trace,
                 on=attempt.on,
                 after=after,
                 saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},

@@ -48,8 +48,8 @@ class Acking:
             return (), {}
         heard = yield from reading.topics(agent, can)
         found: list[Seen] = []
-        for name, messages in (yield from _places(others, heard)).items():
-            found.append((yield from _view(heard[name], messages)))
+        for name, places in (yield from _places(others, heard)).items():
+            found.append((yield from _view(heard[name], places)))
         return tuple(found), {name: topic.cursor for name, topic in heard.items()}
 
     def acknowledge(
@@ -80,7 +80,11 @@ class Acking:
         def deciding() -> Deciding[Acknowledged | UnknownMessages]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
             items = (yield (*marks, *cursors.refs(agent, acks.topics))).items
-            waiting = frozenset(id_ for key, id_ in marks.items() if items[key] is not None)
+            waiting = {
+                id_: reading.mark(item).trace
+                for key, id_ in marks.items()
+                if (item := items[key]) is not None
+            }
             read: frozenset[str] = frozenset()
             if gone := [id_ for id_ in acks.ids if id_ not in waiting]:
                 before = (yield tuple(keys.read(agent, id_) for id_ in gone)).items
@@ -95,8 +99,9 @@ class Acking:
         return done.outcome
 
 
-def _view(topic: Topic, messages: Mapping[str, int]) -> Op[Seen]:
+def _view(topic: Topic, places: Mapping[str, tuple[int, str]]) -> Op[Seen]:
     """What is unread beside these, unless that is much to read, and the cursor is still short."""
+    messages = {id_: revision for id_, (revision, _) in places.items()}
     long = len(topic.cursor.also) + len(messages) > _ALSO
     pending, upto = yield from reading.pending(topic, None if long else _BYTES)
     return Seen(
@@ -106,23 +111,27 @@ def _view(topic: Topic, messages: Mapping[str, int]) -> Op[Seen]:
         upto=upto,
         told=reading.told_of(messages),
         terms=topic.terms,
+        traces={id_: trace for id_, (_, trace) in places.items()},
     )
 
 
-def _places(ids: Sequence[str], heard: Mapping[str, Topic]) -> Op[dict[str, dict[str, int]]]:
-    """Which of these are messages of a topic that is heard, and their revisions."""
-    found: dict[str, dict[str, int]] = {}
+def _places(
+    ids: Sequence[str], heard: Mapping[str, Topic]
+) -> Op[dict[str, dict[str, tuple[int, str]]]]:
+    """Which of these are messages of a topic that is heard, their revisions and their traces."""
+    found: dict[str, dict[str, tuple[int, str]]] = {}
     for id_ in ids:
         if (told := reading.missed_of(id_)) is not None and told[0] in heard:
             trimmed = heard[told[0]].trimmed
             if trimmed is not None and told[1] <= trimmed.upto:
-                found.setdefault(told[0], {})[id_] = told[1]
+                found.setdefault(told[0], {})[id_] = told[1], ""
     wanted = set(ids) - reading.told_of(ids)
 
     def look(items: Iterable[Item | None]) -> None:
         for item in items:
             if item is not None and (id_ := keys.last(item.key)) in wanted:
-                found.setdefault(keys.topic_of(item.key), {})[id_] = item.created
+                place = found.setdefault(keys.topic_of(item.key), {})
+                place[id_] = item.created, reading.trace(item)
 
     if len(wanted) <= _FEW and len(wanted) * len(heard) <= _LOOKUPS:
         some = yield from looked_up(keys.topic(name, id_) for name in heard for id_ in wanted)

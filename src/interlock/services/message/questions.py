@@ -55,6 +55,7 @@ class Asks(Common):
             timeout=wait,
             urgent=words.flag(urgent, "urgent"),
             person=words.flag(person, "person"),
+            trace=self.desk.purpose or self.desk.trace,
         )
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=words.flag(hold, "hold"), cached=age, keep=id is not None)

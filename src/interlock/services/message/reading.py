@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from interlock.core import inbox, keys
 from interlock.core.inbox import Cursor, Trimmed
-from interlock.core.message import ABLE, ALL, Message, Received, Subscription, matches
+from interlock.core.message import ABLE, ALL, Message, Received, Subscription, Unread, matches
 from interlock.core.words import EVERYTHING as ANYTHING
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
@@ -76,6 +76,7 @@ class Found(Struct, frozen=True, kw_only=True):
     key: str
     topic: str = ""
     urgent: bool = False
+    trace: str = ""
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -160,10 +161,19 @@ def mark(item: Item) -> Found:
     """The message that a mark stands for."""
     id_ = keys.last(item.key)
     try:
-        urgent = states.unread(item).urgent
+        said = states.unread(item)
     except StoreDamaged:
-        urgent = False
-    return Found(id=id_, seq=item.created, key=keys.message(id_), urgent=urgent)
+        said = Unread()
+    key = keys.message(id_)
+    return Found(id=id_, seq=item.created, key=key, urgent=said.urgent, trace=said.trace)
+
+
+def trace(item: Item) -> str:
+    """The trace of a message of a topic, or of the question that a mark there stands for."""
+    if keys.topic_of(item.key).startswith(ABLE):
+        return mark(item).trace
+    message = readable(states.message, item)
+    return "" if message is None else message.trace
 
 
 def unheard(topic: Topic) -> Op[tuple[list[Found], int]]:
@@ -193,13 +203,14 @@ def heard(topic: Topic, items: Iterable[Item]) -> Iterator[Found]:
         id_ = keys.last(item.key)
         found = Found(id=id_, seq=item.created, key=item.key, topic=topic.name)
         if topic.name.startswith(ABLE):
-            yield replace(found, key=keys.message(id_), urgent=mark(item).urgent)
+            said = mark(item)
+            yield replace(found, key=keys.message(id_), urgent=said.urgent, trace=said.trace)
             continue
         message = readable(states.message, item)
         if message is None:  # nobody knows whether it is wanted, so it is told
             yield found
         elif topic.hears(message, item.created):
-            yield replace(found, urgent=message.urgent)
+            yield replace(found, urgent=message.urgent, trace=message.trace)
 
 
 def along(agent: str, marks: Iterable[str]) -> tuple[str, ...]:

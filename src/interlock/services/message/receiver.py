@@ -374,9 +374,11 @@ class Receiver:
     def _seen(self, places: Iterable[Found]) -> tuple[Seen, ...]:
         """Of the messages of topics among these: what is still unread beside them."""
         found: dict[str, dict[str, int]] = {}
+        traces: dict[str, str] = {}
         for place in places:
             if place.topic:
                 found.setdefault(place.topic, {})[place.id] = place.seq
+                traces[place.id] = place.trace
         return tuple(
             Seen(
                 topic=topic,
@@ -385,6 +387,7 @@ class Receiver:
                 upto=self._upto[topic],
                 told=reading.told_of(messages),
                 terms=self._topics[topic].terms,
+                traces={id_: traces[id_] for id_ in messages},
             )
             for topic, messages in found.items()
         )

@@ -170,6 +170,7 @@ class Sending(Common):
             urgent=words.flag(urgent, "urgent"),
             data=self._body(data, "body"),
             file=file,
+            trace=self.desk.purpose or self.desk.trace,
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
         terms = Terms(hold=words.flag(hold, "hold"), chosen=id is not None, acks=ended)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock.core import task as core
 from interlock.core import words
@@ -87,6 +88,7 @@ class TaskCalls(Calls):
         plan = plans.check(plans.given(specs), id)
         if words.flag(dry_run, "dry_run"):
             return self._tasks.plans.check(plan)
+        plan = replace(plan, trace=self.desk.purpose)
         return self._tasks.plans.publish(self.desk.me().who, plan)
 
     def spec(
@@ -123,6 +125,7 @@ class TaskCalls(Calls):
             retries=words.whole(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=words.duration(backoff, "backoff"),
             backoff_most=words.duration(backoff_most, "longest backoff"),
+            trace=self.desk.purpose,
         )
 
     def claim(

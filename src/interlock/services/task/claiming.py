@@ -304,7 +304,7 @@ class Claiming:
         guess: dict[str, Item | None] = {}
         if blind:
             status = keys.status(ask.task)
-            guess = {status: Item(status, _FRESH, 0, 0), keys.owner(ask.task): None}
+            guess = {status: Item(status, _fresh(place), 0, 0), keys.owner(ask.task): None}
             if place is not None:
                 guess[place.key] = place
             if seat.joined:
@@ -412,6 +412,12 @@ def _may_change(outcome: core.ClaimOutcome) -> bool:
     if isinstance(outcome, core.NoTask):
         return not outcome.task
     return not isinstance(outcome, core.Claimed)
+
+
+def _fresh(place: Item | None) -> bytes:
+    """The status of a task that nobody tried yet."""
+    trace = "" if place is None else states.ready(place).trace
+    return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH
 
 
 def _lapsed(seat: Seat) -> Lapsed:
