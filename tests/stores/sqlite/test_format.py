@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import sqlite3
@@ -13,7 +14,7 @@ import pytest
 from tests.processes.helpers import Cast
 from tests.stores.sqlite.actors import put
 
-from interlock.errors import InterlockError, StoreDamaged, StoreNewer
+from interlock.errors import InterlockError, StoreBusy, StoreDamaged, StoreNewer
 from interlock.store import Log, Range
 from interlock.stores.sqlite import SQLiteStore, schema
 
@@ -247,3 +248,15 @@ def test_many_processes_may_create_the_same_file_at_once(path: str, cast: Cast) 
     for actor in [cast.start("open_it", path) for _ in range(6)]:
         assert actor.hear() == "ok"
     assert ask(path, "SELECT count(*), max(revision) FROM log") == [(6, 6)]
+
+
+def test_a_process_stopped_while_it_creates_a_store_does_not_hold_others_up_for_ever(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "PATIENCE", 0.1)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    with pytest.raises(StoreBusy, match="has been creating or migrating"):
+        SQLiteStore(path)
+    os.close(folder)
+    SQLiteStore(path).close()

@@ -7,12 +7,15 @@ import os
 import shutil
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from tests.processes.helpers import Actor, Cast, until
 from tests.stores.sqlite.actors import increase, put
 
+import interlock
 from interlock.errors import StoreBusy
 from interlock.stores.sqlite import SQLiteStore, turnstile
 
@@ -67,7 +70,7 @@ def test_behind_a_process_that_stands_still_everybody_is_told_its_pid(
         with pytest.raises(StoreBusy, match=said) as caught:
             store.transact(increase)
         assert "\n" not in str(caught.value)
-    assert time.monotonic() - began > 0.9
+    assert time.monotonic() - began > 0.5
     assert counted(store) == 1, "reading goes on beside it"
     stuck.thaw()
     assert stuck.hear() == "done"
@@ -105,6 +108,49 @@ def test_the_event_loop_stays_alive_behind_a_process_that_stands_still(
 
     assert asyncio.run(main()) > 5, "the loop went on beside the commits"
     assert counted(store) == 21, "what was refused never happened"
+    store.close()
+
+
+def test_a_program_waits_once_for_a_process_that_stands_still(path: str, cast: Cast) -> None:
+    """Its call fails in time, and so does all that it does to clean up."""
+    store = SQLiteStore(path, patience=1.5)
+    fleet = interlock.connect(agent="ada", store=store)
+    stuck = standing(cast, path)
+    with pytest.raises(StoreBusy, match=f"process {stuck.pid} "):
+        fleet.locks.acquire("merge")
+    assert store.trouble.startswith(f"process {stuck.pid} ")
+    began = time.monotonic()
+    fleet.close()
+    assert time.monotonic() - began < 1.2, "it waited as long once more"
+    stuck.thaw()
+    assert stuck.hear() == "done"
+
+
+def test_a_stopped_process_that_goes_on_is_no_trouble_any_more(path: str, cast: Cast) -> None:
+    store = SQLiteStore(path, patience=0.3)
+    stuck = standing(cast, path)
+    with pytest.raises(StoreBusy):
+        store.transact(increase)
+    stuck.thaw()
+    assert stuck.hear() == "done"
+    until(lambda: not store.trouble)
+    store.transact(increase)
+    assert counted(store) == 2
+    store.close()
+
+
+def test_a_database_that_another_program_locked_costs_one_deadline_too(path: str) -> None:
+    store = SQLiteStore(path, patience=0.5)
+    with closing(apsw.Connection(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with pytest.raises(StoreBusy):
+            store.transact(increase)
+        assert time.monotonic() - began < 5
+        other.execute("COMMIT")
+    assert "keeps" in store.trouble
+    store.transact(increase)
+    assert not store.trouble
     store.close()
 
 

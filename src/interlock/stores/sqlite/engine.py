@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 JOBS_BETWEEN_LOOKS = 500
 WAL_TO_RESTART = 16 << 20
 WAL_TO_TRUNCATE = 48 << 20
-PATIENCE_MS = 10_000
 TRIMMED_AT_ONCE = 1000
 """Entries that go in one transaction, which others have to wait for."""
 
@@ -64,10 +64,11 @@ Later = list[tuple[int, str, bytes, str]]
 class Job:
     """One transaction on its way, and where its answer goes."""
 
-    __slots__ = ("answer", "error", "future", "timer", "txn", "waiter", "whole", "work")
+    __slots__ = ("answer", "ends", "error", "future", "timer", "txn", "waiter", "whole", "work")
 
-    def __init__(self, work: Work, *, whole: bool = False) -> None:
+    def __init__(self, work: Work, ends: float, *, whole: bool = False) -> None:
         self.work = work
+        self.ends = ends
         self.whole = whole
         self.waiter: threading.Lock | None = None
         self.future: asyncio.Future[None] | None = None
@@ -179,7 +180,7 @@ class Engine(Reader):
         self.standing = standing
         self.seen = 0
         """The highest revision that this object committed: the store never goes back behind it."""
-        self._patient: bool | None = None
+        self._wait: int | None = None
         self.wal = Wal(path)
         super().__init__(db)
         self.ring = bell
@@ -197,19 +198,20 @@ class Engine(Reader):
         # One cursor for all statements: making one costs as much as a short statement does.  It
         # holds no read open, since each transaction ends with a statement of this same cursor.
         self._execute = db.cursor().execute
-        self._patient = None
+        self._wait = None
         # We do that ourselves: wal.py.
         db.execute("PRAGMA synchronous=NORMAL").fetchall()
         self.wal.close()
 
-    def begin(self, *, patient: bool) -> None:
-        """Open the transaction; an impatient caller gets BusyError at once."""
+    def begin(self, wait: float) -> None:
+        """Open the transaction; BusyError if another program prevents that for so long."""
         self.standing.refuse()
         if self.wal.trouble:
             raise StoreAway(self.wal.trouble)
-        if patient != self._patient:
-            self._patient = patient
-            self.db.set_busy_timeout(PATIENCE_MS if patient else 0)
+        milliseconds = math.ceil(wait * 1000)
+        if milliseconds != self._wait:
+            self._wait = milliseconds
+            self.db.set_busy_timeout(milliseconds)
         self._kept = len(self._touched)
         if self.db.in_transaction:  # an exception struck its rollback
             self.rollback()
@@ -341,7 +343,7 @@ class Engine(Reader):
         with suppress(apsw.Error, OSError):
             size = os.stat(self._path + "-wal").st_size
             if size >= WAL_TO_RESTART:
-                self._patient = None
+                self._wait = None
                 self.db.set_busy_timeout(50)
                 large = size >= WAL_TO_TRUNCATE
                 self.db.wal_checkpoint(

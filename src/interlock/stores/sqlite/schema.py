@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 APPLICATION = 0x494C434B  # "ILCK"
 FORMAT = 1
 SAFE_SQLITE = 3_051_003
+PATIENCE = 10.0
+"""Seconds to wait for a process that creates or migrates the same store."""
 
 TABLES = """
 CREATE TABLE item (
@@ -107,10 +110,25 @@ def _alone(path: str) -> Iterator[None]:
     """Nobody else establishes a store in this folder meanwhile; leaves nothing behind."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        ends = time.monotonic() + PATIENCE
+        while not _locked(folder):
+            if time.monotonic() > ends:
+                raise StoreBusy(
+                    f"another process has been creating or migrating {path} for {PATIENCE:g} s"
+                    " (is it stopped?); let it go on with 'kill -CONT', or end it"
+                )
+            time.sleep(0.01)
         yield
     finally:
         os.close(folder)
+
+
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _establish(

@@ -4,7 +4,12 @@ A job is the work of one transaction.  When nothing else waits and the turn is f
 runs its job itself, with no hop to another thread: a hop costs more than the commit.  Otherwise
 the job goes to the one writer thread of this process, which waits for the turn in the kernel and
 then runs everything that has gathered meanwhile in one SQLite transaction.  In an event loop,
-jobs that become ready in the same turn of the loop are gathered first.
+jobs that become ready in the same turn of the loop are gathered first.  Each loop gathers its own
+jobs, and only its own thread completes its futures: another thread would not wake the loop.
+
+A call has one deadline, which its job carries: the queue, the turn and a busy engine share it.
+After a call gave up, the next ones wait only for a moment until the thread has had a turn: what a
+caller does to clean up must not wait as long once more.
 
 Inside a group each job has its own revision.  A job that raises has written nothing yet, since
 its work only reads and returns; so the others are not touched.  If the engine fails, the whole
@@ -27,6 +32,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import apsw
@@ -43,6 +49,10 @@ if TYPE_CHECKING:
 BATCH = 128
 PATIENCE = 10.0
 SLOW = 0.005
+MOMENT = 0.2
+"""Seconds that a call waits for its turn when an earlier one gave up and none had a turn since."""
+CLOSING = 1.0
+"""Seconds that closing waits for what is under way."""
 
 
 class Writer:
@@ -61,21 +71,23 @@ class Writer:
         """Let go when there is something for the thread to do: a condition costs far more."""
         self._arrived.acquire()
         self._queue: deque[Job] = deque()
-        self._gathered: list[Job] = []
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Job]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
+        self.stuck = ""
+        """Why the last call that waited for its turn gave up; empty since the last turn."""
         self._slow = False
 
     def run(self, work: Work, *, whole: bool = False) -> Committed | None:
         """Commit, and return when it is durable."""
-        job = Job(work, whole=whole)
+        job = Job(work, self._deadline(), whole=whole)
         if not self._at_once((job,)):
             waiter = threading.Lock()
             waiter.acquire()
             job.waiter = waiter
             try:
                 self._hand_over((job,))
-                arrived = waiter.acquire(timeout=self._patience)
+                arrived = waiter.acquire(timeout=_time_left((job,)))
             except BaseException:
                 self._withdraw(job)
                 raise
@@ -88,11 +100,9 @@ class Writer:
     async def run_async(self, work: Work) -> Committed | None:
         """The same for an event loop; jobs of one turn of the loop form a group."""
         loop = _running_loop()
-        job = Job(work)
+        job = Job(work, self._deadline())
         job.future = loop.create_future()
-        self._gathered.append(job)
-        if len(self._gathered) == 1:
-            loop.call_soon(self._flush, loop)
+        self._gather(job, loop)
         try:
             await job.future
         except BaseException:  # cancelled
@@ -106,23 +116,42 @@ class Writer:
         """Finish what is under way and stop the thread; False if it is stuck in the kernel."""
         with self._queueing:
             self._closed = True
-            left = [*self._queue, *self._gathered]
+            left = [*self._queue, *chain.from_iterable(tuple(self._gathered.values()))]
             self._queue.clear()
             self._gathered.clear()
             self._call()
         _fail(left, StoreClosed("the store was closed before this commit; connect again"))
         _answer(left)
+        ends = time.monotonic() + (0.0 if self.stuck else CLOSING)  # who waited, waited enough
         if self._thread is not None:
-            self._thread.join(timeout=1.0)
+            self._thread.join(timeout=max(0.0, ends - time.monotonic()))
         # For good: no commit may begin any more.  Not if we are called in the midst of one.
-        idle = not self._owned() and self._right.acquire(timeout=1.0)
+        left_time = max(0.0, ends - time.monotonic())
+        idle = not self._owned() and self._right.acquire(timeout=left_time)
         if idle:
             self._turnstile.close()
         return idle
 
+    def _deadline(self) -> float:
+        return time.monotonic() + (min(self._patience, MOMENT) if self.stuck else self._patience)
+
+    def _gather(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        """Lay a job beside those of this turn of its loop; no other thread adds to them."""
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            for other in [each for each in tuple(self._gathered) if each.is_closed()]:
+                self._gathered.pop(other, None)
+            gathered = self._gathered[loop] = []
+            loop.call_soon(self._flush, loop)
+        gathered.append(job)
+        if self._closed:  # asked last: whoever closes sets it first, then takes what is there
+            raise StoreClosed("this store was closed; connect again")
+
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        jobs, self._gathered = self._gathered[:BATCH], self._gathered[BATCH:]
-        if self._gathered:
+        gathered = self._gathered.pop(loop, [])
+        jobs, rest = gathered[:BATCH], gathered[BATCH:]
+        if rest:
+            self._gathered[loop] = rest
             loop.call_soon(self._flush, loop)
         if not jobs:
             return
@@ -133,7 +162,7 @@ class Writer:
             self._slow = self._slow or _slow(started, jobs)
             if not at_once:
                 self._hand_over(jobs)
-                jobs[-1].timer = loop.call_later(self._patience, self._give_up, jobs)
+                jobs[-1].timer = loop.call_later(_time_left(jobs), self._give_up, jobs)
                 return
         except Exception as error:  # noqa: BLE001 - nobody hears it here: it goes to the callers
             _fail(jobs, error)
@@ -151,7 +180,8 @@ class Writer:
                 if not turnstile.try_enter():
                     return False
                 with self.using:
-                    ran = self._group(jobs, patient=False)
+                    if ran := self._group(jobs, 0.0):
+                        self.stuck = ""
                     turnstile.leave()
                     self._sync(jobs)
             finally:
@@ -203,13 +233,17 @@ class Writer:
         try:
             if self._closed:
                 return
+            self.stuck = ""
             jobs.extend(self._next_batch())
             started = time.monotonic()
             try:
                 with self.using:
-                    self._group(jobs, patient=True)
+                    ran = self._group(jobs, _time_left(jobs))
                     self._turnstile.leave()
-                    self._sync(jobs)
+                    if ran:
+                        self._sync(jobs)
+                    else:
+                        jobs[:] = self._put_back(jobs)
             except Exception as error:  # noqa: BLE001 - the callers wait for an answer
                 _fail(jobs, error)
             self._slow = _slow(started, jobs)
@@ -235,10 +269,23 @@ class Writer:
         with self._queueing, suppress(ValueError):
             self._queue.remove(job)
             return True
-        with suppress(ValueError):
-            self._gathered.remove(job)
-            return True
+        if job.future is not None:
+            gathered = self._gathered.get(job.future.get_loop(), [])
+            with suppress(ValueError):
+                gathered.remove(job)
+                return True
         return False
+
+    def _put_back(self, jobs: Sequence[Job]) -> list[Job]:
+        """Another program kept the engine busy: those whose time is up fail, the others go on."""
+        now = time.monotonic()
+        late = [job for job in jobs if job.ends <= now]
+        with self._queueing:
+            self._queue.extendleft(job for job in reversed(jobs) if job not in late)
+        error = self._engine.trouble(apsw.BusyError(), self._engine.db)
+        self.stuck = str(error)
+        _fail(late, error)
+        return late
 
     def _give_up(self, jobs: Sequence[Job]) -> None:
         late = [job for job in jobs if self._withdraw(job)]
@@ -248,28 +295,26 @@ class Writer:
 
     def _held_up(self) -> StoreBusy:
         pid = self._turnstile.holder()
-        if pid is None:
-            return StoreBusy(f"the store was held up for {self._patience:g} s; try again")
-        return StoreBusy(
-            f"process {pid} has held the store up for {self._patience:g} s (is it stopped?);"
-            f" let it go on with 'kill -CONT {pid}', or end it"
-        )
+        self.stuck = f"the store was held up for {self._patience:g} s; try again"
+        if pid is not None:
+            self.stuck = (
+                f"process {pid} has held the store up for {self._patience:g} s (is it stopped?);"
+                f" let it go on with 'kill -CONT {pid}', or end it"
+            )
+        return StoreBusy(self.stuck)
 
-    def _group(self, jobs: Sequence[Job], *, patient: bool) -> bool:
-        """Run all jobs in one transaction; False if the engine was busy and we may not wait."""
+    def _group(self, jobs: Sequence[Job], wait: float) -> bool:
+        """Run all jobs in one transaction; False if the engine was busy for so many seconds."""
         engine = self._engine
         try:
-            engine.begin(patient=patient)
+            engine.begin(wait)
             for job in jobs:
                 engine.run(job)
             self._commit(jobs)
-        except apsw.BusyError as error:
+        except apsw.BusyError:
             engine.rollback()
             self._turnstile.mend()  # in our turn nobody else writes, unless our files are gone
-            if not patient:
-                return False
-            _fail(jobs, engine.trouble(error, engine.db))
-            return True
+            return False
         except Exception as error:  # noqa: BLE001 - the engine's own, or a value it cannot take
             engine.rollback()
             self._alone(jobs, error)
@@ -310,7 +355,7 @@ class Writer:
                 elif len(jobs) == 1:
                     job.error = trouble
                 else:  # what it saw of the others' may never have been
-                    self._group((job,), patient=True)
+                    self._again(job)
         except apsw.Error as error:
             engine.rollback()
             self._alone(jobs, error)
@@ -324,7 +369,11 @@ class Writer:
             return
         for job in jobs:
             if job.error is None:
-                self._group((job,), patient=True)
+                self._again(job)
+
+    def _again(self, job: Job) -> None:
+        if not self._group((job,), _time_left((job,))):
+            _fail((job,), self._engine.trouble(apsw.BusyError(), self._engine.db))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -336,22 +385,28 @@ def _slow(started: float, jobs: Sequence[Job]) -> bool:
     return time.monotonic() - started > SLOW + 0.0002 * len(jobs)
 
 
+def _time_left(jobs: Sequence[Job]) -> float:
+    """Seconds until the first deadline of these jobs."""
+    first = min((job.ends for job in jobs), default=0.0)
+    return max(0.0, first - time.monotonic())
+
+
 def _fail(jobs: Sequence[Job], error: Exception) -> None:
     for job in jobs:
         job.error = error
 
 
 def _answer(jobs: Sequence[Job]) -> None:
-    """Tell the callers, from the writer thread."""
-    futures = []
+    """Tell the callers, whichever thread each of them is in."""
+    futures: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for job in jobs:
         if job.waiter is not None:
             job.waiter.release()
         if job.future is not None:
-            futures.append(job.future)
-    if futures:
+            futures.setdefault(job.future.get_loop(), []).append(job.future)
+    for loop, theirs in futures.items():
         with suppress(RuntimeError):  # the loop may be closed by now, and nobody waits
-            futures[0].get_loop().call_soon_threadsafe(_finish, futures)
+            loop.call_soon_threadsafe(_finish, theirs)
 
 
 def _finish(futures: Sequence[asyncio.Future[None]]) -> None:

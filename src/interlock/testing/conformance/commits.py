@@ -4,14 +4,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from functools import partial
 from itertools import pairwise
 
 import pytest
 
 from interlock.errors import StoreClosed
-from interlock.store import LOG, VOID, Check, Conflict, Item, LocalStore, Log, Put, Store, void
+from interlock.store import (
+    LOG,
+    VOID,
+    Check,
+    Conflict,
+    Item,
+    LocalStore,
+    Log,
+    Put,
+    Range,
+    Store,
+    void,
+)
 from interlock.testing.conformance.place import (
+    STALLED,
     Place,
     Suite,
     at_once,
@@ -233,6 +248,26 @@ class Commits(Suite):
         assert _value(store.read("counter")["counter"]) == str(writers * increments).encode()
         assert all(sorted(revisions) == revisions for revisions in counts)
         assert len({revision for each in counts for revision in each}) == writers * increments
+
+    def test_event_loops_and_threads_commit_through_one_store_object(self, store: Store) -> None:
+        rounds, tasks = 15, 4
+
+        async def loop(name: str) -> None:
+            for number in range(rounds):
+                began = time.monotonic()
+                keys = [f"{name}/{number}/{task}" for task in range(tasks)]
+                await asyncio.gather(*(store.commit_async(txn(Put(key, b"1"))) for key in keys))
+                assert time.monotonic() - began < STALLED, "answered, but not woken"
+
+        def thread(name: str) -> None:
+            for number in range(rounds):
+                write(store, Put(f"{name}/{number}", b"1"))
+
+        loops = [partial(asyncio.run, loop(name)) for name in ("a", "b")]
+        at_once(*loops, partial(thread, "c"), partial(thread, "d"))
+        for name, many in (("a", rounds * tasks), ("b", rounds * tasks), ("c", rounds)):
+            ref = Range(f"{name}/")
+            assert len(store.read(ref).ranges[ref]) == many
 
     def test_of_many_who_claim_an_absent_key_one_wins_and_all_learn_who(
         self, place: Place, store: Store

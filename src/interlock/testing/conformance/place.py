@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 PATIENCE = 20.0
 """Nothing in the suite takes this long unless it is broken."""
+STALLED = 8.0
+"""A handful of commits that takes this long was answered, but its event loop was not woken."""
 
 _numbers = itertools.count(1)
 

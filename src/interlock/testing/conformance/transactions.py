@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 
 from interlock.errors import StoreClosed
 from interlock.store import LOG, Committed, LocalStore, Log, Put, Range, Store, Txn, View, Work
-from interlock.testing.conformance.place import Place, Suite, at_once, committed, txn, write
+from interlock.testing.conformance.place import (
+    STALLED,
+    Place,
+    Suite,
+    at_once,
+    committed,
+    txn,
+    write,
+)
 
 
 class Transactions(Suite):
@@ -113,6 +122,23 @@ class Transactions(Suite):
 
         at_once(lambda: asyncio.run(tasks()), thread, thread)
         assert _counted(store) == 60
+
+    def test_two_event_loops_and_threads_share_one_store_object(self, store: Store) -> None:
+        rounds, tasks = 120, 8
+
+        async def loop() -> None:
+            for _ in range(rounds):
+                began = time.monotonic()
+                await asyncio.gather(*(_transact(store, _increment) for _ in range(tasks)))
+                assert time.monotonic() - began < STALLED, "answered, but not woken"
+
+        def thread() -> None:
+            for _ in range(rounds):
+                committed(_local(store).transact(_increment))
+
+        works = [lambda: asyncio.run(loop())] * 2 + [thread] * 3
+        at_once(*works)
+        assert _counted(store) == rounds * (2 * tasks + 3)
 
     def test_everything_transacted_is_in_the_log_once(self, store: Store) -> None:
         at_once(*([partial(_local(store).transact, _increment)] * 8))
