@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from tests.faces.shell import until
 
 import interlock
 from interlock.core.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.core.query import Answered, Late
+from interlock.core.query import Answered, Late, TimedOut
 
 
 def test_alert_query_share_mail_and_stop_reach_whoever_receives(url: str) -> None:
@@ -99,3 +100,13 @@ def test_what_is_not_asked_for_any_more_does_not_come_though_it_was_heard_of(url
             bob.messages.unsubscribe("build")
             bob.messages.subscribe("test", where={"ok": False})
             assert two.take() == ()
+
+
+def test_a_question_is_open_for_all_of_its_time(url: str) -> None:
+    """etcd counts in whole seconds, so what it says is left is never taken for the end."""
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        began = time.monotonic()
+        outcome = ada.messages.query("bob", "you?", timeout=1.2)
+        waited = time.monotonic() - began
+        assert isinstance(outcome, TimedOut)
+        assert waited >= 1.2

@@ -53,7 +53,9 @@ class Sleep:
         clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
         snapshot: Snapshot = yield Read(key, live, times=True)
         stands, lives = states.query(snapshot[key]), snapshot[live]
-        left = 0.0 if lives is None else lives.expires_in or 0.0
+        # The engine may tell less than is left, by up to its grain: never end before our own time.
+        grain = self._runner.capabilities.grain
+        left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
         last = stands.timeout if stands is not None and left <= query.timeout else query.timeout
         ends = clock.monotonic() + min(query.timeout, left)
         beat = () if start.asleep is None else self.beat(start.asleep, query)
