@@ -58,7 +58,7 @@ class Messages(Noun[MessageCalls]):
     ) -> Receiver:
         """All that comes for us, the urgent first: ``for message in fleet.messages.recv():``.
 
-        A message is acknowledged when the loop comes back for the next one, many with one commit;
+        A message is acknowledged when the loop comes back for the next one, before that comes;
         one whose handling raises, or with which the loop is left, stays unread and comes again.
         With ``ack=False`` nothing is acknowledged but by ``message.ack()``, and what is not comes
         again after ``redeliver`` seconds.  With a ``timeout`` the loop ends when nothing came for

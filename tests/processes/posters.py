@@ -43,6 +43,33 @@ def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:
     globals()[name](url, *arguments)
 
 
+def handle(url: str, how: str, last: str) -> None:
+    """Handle numbers, and be killed in the handler of one of them, if it comes."""
+
+    def each(data: int, attempt: int) -> None:
+        say(data, attempt)
+        if data == int(last):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def loop() -> None:
+        async with await aio.connect(url, agent="bob", ttl=30) as fleet:
+            async for message in fleet.messages.recv(timeout=5):
+                each(message.data, message.attempt)
+                if message.data == 3:
+                    await message.ack()
+                    return
+
+    if how == "async":
+        asyncio.run(loop())
+        return
+    with interlock.connect(url, agent="bob", ttl=30) as fleet:
+        for message in fleet.messages.recv(timeout=5):
+            each(message.data, message.attempt)
+            if message.data == 3:
+                message.ack()
+                return
+
+
 def pour(url: str, agent: str, to: str, many: str) -> None:
     """Send numbers, each under an id of its own: in turn as a share, an alert and mail."""
     with interlock.connect(url, agent=agent, ttl=30) as fleet:

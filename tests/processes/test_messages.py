@@ -71,6 +71,21 @@ def test_fifty_agents_in_eight_processes_lose_nothing(path: str, posters: Cast) 
     talk(path, posters, many=50, processes=8, rounds=2)
 
 
+@pytest.mark.parametrize("how", ["blocking", "async"])
+def test_what_a_handler_came_back_from_never_comes_again(url: str, posters: Cast, how: str) -> None:
+    """Killed while the next one is handled; that one counts how often it was delivered."""
+    with interlock.connect(url, agent="ada") as ada:
+        for number in range(4):
+            ada.messages.send("bob", number, hold=True)
+        for last, due in ((0, ["0 1"]), (2, ["0 2", "1 1", "2 1"]), (2, ["2 2"])):
+            actor = posters.start("handle", url, how, last)
+            assert [actor.hear() for _ in due] == due
+            actor.died()
+        assert posters.start("handle", url, how, -1).rest() == ["2 3", "3 1"]
+        with interlock.connect(url, agent="bob", join=False) as bob:
+            assert bob.messages.inbox().messages == ()
+
+
 def drunk(url: str, book: Path, many: int) -> int:
     """Each sender's numbers came in order, all of them; how many messages came, each once counted.
 

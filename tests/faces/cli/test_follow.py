@@ -62,6 +62,17 @@ def test_alerts_are_followed_until_it_is_stopped(
     assert follower.returncode == status
 
 
+def test_what_was_written_is_acknowledged_though_the_next_cannot_be_written(ada: Shell) -> None:
+    ada.run("subscribe", "build", "--agent", "bob")
+    alert(ada, 1)
+    large = "x" * 200_000  # more than a pipe takes
+    assert ada.run("alert", "build", "-", input=json.dumps(large)).status == 0
+    follower = follow(ada)
+    until(lambda: unread(ada) == [large], "the acknowledgement of what was written")
+    follower.kill()
+    follower.communicate()
+
+
 def test_a_follower_that_is_killed_misses_nothing(ada: Shell) -> None:
     ada.run("subscribe", "build", "--agent", "bob")
     seen: list[int] = []

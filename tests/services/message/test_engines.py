@@ -103,8 +103,8 @@ def test_what_is_not_asked_for_any_more_does_not_come_though_it_was_heard_of(url
 
 
 def test_a_question_is_open_for_all_of_its_time(url: str) -> None:
-    """etcd counts in whole seconds, so what it says is left is never taken for the end."""
-    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+    """On etcd time is told in whole seconds: what it says is left is no end."""
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob"):
         began = time.monotonic()
         outcome = ada.messages.query("bob", "you?", timeout=1.2)
         waited = time.monotonic() - began

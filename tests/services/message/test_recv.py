@@ -22,9 +22,10 @@ from interlock.core import keys
 from interlock.core.message import Acknowledged, Received, Sent
 from interlock.core.query import Answered, Late, Replied
 from interlock.errors import BadInput, StoreAway
+from interlock.services.message import tidy
 from interlock.services.message.line import Line
 from interlock.services.message.reading import Found
-from interlock.services.message.reception import FLUSH, Reception
+from interlock.services.message.reception import Reception
 from interlock.store import Range
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -404,15 +405,14 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_what_came_together_is_acknowledged_with_one_commit(stage: Stage) -> None:
+def test_what_is_taken_together_is_acknowledged_with_one_commit(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob, timeout=0)
     for number in range(10):
         ada.run(ada.messages.send("bob", number))
-    assert next_(bob, loop)
     before = stage.store.read().revision
-    while next_(bob, loop):
-        pass
+    assert len(bob.run(loop.take())) == 10
+    assert bob.run(loop.take()) == ()
     assert stage.store.read().revision == before + 1
 
 
@@ -428,16 +428,72 @@ def test_who_takes_only_what_is_there_writes_nothing_but_its_acknowledgement(
     assert stage.store.read().revision == before + 1
 
 
-def test_slow_work_is_acknowledged_in_between(stage: Stage) -> None:
+def test_what_is_done_is_acknowledged_before_the_next_is_given_out(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob, timeout=0)
     ids = [sent(ada, ada.messages.send("bob", number)) for number in range(3)]
+    for number in range(3):
+        next_(bob, loop)
+        left = bob.run(bob.messages.inbox()).messages
+        assert [each.id for each in left] == ids[number:]
+
+
+def died(stage: Stage) -> None:
+    """Its process is killed: nothing is said any more, and its liveness lapses."""
+    stage.clock.advance(31)
+
+
+def test_what_a_receiver_died_with_counts_as_delivered(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=10_000)
+    for number in range(4):
+        ada.run(ada.messages.send("bob", number, hold=True))
+    for attempt in (1, 2, 3):
+        bob = stage.client("bob")
+        loop = reception(bob)
+        first = next_(bob, loop)
+        assert (first and first.data, first and first.attempt) == (0, attempt)
+        died(stage)
+    bob = stage.client("bob")
+    loop = reception(bob)
+    found = [next_(bob, loop) for _ in range(3)]
+    assert [each and (each.data, each.attempt) for each in found] == [(0, 4), (1, 1), (2, 1)]
+    died(stage)
+    ada.run(ada.fleet.maintain())
+    bob = stage.client("bob")
+    loop = reception(bob, timeout=0)
+    found = [next_(bob, loop) for _ in range(2)]
+    assert [each and (each.data, each.attempt) for each in found] == [(2, 2), (3, 1)]
+    assert next_(bob, loop) is None
+
+
+def test_who_closes_leaves_no_attempt_behind(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=10_000), stage.client("bob", ttl=10_000)
+    loop = reception(bob)
+    ada.run(ada.messages.send("bob", 0))
     next_(bob, loop)
+    ada.run(ada.messages.send("bob", 1))
     next_(bob, loop)
-    stage.clock.advance(2 * FLUSH)
+    bob.run(loop.ack([each.id for each in bob.run(bob.messages.inbox()).messages]))
+    bob.run(loop.end())
+    ada.run(ada.messages.send("bob", 2))
+    loop = reception(bob)
+    found = next_(bob, loop)
+    assert found is not None
+    assert found.attempt == 1
+
+
+def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=1e7), stage.client("bob")
+    loop = reception(bob)
+    ada.run(ada.messages.send("bob", 0))
     next_(bob, loop)
-    left = bob.run(bob.messages.inbox()).messages
-    assert [each.id for each in left] == ids[2:]
+    died(stage)
+    assert ada.run(ada.fleet.maintain()).reclaimed
+    page = Range(keys.SERVING)
+    assert stage.store.read(page).ranges[page]
+    stage.clock.advance(tidy.HAND + 1)
+    ada.run(ada.fleet.maintain())
+    assert not stage.store.read(page).ranges[page]
 
 
 def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Stage) -> None:

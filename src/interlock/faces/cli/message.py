@@ -125,5 +125,4 @@ def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
             came = drive(receiver.take(_LOOK), fleet.store)
             for each in came:
                 answer(parsed, each)
-            if came:
-                drive(receiver.ack([each.id for each in came]), fleet.store)
+                drive(receiver.ack([each.id]), fleet.store)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from interlock.core import inbox, keys
+from interlock.core.decision import Write
 from interlock.core.inbox import Acks, Cursor, Known, Seen
 from interlock.core.message import Acknowledged, UnknownMessages
 from interlock.driving import Op
@@ -58,8 +61,12 @@ class Acking:
         ids: Sequence[str],
         seen: tuple[Seen, ...] = (),
         begins: Mapping[str, Cursor] = {},
+        notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge messages of which we know where they are; ``begins`` are their cursors."""
+        """Acknowledge messages of which we know where they are; ``begins`` are their cursors.
+
+        The ``notes`` are written with each commit that this takes.
+        """
         of_topics = {id_ for each in seen for id_ in each.messages}
         direct = [id_ for id_ in ids if id_ not in of_topics]
         done: list[Acknowledged | UnknownMessages] = []
@@ -69,11 +76,16 @@ class Acking:
             topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
             asked = (*some, *[id_ for each in topics for id_ in each.messages])
             acks = Acks(ids=some, topics=topics)
-            done.append((yield from self._commit(who, asked, acks, begins)))
+            done.append((yield from self._commit(who, asked, acks, begins, notes)))
         return together(ids, done)
 
     def _commit(
-        self, who: Who, asked: tuple[str, ...], acks: Acks, begins: Mapping[str, Cursor]
+        self,
+        who: Who,
+        asked: tuple[str, ...],
+        acks: Acks,
+        begins: Mapping[str, Cursor],
+        notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
         agent = who.agent
 
@@ -92,7 +104,10 @@ class Acking:
             seen, stand = cursors.standing(agent, acks.topics, begins, items)
             known = Known(waiting=waiting, read=read, cursors=stand)
             now = self._runner.clock.wall()
-            return inbox.acknowledge(agent, asked, Acks(ids=acks.ids, topics=seen), known, now)
+            decision = inbox.acknowledge(agent, asked, Acks(ids=acks.ids, topics=seen), known, now)
+            return (
+                replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
+            )
 
         done: Done[Acknowledged | UnknownMessages] = yield from self._runner.change(deciding, who)
         journal.received(agent, done.outcome.messages)

@@ -20,7 +20,7 @@ from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
 from interlock.services.message.limits import Limits
-from interlock.services.message.serving import alive_by
+from interlock.services.message.serving import alive_by, serves
 from interlock.services.runner import Runner
 from interlock.services.states import readable
 from interlock.services.steps import Read
@@ -104,6 +104,7 @@ class Checkup:
             keys.owner_of(item.key)
             for item in items
             if item.key.startswith(keys.SERVING) and item.key not in set(there) and lives[item.key]
+            if not serves(item).over
         ]
         return frozenset(map(keys.owner_of, there)), sorted(set(dead))
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Write
 from interlock.core.pool import caller
 from interlock.core.session import TTL
 from interlock.driving import Op
@@ -15,7 +19,7 @@ from interlock.errors import StoreTrouble
 from interlock.services.callers import Someone
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease
-from interlock.services.message.serving import retire, serve
+from interlock.services.message.serving import Serving, inherited, receivers, retire, serve
 from interlock.services.waiting import Seat
 
 
@@ -28,6 +32,8 @@ class Duty:
         self._caller = ""
         self._lease: Lease | None = None
         self._someone: Someone | None = None
+        self._note = Serving("", "")
+        """What we said last of ourselves."""
         self._said = False
         """Whether others may know: from before it is said until it is taken back."""
 
@@ -36,8 +42,8 @@ class Duty:
         """Whether others still know."""
         return self._lease is not None and not self._lease.lost
 
-    def begin(self) -> Op[None]:
-        """Say so, unless it stands."""
+    def begin(self, *, whole: bool = False) -> Op[None]:
+        """Say so, unless it stands; ``whole`` if we are given all that waits at once."""
         if self.stands:
             return
         self._drop()
@@ -49,12 +55,36 @@ class Duty:
         if someone is not None:
             someone.holds.add(self)  # what it waits for is what its askers wait for
         self._said = True
-        write = yield from serve(desk.runner, seat.who, self._caller, ttl, self._can)
+        others = yield from receivers(seat.who.agent, keys.serving(seat.who.agent, self._caller))
+        known = inherited(others.standing)
+        self._note = replace(
+            known,
+            session=seat.who.session,
+            live=keys.serves(seat.who.session, self._caller),
+            can=self._can,
+            hand=known.hand | self._note.hand,
+            whole=whole or known.whole,
+            at=round(desk.runner.clock.wall(), 3),
+        )
+        write = yield from serve(
+            desk.runner, seat.who, self._caller, ttl, self._note, dead=others.dead
+        )
         if not self._said:  # it ended meanwhile, in another thread
             yield from self._take_back()
             return
         self._lease = desk.keeper.keep(write, sent)
         desk.wake()
+
+    def has(self, hand: dict[str, int]) -> tuple[Write, ...]:
+        """What notes that this is in our hands from now on; nothing, if that stands already."""
+        note = replace(self._note, hand=hand, before=0)
+        if not self.stands or note == self._note:
+            return ()
+        return (Write(keys.serving(self._desk.me().who.agent, self._caller), note),)
+
+    def noted(self, hand: dict[str, int]) -> None:
+        """That was committed."""
+        self._note = replace(self._note, hand=hand, before=0)
 
     def end(self) -> Op[None]:
         """We are not there any more; a store that is in trouble will notice by itself."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from interlock.core import keys, retention
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Write
 from interlock.core.retention import Aim, Forgotten, Mark
 from interlock.driving import Op
 from interlock.services.gather import looked_up
 from interlock.services.message import states
+from interlock.services.message.serving import Serving, serves
 from interlock.services.runner import Deciding, Glance
 from interlock.services.states import readable
 from interlock.store import Item
@@ -77,6 +80,19 @@ def others(
         live = (yield Glance([lives[key] for key in old])).items
         old = [key for key in old if live[lives[key]] is None]
     return retention.dropped(verb, old, len(old))
+
+
+def receiver(key: str, note: Serving) -> Deciding[Forgotten]:
+    """A receiver died: what it had in its hands stays noted for the next one."""
+    item = (yield (key,))[key]
+    stands = None if item is None else readable(serves, item)
+    live = (yield Glance((note.live,)))[note.live]
+    if stands != note or live is not None:
+        return Decision(outcome=Forgotten())
+    put = Write(key, replace(note, over=True))
+    return Decision(
+        outcome=Forgotten(count=1), verb="agent.forget", thing=retention.THING, puts=(put,)
+    )
 
 
 def ended(item: Item) -> float | None:

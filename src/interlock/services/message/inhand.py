@@ -82,7 +82,10 @@ class MessageInHand:
 
     @property
     def attempt(self) -> int:
-        """How often this receiver was given it."""
+        """How often it was given out: more than once if a receiver died with it, or was too slow.
+
+        It may be one too many if a receiver of this name died before the message came.
+        """
         return self.received.attempt
 
     @property

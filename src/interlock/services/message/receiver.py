@@ -24,13 +24,14 @@ common case with the changes that told of them: one request for what came.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from interlock.core import inbox, keys
+from interlock.core.decision import Write
 from interlock.core.inbox import Cursor, Seen
 from interlock.core.message import ABLE, Acknowledged, Received, UnknownMessages
 from interlock.core.words import EVERYTHING
@@ -90,6 +91,10 @@ class Receiver:
         """What was read with all that stood: it may have been settled while that was read."""
         self._at_hand: dict[str, Item | None] = {}
         """What was read with the last changes, to be given out at once or not at all."""
+        self.earlier: Sequence[Callable[[Sequence[str]], Mapping[str, int]]] = ()
+        """Each says how often another receiver of our name, dead or alive, gave out what waits."""
+        self._before: dict[str, int] = {}
+        """How often others gave out what waited when we began."""
         self._guard = threading.RLock()  # a handler of a signal may close us, too
 
     def take(self, timeout: float | None) -> Op[list[Received]]:
@@ -124,15 +129,20 @@ class Receiver:
             self.forget(others)
         return together(ids, done)
 
-    def settle(self, ids: Iterable[str]) -> Op[Acknowledged | UnknownMessages]:
-        """Acknowledge those that were given out here and that nobody settled since."""
+    def settle(
+        self, ids: Iterable[str], notes: tuple[Write, ...] = ()
+    ) -> Op[Acknowledged | UnknownMessages]:
+        """Acknowledge those that were given out here and that nobody settled since.
+
+        The ``notes`` go with that, if there is anything to acknowledge.
+        """
         with self._guard:
             known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}
             seen = self._seen(known.values())
             begins = {each.topic: self._topics[each.topic].cursor for each in seen}
         if not known:
             return Acknowledged()
-        done = yield from self._acking.acknowledge(self._who, tuple(known), seen, begins)
+        done = yield from self._acking.acknowledge(self._who, tuple(known), seen, begins, notes)
         with self._guard:
             self.forget(known)
             for each in seen:
@@ -146,6 +156,7 @@ class Receiver:
         with self._guard:
             for id_ in ids:
                 self._given.pop(id_, None)
+                self._before.pop(id_, None)
                 self._line.drop(id_)
 
     def begun(self, id_: str) -> None:
@@ -190,6 +201,11 @@ class Receiver:
         self._upto = dict.fromkeys(topics, revision)
         self._line = Line(each for each in found.values() if each.id not in self._given)
         self._unsure = {each.id for each in self._line}
+        order = [each.id for each in self._line.first(PORTION)]
+        for given in self.earlier:
+            for id_, times in given(order).items():
+                self._before[id_] = self._before.get(id_, 0) + times
+        self.earlier = ()
 
     def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
         changes = yield Take(watch, timeout)
@@ -347,7 +363,7 @@ class Receiver:
         before = self._given.get(found.id)
         given = Given(found, 1 if before is None else before.times + 1, self._due())
         self._given[found.id] = given
-        return replace(message, attempt=given.times)
+        return replace(message, attempt=given.times + self._before.get(found.id, 0))
 
     def _due(self) -> float:
         """When something comes again that is given out now, and not acknowledged."""

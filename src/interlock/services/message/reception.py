@@ -2,9 +2,11 @@
 
     ask for the next ──> the one before is done ──> acknowledged, together with others
 
-A message is done when whoever got it comes back for the next: an exception, a break or a kill in
-between leaves it unread, so it comes again.  What is done is acknowledged with one commit when
-everything that came together is done, or after a moment; in any case before anybody sleeps.
+A message is done when its handler comes back for the next: an exception, a break or a kill in
+between leaves it unread, so it comes again.  What is done is acknowledged before the next message
+is given out, so it never comes again while that is handled.  The same commit notes the next one, so
+that it counts as delivered if its handler is killed (``serving.py``).  ``take`` gives out all that
+came, and acknowledges it with one commit.
 
 Trouble of the store ends nothing: what was done is acknowledged, and what came is given out, when
 it is over.
@@ -26,12 +28,11 @@ from interlock.services.complaints import Complaints
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.duty import Duty
 from interlock.services.message.receiver import NEVER, REDELIVER, Receiver
+from interlock.services.message.serving import receivers
 from interlock.services.stoppable import stoppable
 
 AGAIN = 0.5
 """Seconds after which a store that is away is asked again."""
-FLUSH = 0.1
-"""Seconds after which what is done is acknowledged, though more that came with it is to be done."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -59,8 +60,6 @@ class Reception:
         self._came: deque[Received] = deque()
         self._at_hand: tuple[str, ...] = ()
         self._done: list[str] = []
-        self._since = 0.0
-        """When the first of those was done."""
         self._guard = threading.RLock()
         """Behind this they change: whoever acknowledges need not be who receives."""
         self.closed = False
@@ -129,7 +128,7 @@ class Reception:
         ends = None if limit is None else self._clock.monotonic() + limit
         while self._goes_on():
             try:
-                yield from self._more(ends)
+                yield from self._more(ends, most)
             except StoreClosed:
                 if self._goes_on():
                     raise
@@ -146,26 +145,31 @@ class Reception:
                 return found
         return ()
 
-    def _more(self, ends: float | None) -> Op[None]:
-        """See that something is there to be given out, if it comes in time."""
-        if self._came:
-            if self._done and self._clock.monotonic() - self._since >= FLUSH:
-                yield from self._flush()
+    def _more(self, ends: float | None, most: int | None) -> Op[None]:
+        """See that something is there to be given out, if it comes in time.
+
+        What is done is acknowledged before that.
+        """
+        with self._guard:
+            coming = {each.id: each.attempt for each in list(self._came)[:most]}
+        yield from self._flush(coming)
+        if coming:
             return
-        yield from self._flush()
-        receiver = yield from self._open()
+        receiver = yield from self._open(whole=most is None or not self._terms.ack)
         left = None if ends is None else max(0.0, ends - self._clock.monotonic())
         found = (yield from stoppable(receiver.take(left), self._is_to_look)) or ()
         with self._guard:
             self._came.extend(found)
 
-    def _open(self) -> Op[Receiver]:
+    def _open(self, *, whole: bool) -> Op[Receiver]:
         if self._receiver is None:
             can = yield from self._calls.abilities(self._terms.can)
+            others = yield from receivers(self._desk.me().who.agent)
             self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
+            self._receiver.earlier = [each.given for each in others.standing]
             self._desk.keeper.take_on(self)
         if self._stays:
-            yield from self._duty.begin()
+            yield from self._duty.begin(whole=whole)
         return self._receiver
 
     def _goes_on(self) -> bool:
@@ -188,7 +192,6 @@ class Reception:
         """Whoever asks for more is done with what it has."""
         with self._guard:
             if self._terms.ack and self._at_hand:
-                self._since = self._since if self._done else self._clock.monotonic()
                 self._done += self._at_hand
             self._at_hand = ()
 
@@ -198,8 +201,11 @@ class Reception:
             self._at_hand = tuple([each for each in self._at_hand if each not in ids])
             self._came = deque(each for each in self._came if each.id not in ids)
 
-    def _flush(self) -> Op[None]:
+    def _flush(self, coming: dict[str, int] | None = None) -> Op[None]:
+        """Acknowledge what is done, and note with that what is given out next."""
         done = tuple(self._done)
         if done and self._receiver is not None:
-            yield from self._receiver.settle(done)
+            hand = coming or {}
+            yield from self._receiver.settle(done, self._duty.has(hand))
+            self._duty.noted(hand)
             self._done = [each for each in self._done if each not in done]

@@ -5,7 +5,7 @@ What is found here decides nothing for good; it spares an asker a wait that nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,7 @@ from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
 from interlock.services.report import able, report
 from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
-from interlock.services.states import decoded
+from interlock.services.states import decoded, readable
 from interlock.services.steps import Read
 from interlock.services.waiting import Seat
 from interlock.store import Item, Range, Snapshot
@@ -30,11 +30,37 @@ class Serving(Struct, frozen=True, omit_defaults=True):
     """A caller that takes messages for its agent while a liveness key lives.
 
     ``can`` is what it said that it can do, beside what its session says of itself.
+
+    ``hand`` says what it was given last, and how often, as of the commit that acknowledged what
+    it had before.  So a message that its caller dies with counts as delivered, at the cost of no
+    commit of its own.  What is given out after a sleep stands in no note: if nothing of ``hand``
+    waits any more, it had the first that waits (``whole``: all that waits), and so had ``before``
+    others that died before it.  ``at`` is when the note was begun, and ``over`` says that
+    maintenance has seen its end: it stays for a while, for the receiver that comes next.
     """
 
     session: str
     live: str
     can: tuple[str, ...] = ()
+    hand: dict[str, int] = {}
+    whole: bool = False
+    before: int = 0
+    at: float = 0.0
+    over: bool = False
+
+    def given(self, waiting: Sequence[str]) -> dict[str, int]:
+        """How often each of what waits, first come first, may have been given out by then."""
+        noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
+        if noted:
+            return noted
+        return dict.fromkeys(waiting if self.whole else waiting[:1], 1 + self.before)
+
+
+class Receivers(Struct, frozen=True):
+    """The notes of receivers that count, and the places of those that died."""
+
+    standing: tuple[Serving, ...]
+    dead: tuple[str, ...]
 
 
 _SERVING = msgspec.json.Decoder(Serving)
@@ -172,20 +198,57 @@ def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
     return tuple(dict.fromkeys(close for name in names for close in alike(name, found)))
 
 
+def receivers(agent: str, own: str = "") -> Op[Receivers]:
+    """What the receivers of an agent noted, beside our own note.
+
+    Each takes over what those before it noted, so a note counts that changed since the last of
+    them began.
+    """
+    items = [item for item in (yield from every(keys.serving(agent))) if item.key != own]
+    found = {item.key: note for item in items if (note := readable(serves, item)) is not None}
+    lives = yield from looked_up([note.live for note in found.values()])
+    last = max([item.created for item in items], default=0)
+    return Receivers(
+        standing=tuple([found[i.key] for i in items if i.key in found and i.revision >= last]),
+        dead=tuple([key for key, note in found.items() if lives[note.live] is None]),
+    )
+
+
+def inherited(others: Iterable[Serving]) -> Serving:
+    """What is known of the deliveries of other receivers, for the note of the next one."""
+    found, before, whole = dict[str, int](), 0, False
+    for each in others:
+        found |= {id_: times + 1 for id_, times in each.hand.items()}
+        before += 0 if each.hand else 1 + each.before
+        whole = whole or each.whole
+    return Serving("", "", hand=found, before=before, whole=whole)
+
+
 def serve(
-    runner: Runner, who: Who, caller: str, ttl: float, can: tuple[str, ...] = ()
+    runner: Runner,
+    who: Who,
+    caller: str,
+    ttl: float,
+    note: Serving | None = None,
+    *,
+    dead: tuple[str, ...] = (),
 ) -> Op[Write]:
-    """Say that a caller takes messages from now on; returns what is to be renewed."""
+    """Say that a caller takes messages from now on; returns what is to be renewed.
+
+    Its note takes the place of those of the ``dead``.
+    """
     live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
-    note = Write(keys.serving(who.agent, caller), Serving(who.session, live.key, can))
+    said = Write(keys.serving(who.agent, caller), note or Serving(who.session, live.key))
     mailbox = Write(keys.mailbox(who.agent), MAILBOX)
-    yield from runner.change(_said("agent.serve", who, (note, live, mailbox)), who)
+    yield from runner.change(_said("agent.serve", who, (said, live, mailbox), dead), who)
     return live
 
 
 def retire(runner: Runner, who: Who, caller: str) -> Op[None]:
-    """It takes no more messages."""
-    gone = (keys.serving(who.agent, caller), keys.serves(who.session, caller))
+    """It takes no more messages; with its note go those of the dead, which it has taken over."""
+    own = keys.serving(who.agent, caller)
+    dead = (yield from receivers(who.agent, own)).dead
+    gone = (own, keys.serves(who.session, caller), *dead)
     yield from runner.change(_said("agent.retire", who, (), gone), who)
 
 

@@ -31,7 +31,7 @@ from interlock.services.gather import looked_up
 from interlock.services.message import forgetting, rounds, states
 from interlock.services.message.limits import Limits
 from interlock.services.message.rounds import WHOLE, Tidied, Todo, following, group_of, together
-from interlock.services.message.serving import alive_by
+from interlock.services.message.serving import alive_by, serves
 from interlock.services.runner import Deciding, Done, Glance, Runner, Who
 from interlock.services.states import readable
 from interlock.services.steps import Read
@@ -52,6 +52,8 @@ FOLDERS = (
 )
 BOUND = 10_000
 """What a round forgets of each group, at most."""
+HAND = 86400.0
+"""Seconds for which the note of a dead receiver tells the next one what it had in its hands."""
 SOME_GROUPS = 20
 SOME_LOOKED_AT = 1_000
 """What a small part of a round looks at, besides what it may forget."""
@@ -287,14 +289,18 @@ class Tidying:
 
     def _serving(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Callers that take messages no more."""
-        found = yield from self._walk(group, lambda item: (item.key, readable(alive_by, item)))
-        lives = yield from looked_up([live for _, live in found if live])
-        dead = {key: live for key, live in found if live and lives[live] is None}
+        found = yield from self._walk(group, lambda item: (item.key, readable(serves, item)))
+        lives = yield from looked_up([note.live for _, note in found if note])
+        dead = {key: note for key, note in found if note and lives[note.live] is None}
+        old = {key: note.live for key, note in dead.items() if note.at + HAND < self._now}
+        new = {key: note for key, note in dead.items() if key not in old and not note.over}
 
         def over(item: Item) -> bool:  # who began again has another item, or another liveness key
-            return readable(alive_by, item) == dead[item.key]
+            return readable(alive_by, item) == old[item.key]
 
-        done = yield from self._drop(who, "agent.forget", list(dead)[:bound], over, dead)
+        done = yield from self._drop(who, "agent.forget", list(old)[:bound], over, old)
+        for key, note in list(new.items())[: max(bound - done, 0)]:
+            done += yield from self._change(who, partial(forgetting.receiver, key, note))
         return Tidied(reclaimed=done)
 
     def _rates(self, who: Who, group: str, bound: int) -> Op[Tidied]:
