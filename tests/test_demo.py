@@ -33,6 +33,7 @@ from interlock.demo.ledger import Ledger, Written
 from interlock.demo.plan import COMPILER, DEPLOY, TRAP, abilities, plan
 from interlock.demo.play import Build, Seen
 from interlock.demo.report import results, try_next
+from interlock.faces.cli.command import write_json
 from interlock.testing.servers import RedisServer
 
 DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "3s"]
@@ -110,7 +111,7 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
 ) -> None:
     """Counted by ourselves: in the record, and by asking for each task."""
     monkeypatch.setattr(place, "_folder", lambda _: nullcontext(str(tmp_path)))
-    assert run_demo(json=True, ttl=3.0, workers=4) == 0
+    assert run_demo(write=write_json, ttl=3.0, workers=4) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     with interlock.connect(str(tmp_path / "store.db"), agent="test") as fleet:
         lines = fleet.record.log(limit=10_000, last=False)

@@ -42,14 +42,15 @@ from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
 from interlock.faces.operations.shape import Field, Operation, fields
 from interlock.faces.render import lasting
+from interlock.faces.schema import Schema, schema
 from interlock.services.lock import Shown
 from interlock.services.maintain import Maintained
 from interlock.services.message import looking
 from interlock.services.report import Pulse
 from interlock.services.semaphore import Queued, Slots
 from interlock.services.semaphore import Shown as SemaphoreShown
+from interlock.services.task.shown import ListedTask, TaskList
 from interlock.services.task.shown import Shown as TaskShown
-from interlock.services.task.shown import TaskList
 from interlock.services.why import Why
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +65,7 @@ RETURNED: tuple[type, ...] = (
     Queued,
     task.TaskEvent,
     TaskList,
+    ListedTask,
     TaskShown,
     message.Received,
     message.File,
@@ -221,8 +223,22 @@ def commands() -> Iterator[str]:
         "It has no control, bidirectional or invisible characters, no `-` at its beginning, "
         "no space at its ends, and no empty, `.` or `..` segment.\n"
         "In a list of names a comma separates them; write `\\,` for one that belongs to a name.\n"
-        'With `--json` the answer is one object on stdout, errors too: `{"error": CODE, "message": '
-        "TEXT}`; durations in it are seconds, times are seconds since 1970.\n"
+    )
+    yield "### JSON\n"
+    yield (
+        "With `--json` the answer is one object on stdout, a stream has one on each line, and an "
+        'error is one, too: `{"error": CODE, "message": TEXT}`.\n'
+        "`interlock schema COMMAND` prints the JSON schema of what a command prints, "
+        "and `interlock schema --json` those of all commands.\n\n"
+        "- Every field that is named below is always there, also where it has nothing to say: "
+        '`""`, `[]`, `0`, `false` or `null`.\n'
+        "- What changed something, or was asked to, has `outcome`: one word.\n"
+        "- A list stands under its name, with its `count`.\n"
+        "- A duration is in seconds, to the millisecond.\n"
+        "- A moment is in seconds since 1970; beside it stands the same as ISO 8601 in UTC, under "
+        "a name that ends with `_iso`: `since` and `since_iso`.\n"
+        "- Characters that do not print (control characters, marks that turn text round, "
+        "separators of lines) are escaped: a parser reads them, a terminal does not.\n"
     )
     yield "### Exit status\n"
     yield table(
@@ -241,7 +257,6 @@ def commands() -> Iterator[str]:
         "The field `outcome` of an answer is one word.\n"
         "Where several commands answer with the same word, a script can rely on what all have; "
         "besides, each names its thing by its noun, such as `lock`, `semaphore` or `task`.\n"
-        "A field that has nothing to say is left out.\n"
     )
     yield table(
         ("outcome", "all have", "some have"),
@@ -276,12 +291,14 @@ def command(operation: Operation) -> Iterator[str]:
         ("option", "meaning", "default"),
         ((_option(field), field.help, _default(field)) for field in own),
     )
-    yield table(("outcome", "exit status", "meaning", "fields"), _outcomes(operation))
+    yield table(("outcome", "exit status", "meaning", "JSON"), _outcomes(operation))
     if any(field.kind == "command" for field in own):
         yield "The exit status is that of the program, 128+n if a signal ended it.\n"
 
 
 def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
+    """Answers, lines of streams, and the objects inside of these."""
+    objects = schema(operation.name)["$defs"]
     for outcome in operation.outcomes:
         if outcome is dict:
             continue
@@ -289,7 +306,42 @@ def _outcomes(operation: Operation) -> Iterator[tuple[str, str, str, str]]:
         if isinstance(getattr(outcome, "exit_status", None), property):
             status = getattr(outcome, "exit_statuses", "0 or 4")
         word = f"`{tag(outcome)}`" if tag(outcome) else ""
-        yield word, status, first(outcome.__doc__), members(outcome)
+        yield word, status, first(outcome.__doc__), typed(objects.pop(outcome.__name__))
+    for line in operation.lines:
+        told = f"A line of a stream: {first(line.__doc__)}"
+        yield "", "", told, typed(objects.pop(line.__name__))
+    for name, inside in objects.items():
+        if name != "Error":
+            yield "", "", f"Inside: `{name}`.", typed(inside)
+
+
+def typed(made: Schema) -> str:
+    """The fields of an object, with their types as JSON has them."""
+    parts = made["properties"].items()
+    return ", ".join(f"`{name}` {json_type(part)}".rstrip() for name, part in parts)
+
+
+def json_type(made: Schema) -> str:  # noqa: PLR0911 - one for each word of a schema
+    """The type of a field, in words; nothing where any is possible."""
+    match made:
+        case {"$ref": ref}:
+            return f"`{ref.removeprefix('#/$defs/')}`"
+        case {"const": word}:
+            return f"`{msgspec.json.encode(word).decode()}`"
+        case {"enum": some}:
+            return " or ".join(f"`{msgspec.json.encode(word).decode()}`" for word in some)
+        case {"anyOf": some}:
+            return " or ".join(map(json_type, some))
+        case {"type": "array", "items": item}:
+            return f"array of {json_type(item)}"
+        case {"type": "object", "additionalProperties": item}:
+            return f"object of {json_type(item) or 'anything'}"
+        case {"type": list() as several}:
+            return " or ".join(several)
+        case {"type": one}:
+            return str(one)
+        case _:
+            return ""
 
 
 def _place(field: Field) -> str:

@@ -154,6 +154,7 @@ if TYPE_CHECKING:
         StoreTrouble,
         Unavailable,
     )
+    from interlock.services.maintain import Maintained
     from interlock.services.message.looking import Arrived, NothingUnread
     from interlock.services.trace import trace
 
@@ -209,6 +210,7 @@ _HOMES = {
         "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed",
         "StoreTrouble", "Unavailable",
     ),
+    "interlock.services.maintain": ("Maintained",),
     "interlock.services.message.looking": ("Arrived", "NothingUnread"),
     "interlock.services.trace": ("trace",),
 }  # fmt: skip
@@ -223,7 +225,7 @@ __all__ = [
     "Forgotten", "Full", "Gone", "Granted", "Halted", "Handed", "Held", "Imported", "InboxFull",
     "Increased", "InterlockError", "Joined", "Lapsed", "Late", "Leaving", "Left", "Limited",
     "LockAcquired", "LockBusy", "LockDeadlock", "LockExtended", "LockFenced", "LockGone",
-    "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting", "Lost", "Message",
+    "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting", "Lost", "Maintained", "Message",
     "MessageExists", "Moved", "NoDeath", "NoSemaphore", "NoTask", "NobodyToAsk", "NobodyToStop",
     "NotAllowed", "NotAsked", "NotHolder", "NotOwner", "NotSubscribed", "Nothing", "NothingUnread",
     "Paused", "PausedAgent", "PlanExists", "Proof", "Published", "QueryCancelled", "QueryDeadlock",

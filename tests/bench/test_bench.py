@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from interlock.bench import handoff, idle, locks, messages, pairs, record, run_bench, tasks
 from interlock.bench.engine import within
+from interlock.bench.table import Measured
 from interlock.core.lock import LockAcquired
 from interlock.errors import BadInput
 from interlock.stores.address import parse
@@ -62,33 +62,32 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(messages.FLOODED, "quick", 0.05)
 
 
-def measured(capsys: pytest.CaptureFixture[str], store: str, only: str | None = None) -> list[str]:
-    assert run_bench(store, json=True, only=only, quick=True) == 0
-    return [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]]
+def measured(store: str, only: str | None = None) -> list[str]:
+    found: list[Measured] = []
+    assert run_bench(store, write=found.append, only=only, quick=True) == 0
+    return [row.name for measured in found for row in measured]
 
 
 def test_redis_is_measured_in_a_namespace_that_is_gone_afterwards(
-    redis_server: RedisServer, redis_url: str, capsys: pytest.CaptureFixture[str]
+    redis_server: RedisServer, redis_url: str
 ) -> None:
-    assert measured(capsys, redis_url) == [*NETWORK_ROWS, "acquire, 64 in flight, beside redis-py"]
-    assert measured(capsys, redis_url, "idle") == ["idle, 3 agents, ttl 2 s"]
+    assert measured(redis_url) == [*NETWORK_ROWS, "acquire, 64 in flight, beside redis-py"]
+    assert measured(redis_url, "idle") == ["idle, 3 agents, ttl 2 s"]
     assert redis_server.command("KEYS", "{bench-*") == []
 
 
 def test_etcd_is_measured_in_a_namespace_that_is_gone_afterwards(
-    etcd_server: EtcdServer, etcd_url: str, capsys: pytest.CaptureFixture[str]
+    etcd_server: EtcdServer, etcd_url: str
 ) -> None:
-    assert measured(capsys, etcd_url) == [row for row in NETWORK_ROWS if row != SHARE]
-    assert measured(capsys, etcd_url, "idle") == ["idle, 3 agents, ttl 2 s"]
+    assert measured(etcd_url) == [row for row in NETWORK_ROWS if row != SHARE]
+    assert measured(etcd_url, "idle") == ["idle, 3 agents, ttl 2 s"]
     scope = {"key": coded("bench-"), "range_end": coded("bench."), "count_only": True}
     assert "count" not in etcd_server.call("/v3/kv/range", scope)
 
 
-def test_sqlite_is_measured_beside_the_file_that_was_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sqlite_is_measured_beside_the_file_that_was_named(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "store.db"):
-        assert measured(capsys, str(place), "acquire") == ["acquire, blocking"]
+        assert measured(str(place), "acquire") == ["acquire, blocking"]
         assert os.listdir(tmp_path) == []
 
 
@@ -104,9 +103,9 @@ def test_sqlite_is_measured_beside_the_file_that_was_named(
     ],
 )
 def test_semaphores_and_the_record_are_measured_on_sqlite(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str, row: str
+    tmp_path: Path, only: str, row: str
 ) -> None:
-    assert measured(capsys, str(tmp_path), only) == [row]
+    assert measured(str(tmp_path), only) == [row]
 
 
 @pytest.mark.parametrize(
@@ -119,18 +118,15 @@ def test_semaphores_and_the_record_are_measured_on_sqlite(
         ("flooded", ["alert while another agent floods"]),
     ],
 )
-def test_messages_are_measured_on_sqlite(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], only: str, rows: list[str]
-) -> None:
-    assert measured(capsys, str(tmp_path), only) == rows
+def test_messages_are_measured_on_sqlite(tmp_path: Path, only: str, rows: list[str]) -> None:
+    assert measured(str(tmp_path), only) == rows
 
 
-def test_an_alert_is_one_commit_however_many_subscribed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_bench(str(tmp_path), json=True, only="subscribers", quick=True) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["target"] == "commits for each alert: 1"
+def test_an_alert_is_one_commit_however_many_subscribed(tmp_path: Path) -> None:
+    found: list[Measured] = []
+    assert run_bench(str(tmp_path), write=found.append, only="subscribers", quick=True) == 0
+    ((row,),) = found
+    assert row.target == "commits for each alert: 1"
 
 
 def test_the_record_is_measured_beside_a_client_that_keeps_none(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Self
 
+from tests.schemas import check_output
+
 from interlock.testing.servers.ports import Port
 from interlock.testing.servers.process import find
 
@@ -308,8 +310,15 @@ def _console(shell: Shell, command: Command, wild: frozenset[str]) -> None:
     status, real = shell.run(re.sub(r"^make (?=\w+$)", "interlock ", command.text))
     where = f"line {command.line}: {command.text}"
     assert status == command.status, f"{where}\nended with {status}:\n{real}"
+    _check_json(command.text, real)
     _compare(command.line, command.output, real, wild)
     shell.learn(command.output, real)
+
+
+def _check_json(text: str, real: str) -> None:
+    """JSON of a command that stands alone is as the schema of the command says."""
+    if text.startswith("interlock ") and not re.search(r"[|&;<>$`]", text):
+        check_output(shlex.split(text)[1:], "\n".join(re.findall(r"(?m)^\{.*$", real)))
 
 
 def _compare(line: int, shown: str, real: str, wild: frozenset[str]) -> None:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.forks import template
+from tests.schemas import check_output
 
 import interlock
 from interlock.faces.cli import command
@@ -56,7 +57,12 @@ class Shell:
         self._started: list[subprocess.Popen[str]] = []
 
     def run(self, *words: str | bytes, **options: Any) -> Result:
-        """What a command says, and how it ends."""
+        """What a command says, and how it ends; JSON is held to the schema of the command."""
+        done = self._run(words, options)
+        check_output(words, done.out)
+        return done
+
+    def _run(self, words: tuple[str | bytes, ...], options: dict[str, Any]) -> Result:
         if options:
             return self._run_apart(words, options)
         with _file("out") as out, _file("err") as err:
@@ -150,7 +156,7 @@ class Here(Shell):
         monkeypatch.chdir(folder)
         monkeypatch.setattr(command, "stoppable", lambda: None)
 
-    def run(self, *words: str | bytes, **options: Any) -> Result:
+    def _run(self, words: tuple[str | bytes, ...], options: dict[str, Any]) -> Result:
         with self._patch.context() as patch:
             for variable, value in self.exported.items():
                 patch.setenv(variable, value)

@@ -60,7 +60,8 @@ def test_an_option_means_the_same_kind_of_thing_wherever_it_is_taken() -> None:
 def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
     alone = {operation.name for operation in TABLE if operation.act is None}
     assert alone == {
-        "init", "demo", "run", "doctor", "bench", "lock run", "sem run", "selftest", "task watch",
+        "init", "demo", "run", "doctor", "schema", "bench", "lock run", "sem run", "selftest",
+        "task watch",
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ from interlock.bench import (
 )
 from interlock.bench.engine import Engine, NetworkEngine
 from interlock.bench.engines import local, network
-from interlock.bench.table import Row, as_json, as_text
+from interlock.bench.table import Measured, Row, as_text
 from interlock.errors import BadInput
 from interlock.stores import is_network
 
@@ -103,21 +103,30 @@ SLOW = frozenset(("idle",))
 
 
 def run_bench(
-    store: str | None = None, *, json: bool = False, only: str | None = None, quick: bool = False
+    store: str | None = None,
+    *,
+    write: Callable[[Measured], object] | None = None,
+    only: str | None = None,
+    quick: bool = False,
 ) -> int:
-    """Measure and print the table; returns the exit status.
+    """Measure and print the table, or give it to ``write``; returns the exit status.
 
     Without a store, SQLite on the disk of the temporary folder; with a path, on the disk of that
     path; with a URL, the engine that it names, in a namespace of its own.
     Nothing is left behind.
     """
     if store is not None and is_network(store):
-        return _run(NETWORK, lambda: network(store), json=json, only=only, quick=quick)
-    return _run(LOCAL, lambda: local(store), json=json, only=only, quick=quick)
+        return _run(NETWORK, lambda: network(store), write=write, only=only, quick=quick)
+    return _run(LOCAL, lambda: local(store), write=write, only=only, quick=quick)
 
 
 def _run(
-    table: Rows[E], make: Callable[[], E], *, json: bool, only: str | None, quick: bool
+    table: Rows[E],
+    make: Callable[[], E],
+    *,
+    write: Callable[[Measured], object] | None,
+    only: str | None,
+    quick: bool,
 ) -> int:
     if only is not None and only not in table:
         raise BadInput(f"there is no measurement {only!r}; choose one of {', '.join(table)}")
@@ -126,8 +135,11 @@ def _run(
     with closing(make()) as engine:
         title = engine.title()
         for name in chosen:
-            if not json:
+            if write is None:
                 print(f"measuring {name} ...", file=sys.stderr)  # noqa: T201 - progress
             rows.extend(table[name](engine, quick))
-    print(as_json(rows, title) if json else as_text(rows, title))  # noqa: T201 - the product
+    if write is None:
+        print(as_text(rows, title))  # noqa: T201 - the product
+    else:
+        write(Measured(engine=title, rows=tuple(rows)))
     return 0

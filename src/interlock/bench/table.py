@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
+
+from interlock.core.answers import Listing
 
 _HEAD = ("operation", "floor", "p50", "p95", "p99", "per second", "ratio", "target")
 
 
-class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Row(Struct, frozen=True, kw_only=True):
     """One measurement beside its floor; times in milliseconds, rates per second."""
 
     name: str
@@ -22,6 +23,15 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ratio: float | None = None
     target: str = ""
     unit: str = "ms"
+
+
+class Measured(Listing[Row], frozen=True, kw_only=True):
+    """All rows, and what was measured."""
+
+    listed = "rows"
+
+    engine: str
+    rows: tuple[Row, ...]
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -45,12 +55,6 @@ def timed(
         ratio=percentile(seconds, share) / bare,
         target=target,
     )
-
-
-def as_json(rows: Sequence[Row], title: str = "") -> str:
-    """One object with all rows, and what was measured if that was said."""
-    head = {"engine": title} if title else {}
-    return msgspec.json.encode({**head, "rows": rows}).decode()
 
 
 def as_text(rows: Sequence[Row], title: str = "") -> str:

@@ -8,9 +8,10 @@ of the product have the same name.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Iterator
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from msgspec import field
+from msgspec import Struct, field
 
 from interlock.core.decision import Outcome, Refusal, Success
 
@@ -18,12 +19,37 @@ What: TypeAlias = Literal["agent", "message", "query", "decision"]
 """What can be unknown."""
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 def always(word: T) -> T:
     """The value of a field that is the same for all of a class, and yet stands in its JSON."""
     made: T = field(default_factory=lambda: word)  # a plain default would be left out
     return made
+
+
+class Listing(Struct, Generic[T_co], frozen=True, kw_only=True):
+    """Several things in their order, under the name ``listed``: iterate over it, or take its len.
+
+    Its JSON has their ``count`` beside them.  Without any it is false in a condition, unless it is
+    an answer that says yes or no by itself.
+    """
+
+    listed: ClassVar[str]
+    also_in_json: ClassVar[tuple[str, ...]] = ("count",)
+
+    def __iter__(self) -> Iterator[T_co]:
+        """The things."""
+        return iter(getattr(self, self.listed))
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(getattr(self, self.listed))
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return len(self)
 
 
 class Granted(Success, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
+from interlock.core.answers import Listing
+
 
 class Patience(Struct, frozen=True, kw_only=True):
     """How long is too long, in seconds."""
@@ -48,10 +50,11 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float | None = None
 
 
-class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Health(Listing[Problem], frozen=True, kw_only=True):
     """All problems; ``partial`` if the store has more than one pass reads."""
 
     exit_statuses: ClassVar[str] = "0 or 1"
+    listed = "problems"
 
     healthy: bool
     problems: tuple[Problem, ...]

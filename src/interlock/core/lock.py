@@ -197,8 +197,9 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         )
 
     def lapsed(self, grant: Grant | None) -> Outcome:
-        """It is over."""
-        return LockFenced(lock=self.lock, holder=grant.agent if grant else "")
+        """It is over, and nobody has it yet: the last holder is who asks."""
+        del grant
+        return LockFenced(lock=self.lock)
 
 
 def busy(name: str, pool: Pool, expires_in: float | None = None) -> LockBusy:

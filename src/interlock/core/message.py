@@ -29,7 +29,7 @@ who never come back, the oldest are; whoever missed some of them is told so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
@@ -135,6 +135,8 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     far as that is known.
     """
 
+    also_in_json: ClassVar[tuple[str, ...]] = ("body",)
+
     id: str
     kind: Kind
     sender: str = field(name="from")
@@ -153,6 +155,11 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     read: bool = False
     read_at: float | None = None
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401 - what was given
+        """The text of a mail, as ``send`` calls it; None of all others."""
+        return self.data if self.kind == "mail" else None
 
 
 class Sent(Success, frozen=True, kw_only=True, tag="sent"):

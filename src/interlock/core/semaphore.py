@@ -195,7 +195,7 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """It is over, if there ever was one."""
         if grant is None and self.token is None:
             return NotHolder(semaphore=self.semaphore)
-        return SlotsFenced(semaphore=self.semaphore, token=grant.token if grant else None)
+        return SlotsFenced(semaphore=self.semaphore)
 
 
 def full(name: str, pool: Pool) -> SlotsFull:

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-
 from interlock.core import keys
+from interlock.core.answers import Listing
 from interlock.core.decision import Event
 from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
 from interlock.core.log import Line
@@ -37,8 +36,10 @@ _SILENT = ("agent.log", "agent.serve", "agent.retire", "agent.mailbox")
 """Of these there are many, and nobody asks for them."""
 
 
-class Story(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Story(Listing[Happening], frozen=True, kw_only=True):
     """What happened to a thing, in order; ``earlier`` if there is more before."""
+
+    listed = "happenings"
 
     thing: str
     happenings: tuple[Happening, ...]

@@ -196,7 +196,7 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
     if status is None or held is None:
         return _refused(board, who, status, "task.beat")
     if not board.known.alive(held):
-        return Decision(outcome=_fenced(board, who, status))
+        return Decision(outcome=task.TaskFenced(task=who.task, state=status.state))
     board.rely(*held.live)
     ttl = held.ttl or session_ttl
     outcome = task.TaskExtended(

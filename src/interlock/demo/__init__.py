@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -28,25 +28,31 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_demo(
-    store: str | None = None, *, json: bool = False, ttl: float = 2.0, workers: int = 8
+    store: str | None = None,
+    *,
+    write: Callable[[object], object] | None = None,
+    ttl: float = 2.0,
+    workers: int = 8,
 ) -> int:
     """Show agents that do a graph of tasks, a crash, and who takes over; returns the status.
+
+    With ``write`` nothing is shown, and what came of it is given to that.
 
     It makes a store of its own and removes it: in a temporary folder, or, if a store is named, on
     the disk or the server where that is.  So nobody's work is touched, and nothing is left.
     """
     try:
         with _polite_signals():
-            facts = _run(store, json=json, ttl=ttl, workers=workers)
+            facts = _run(store, json=write is not None, ttl=ttl, workers=workers)
     except KeyboardInterrupt:
         message = "interrupted; all workers are ended"
-        if json:
-            _print({"error": "interrupted", "message": message})
+        if write is not None:
+            write({"error": "interrupted", "message": message})
         else:
             sys.stderr.write(f"interlock: {message}\n")
         return INTERRUPTED
-    if json:
-        _print(facts)
+    if write is not None:
+        write(facts)
     return 0 if facts.outcome == "done" else 1
 
 
@@ -119,10 +125,3 @@ def _polite_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _print(value: object) -> None:
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
-    sys.stdout.flush()

@@ -172,10 +172,7 @@ class Desk:
             raise _contradiction(session, found.agent, str(self._agent))
         beat = yield from self.sessions.beat(session)
         if found is None or isinstance(beat, sessions.SessionLapsed):
-            raise Lapsed(
-                f"session {session} is over; for a new one:"
-                ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
-            )
+            raise lapsed(session)
         self._agent = found.agent
         who = Who(found.agent, session, self.trace)
         self.seat = Seat(
@@ -245,6 +242,14 @@ class Desk:
 
     def _seat(self, session: str) -> Seat:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
+
+
+def lapsed(session: str) -> Lapsed:
+    """A session that is over, and what to do."""
+    return Lapsed(
+        f"session {session} is over; for a new one:"
+        ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
+    )
 
 
 def _contradiction(session: str, owner: str, named: str) -> BadInput:

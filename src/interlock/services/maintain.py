@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import UNSET, Struct, UnsetType
-
 from interlock.core import keys, queue
 from interlock.core import session as sessions
-from interlock.core.decision import Decision
+from interlock.core.decision import Decision, Success
 from interlock.core.pool import Pool
 from interlock.core.report import at_work
 from interlock.core.wait import Asleep
@@ -27,7 +25,7 @@ from interlock.store import Item, Range
 BOUND = 1000
 
 
-class Maintained(Struct, frozen=True, kw_only=True):
+class Maintained(Success, frozen=True, kw_only=True, tag="maintained"):
     """What a pass did: grants, claims and sessions reclaimed, entries sealed, what is left to do.
 
     ``moved`` is how many tasks went on: their time came, their needs were complete, or their
@@ -40,10 +38,10 @@ class Maintained(Struct, frozen=True, kw_only=True):
     reclaimed: int = 0
     sealed: int = 0
     left: int = 0
-    moved: int | UnsetType = UNSET
-    forgotten: int | UnsetType = UNSET
-    forgotten_tasks: int | UnsetType = UNSET
-    finding: str | UnsetType = UNSET
+    moved: int = 0
+    forgotten: int = 0
+    forgotten_tasks: int = 0
+    finding: str = ""
 
 
 class Maintenance:
@@ -87,10 +85,10 @@ class Maintenance:
             reclaimed=reclaimed + mail.reclaimed + mended,
             sealed=tidied.sealed,
             left=left + mail.left + over.left + tidied.left,
-            moved=tasks.moved or UNSET,
-            forgotten=mail.forgotten or UNSET,
-            forgotten_tasks=over.forgotten or UNSET,
-            finding=tidied.finding or UNSET,
+            moved=tasks.moved,
+            forgotten=mail.forgotten,
+            forgotten_tasks=over.forgotten,
+            finding=tidied.finding or "",
         )
 
     def _stale(self, base: int) -> Op[list[Item]]:

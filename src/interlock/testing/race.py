@@ -36,7 +36,7 @@ _BLOCK = 100
 """So many tasks are published at a time: a race that ends early leaves few to clear away."""
 
 
-class Raced(Struct, frozen=True, kw_only=True):
+class Raced(Struct, frozen=True, kw_only=True, tag_field="outcome", tag="raced"):
     """How a race went.
 
     ``winners`` is the number of tasks that exactly one had, ``doubles`` of those that several had,

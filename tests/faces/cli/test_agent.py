@@ -48,7 +48,7 @@ def test_a_session_ends_with_what_it_holds(ada: Shell) -> None:
     assert (status, beat["outcome"], beat["expires_in"]) == (0, "renewed", 60)
     status, left = ada.json("agent", "leave")
     assert (status, left["outcome"], left["released"]) == (0, "left", ["merge"])
-    assert ada.json("lock", "list")[1] == {"locks": []}
+    assert ada.json("lock", "list")[1] == {"locks": [], "count": 0}
 
 
 def test_a_person_whose_shell_names_the_session_that_left_is_told_to_forget_it(ada: Shell) -> None:

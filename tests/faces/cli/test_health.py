@@ -10,7 +10,10 @@ from tests.faces.shell import Shell, until
 
 def test_all_is_well_with_status_0(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge")
-    assert ada.json("health") == (0, {"healthy": True, "problems": []})
+    assert ada.json("health") == (
+        0,
+        {"healthy": True, "problems": [], "partial": False, "count": 0},
+    )
     done = ada.run("health")
     assert (done.status, done.out, done.err) == (0, "healthy\n", "")
 
@@ -26,7 +29,15 @@ def test_each_problem_is_a_line_with_its_remedy_and_the_status_is_1(ada: Shell) 
     status, answer = ada.json("health", "--held", "1s", "--waiting", "1h", "--dead-after", "5m")
     assert (status, answer["healthy"]) == (1, False)
     assert {each["kind"] for each in answer["problems"]} <= {"stale", "stuck"}
-    assert set(answer["problems"][0]) == {"kind", "says", "remedy", "thing", "agent", "since"}
+    assert set(answer["problems"][0]) == {
+        "kind",
+        "says",
+        "remedy",
+        "thing",
+        "agent",
+        "since",
+        "since_iso",
+    }
     assert ada.run("maintain").status == 0
     assert ada.run("health").status == 0
 

@@ -41,7 +41,7 @@ def test_an_expired_wait_is_the_plain_busy(ada: Shell) -> None:
     ada.run("lock", "acquire", "merge")
     status, answer = ada.json("lock", "acquire", "merge", "--agent", "bob", "--wait", "50ms")
     assert (status, answer["outcome"], answer["holder"]) == (1, "busy", "ada")
-    assert "waiters" not in ada.json("lock", "show", "merge")[1]
+    assert ada.json("lock", "show", "merge")[1]["waiters"] == []
     assert ada.json("agent", "list")[1]["agents"] == []
 
 
@@ -75,7 +75,7 @@ def test_a_released_lock_is_free_and_releasing_again_does_no_harm(ada: Shell) ->
     token = str(grant["token"])
     assert ada.json("lock", "release", "merge", "--token", token) == (
         0,
-        {"outcome": "released", "lock": "merge"},
+        {"outcome": "released", "lock": "merge", "next": ""},
     )
     assert ada.json("lock", "release", "merge", "--token", token) == (
         0,
@@ -86,7 +86,10 @@ def test_a_released_lock_is_free_and_releasing_again_does_no_harm(ada: Shell) ->
 def test_only_the_holder_releases(ada: Shell) -> None:
     _, grant = ada.json("lock", "acquire", "merge")
     words = ("lock", "release", "merge", "--agent", "bob", "--token", str(grant["token"]))
-    assert ada.json(*words) == (1, {"outcome": "not_owner", "lock": "merge", "holder": "ada"})
+    assert ada.json(*words) == (
+        1,
+        {"outcome": "not_owner", "lock": "merge", "holder": "ada", "stale": False},
+    )
 
 
 def test_an_older_token_is_fenced(ada: Shell) -> None:
@@ -134,12 +137,12 @@ def test_a_stopped_waiter_leaves_the_queue(ada: Shell) -> None:
         waiter.send_signal(signum)
         out, err = waiter.communicate()
         assert (waiter.returncode, out, err) == (status, "", "")
-        assert "waiters" not in ada.json("lock", "show", "merge")[1]
+        assert ada.json("lock", "show", "merge")[1]["waiters"] == []
         assert ada.json("agent", "list")[1]["agents"] == []
 
 
 def test_locks_are_listed_and_explained(ada: Shell) -> None:
-    assert ada.json("lock", "list") == (0, {"locks": []})
+    assert ada.json("lock", "list") == (0, {"locks": [], "count": 0})
     _, grant = ada.json("lock", "acquire", "merge", "--metadata", '{"branch": "main"}')
     _, listed = ada.json("lock", "list")
     assert [lock["lock"] for lock in listed["locks"]] == ["merge"]

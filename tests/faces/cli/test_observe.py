@@ -51,7 +51,7 @@ def test_counters_are_one_answer(here: Here) -> None:
         bob.messages.alert("built")
         status, answer = here.json("observe", "--counters", "--since", "1h")
         assert (status, answer.pop("since") > 0) == (0, True)
-        counted = {name: count for name, count in answer.items() if count}
+        counted = {name: count for name, count in answer.items() if count and name != "since_iso"}
         assert counted == {"registered": 1, "sent": 1}
         assert answer["timeouts"] == 0, "what did not happen is a number, too"
     said = here.run("observe", "--counters").out

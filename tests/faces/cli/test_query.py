@@ -55,6 +55,7 @@ def test_a_question_is_answered_from_another_shell(ada: Shell) -> None:
             "query": found["id"],
             "answer": "https://example.org",
             "by": "bob",
+            "age": None,
         },
     )
     assert ada.json("inbox", "--agent", "bob")[1]["messages"] == [], "acknowledged with it"
@@ -119,7 +120,7 @@ def test_a_question_that_is_taken_back_has_no_answer(ada: Shell) -> None:
 def test_null_is_something_to_say(ada: Shell) -> None:
     known(ada, "bob")
     asker = ada.start("query", "bob", "--data", "null", "--id", "qry_1", "--json")
-    assert "data" not in question(ada)
+    assert question(ada)["data"] is None
     assert ada.run("reply", "qry_1", "--data", "null", "--agent", "bob").status == 0
     asker.communicate(timeout=60)
     assert asker.returncode == 0
@@ -249,7 +250,7 @@ def test_a_person_decides_what_nobody_answers(here: Here) -> None:
     (told,) = inbox(here, agent="ada")
     assert (told["kind"], told["from"], told["data"]) == ("answer", "maria", "yes")
     assert told["reply_to"] == query
-    assert here.json("decision", "list") == (0, {"decisions": []})
+    assert here.json("decision", "list") == (0, {"decisions": [], "unreadable": 0, "count": 0})
     assert here.json("decision", "list", "--all")[1]["decisions"][0]["answer"] == "yes"
     assert plainly(here.run("decision", "show", id_).out).endswith(
         "decided by maria, N s ago\n  | yes\n"

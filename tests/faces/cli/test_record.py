@@ -126,7 +126,7 @@ def test_reading_on_says_when_entries_are_gone(ada: Shell) -> None:
     for name in ("first", "second", "third"):
         ada.run("lock", "acquire", name)
     first, second, third = (x["revision"] for x in ada.json("record", "log")[1]["entries"])
-    assert "gap" not in ada.json("record", "log", "--after", str(first))[1]
+    assert ada.json("record", "log", "--after", str(first))[1]["gap"] is None
     store = SQLiteStore(str(ada.folder / ".interlock" / "store.db"))
     store.trim(second)
     done = ada.run("record", "log", "--after", str(first))

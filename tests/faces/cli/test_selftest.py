@@ -13,6 +13,7 @@ def test_a_race_says_how_many_won_and_leaves_nothing_to_do(shell: Shell) -> None
     assert (status, raced) == (
         0,
         {
+            "outcome": "raced",
             "verdict": "ok",
             "processes": 2,
             "tasks": 5,
@@ -23,7 +24,7 @@ def test_a_race_says_how_many_won_and_leaves_nothing_to_do(shell: Shell) -> None
             "completed": 5,
         },
     )
-    assert shell.json("task", "list")[1] == {"tasks": []}
+    assert shell.json("task", "list")[1] == {"tasks": [], "more": "", "count": 0}
 
 
 def test_wrong_words_start_no_race(here: Here) -> None:
@@ -35,4 +36,4 @@ def test_wrong_words_start_no_race(here: Here) -> None:
     ):
         done = here.run("selftest", *words)
         assert (done.status, hint in done.err) == (2, True), done
-    assert here.json("task", "list", "--all")[1] == {"tasks": []}
+    assert here.json("task", "list", "--all")[1] == {"tasks": [], "more": "", "count": 0}

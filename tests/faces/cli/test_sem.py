@@ -63,6 +63,7 @@ def test_a_full_semaphore_says_how_many_are_free_who_holds_and_how_many_wait(ada
             "semaphore": "builds",
             "capacity": 3,
             "available": 1,
+            "waiters": 0,
             "holders": ["ada"],
         },
     )
@@ -167,7 +168,7 @@ def test_a_new_capacity_serves_who_fits_and_takes_from_nobody(ada: Shell) -> Non
 
 def test_semaphores_are_listed_and_shown(ada: Shell) -> None:
     assert ada.run("sem", "list").out == "there is no semaphore\n"
-    assert ada.json("sem", "list") == (0, {"semaphores": []})
+    assert ada.json("sem", "list") == (0, {"semaphores": [], "count": 0})
     ada.run("sem", "acquire", "builds", *THREE, "--weight", "2", "--metadata", '{"pull": 7}')
     head, row = ada.run("sem", "list").out.splitlines()
     assert (head.split(), row.split()) == (
@@ -252,6 +253,8 @@ def test_a_program_runs_while_it_holds_slots_and_knows_them(ada: Shell) -> None:
         "semaphore": "builds",
         "capacity": 3,
         "available": 3,
+        "holders": [],
+        "waiters": [],
     }
     assert ada.run("sem", "run", "builds", *python("raise SystemExit(7)")).status == 7
 

@@ -29,7 +29,7 @@ def test_all_of_it_is_acquired_under_one_token_and_released(builds: Shell) -> No
     assert builds.json(*words, "--agent", "bob")[1]["outcome"] == "not_owner"
     assert builds.json(*words) == (
         0,
-        {"outcome": "released", "things": ["lock/merge", "sem/builds"]},
+        {"outcome": "released", "things": ["lock/merge", "sem/builds"], "next": []},
     )
     status, again = builds.json(*words)
     assert (status, again["outcome"]) == (1, "not_owner")
@@ -66,7 +66,7 @@ def test_nothing_is_had_before_everything_is(builds: Shell) -> None:
     waiter = builds.start("acquire", *BOTH, "--agent", "bob", "--wait", "50s", "--json")
     until(lambda: builds.json("lock", "show", "merge")[1].get("waiters") == ["bob"])
     words = ("--token", str(slots["token"]))
-    assert "next" not in builds.json("sem", "release", "builds", *words)[1]
+    assert builds.json("sem", "release", "builds", *words)[1]["next"] == []
     assert builds.json("sem", "show", "builds")[1]["available"] == 3
     assert builds.json("lock", "show", "merge")[1]["holder"] == "ada"
     builds.run("lock", "release", "merge", "--token", str(lock["token"]))
@@ -132,7 +132,7 @@ def test_bad_words_are_refused_with_what_to_do(
     assert (done.status, done.out) == (2, "")
     assert hint in done.err
     assert done.err.count("\n") == 1
-    assert builds.json("lock", "list")[1] == {"locks": []}
+    assert builds.json("lock", "list")[1] == {"locks": [], "count": 0}
 
 
 def test_sixteen_things_can_be_had(ada: Shell) -> None:
@@ -140,7 +140,7 @@ def test_sixteen_things_can_be_had(ada: Shell) -> None:
     _, answer = ada.json("acquire", *things)
     assert len(ada.json("lock", "list")[1]["locks"]) == 16
     assert ada.run("release", *things, "--token", str(answer["token"])).status == 0
-    assert ada.json("lock", "list")[1] == {"locks": []}
+    assert ada.json("lock", "list")[1] == {"locks": [], "count": 0}
 
 
 def test_a_program_runs_while_it_holds_all_of_it(builds: Shell) -> None:
@@ -148,7 +148,7 @@ def test_a_program_runs_while_it_holds_all_of_it(builds: Shell) -> None:
     known = json.loads(builds.run(*words, *python(SHOW)).out)
     assert known["INTERLOCK_HELD"] == "lock/merge sem/builds=2"
     assert int(known["INTERLOCK_TOKEN"]) > 0
-    assert builds.json("lock", "list")[1] == {"locks": []}
+    assert builds.json("lock", "list")[1] == {"locks": [], "count": 0}
     assert builds.json("sem", "show", "builds")[1]["available"] == 3
     builds.run("lock", "acquire", "merge")
     status, answer = builds.json(*words, "--agent", "bob", "--", "true")

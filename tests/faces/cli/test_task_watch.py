@@ -24,6 +24,7 @@ def test_events_come_as_json_lines_until_it_is_stopped(
     watcher = ada.start("task", "watch", "--json", "--after", "0")
     first = line(watcher)
     assert first.pop("at") > 0
+    assert first.pop("at_iso").endswith("Z")
     assert first.pop("revision") > 0
     assert first == {
         "event": "published",

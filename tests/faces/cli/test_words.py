@@ -178,7 +178,7 @@ def test_a_closed_stdout_is_one_line_and_nothing_is_done(ada: Shell, words: str)
     done = _in_bash(ada, f"{words} >&-")
     assert refused(done, 4).startswith("interlock: stdout is closed")
     assert _in_bash(ada, f"{words} >&- 2>&-") == Result(4, "", "")
-    assert ada.json("lock", "list")[1] == {"locks": []}
+    assert ada.json("lock", "list")[1] == {"locks": [], "count": 0}
 
 
 @pytest.mark.parametrize("words", ["lock list", "--json lock list", "--json lock"])

@@ -60,8 +60,7 @@ def folder(stage: Stage, prefix: str) -> list[str]:
 
 
 def maintained(client: Client) -> int:
-    found = client.run(client.fleet.maintain()).forgotten
-    return found if isinstance(found, int) else 0
+    return client.run(client.fleet.maintain()).forgotten
 
 
 def unread(client: Client) -> Inbox:

@@ -17,7 +17,7 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.agent import AgentLog, Join, Log
+from interlock.faces.operations.agent import AgentLog, Join, Log, living
 from interlock.faces.plain import quoted
 from interlock.faces.render import lasting, render
 
@@ -47,7 +47,7 @@ def join(parsed: Parsed) -> int:
 def leave(parsed: Parsed) -> int:
     """End a session; a person whose shell still names it is told to forget it."""
     with connected(parsed) as fleet:
-        outcome = fleet.agents.leave()
+        outcome = living(fleet.agents.leave())
     status = answer(parsed, outcome)
     named = os.environ.get("INTERLOCK_SESSION") == outcome.session
     if named and not parsed.common.json and sys.stderr.isatty():  # a script knows

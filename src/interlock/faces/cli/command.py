@@ -36,6 +36,7 @@ _SPECIAL = {
     "record export": "record:export",
     "record log": "record:log",
     "run": "run:run",
+    "schema": "shows:schema",
     "selftest": "shows:selftest",
     "sem run": "run:sem_run",
     "subscribe": "message:subscribe",
@@ -91,9 +92,9 @@ def note(message: str) -> None:
 
 def write_json(answer: object) -> None:
     """One object, one line."""
-    import msgspec
+    from interlock.faces.json_output import encoded
 
-    write(msgspec.json.encode(answer) + b"\n")
+    write(encoded(answer) + b"\n")
 
 
 def write(data: bytes) -> None:

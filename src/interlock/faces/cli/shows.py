@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.json import format as formatted
+
 from interlock.core import words
 from interlock.errors import BadInput
-from interlock.faces.cli.command import answer
+from interlock.faces.cli.command import answer, write, write_json
 from interlock.faces.cli.connect import Identity, hush, opened, url_of
 from interlock.faces.cli.parse import Parsed
+from interlock.faces.json_output import encoded
+from interlock.faces.plain import quoted
 from interlock.stores import is_network
 
 
@@ -19,7 +23,9 @@ def demo(parsed: Parsed) -> int:
     store = Identity(common).store
     if store is not None and is_network(store):
         hush()
-    return run_demo(store, json=common.json, ttl=ttl, workers=request.workers)
+    return run_demo(
+        store, write=write_json if common.json else None, ttl=ttl, workers=request.workers
+    )
 
 
 def bench(parsed: Parsed) -> int:
@@ -27,7 +33,32 @@ def bench(parsed: Parsed) -> int:
     from interlock.bench import run_bench
 
     request, common = parsed.request, parsed.common
-    return run_bench(common.store, json=common.json, only=request.only, quick=request.quick)
+    return run_bench(
+        common.store,
+        write=write_json if common.json else None,
+        only=request.only,
+        quick=request.quick,
+    )
+
+
+def schema(parsed: Parsed) -> int:
+    """The schema of what a command prints; without a command, which there are, or all as JSON."""
+    from interlock.faces import operations
+    from interlock.faces import schema as schemas
+
+    name = " ".join(parsed.request.words)
+    if name and name not in operations.names():
+        raise BadInput(f"there is no command {quoted(name)}; see 'interlock schema'")
+    if name and parsed.common.json:
+        write_json(schemas.schema(name))
+    elif name:
+        write(formatted(encoded(schemas.schema(name))) + b"\n")
+    elif parsed.common.json:
+        found = schemas.all_schemas()
+        write_json({"schemas": found, "count": len(found)})
+    else:
+        write("".join(f"interlock schema {each}\n" for each in operations.names()).encode())
+    return 0
 
 
 def selftest(parsed: Parsed) -> int:

@@ -27,7 +27,7 @@ MESSAGES = (*_SENT, *_READ)
 INDEX: dict[str, tuple[str, ...]] = {
     "": (
         "init", "demo", "run", "acquire", "release", "why", "observe", "health", "doctor",
-        "maintain", "bench", "selftest", *MESSAGES,
+        "maintain", "schema", "bench", "selftest", *MESSAGES,
     ),
     "agent": (
         "join", "leave", "beat", "status", "log", "list", "show", "pause", "resume", "ack",

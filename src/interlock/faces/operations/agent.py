@@ -1,8 +1,6 @@
 """Operations on agents, which are their sessions."""
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from interlock.core import answers
 from interlock.core import session as core
@@ -10,9 +8,12 @@ from interlock.core.logs import LogLine, Uploaded
 from interlock.core.message import PausedAgent, Resumed, UnknownAgent
 from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.services.calls import lapsed
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
+
+T = TypeVar("T")
 
 
 class Join(Request, frozen=True, kw_only=True):
@@ -88,15 +89,19 @@ class Ack(Request, frozen=True, kw_only=True):
     name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
 
 
-class AgentList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AgentList(answers.Listing[core.Agent], frozen=True, kw_only=True):
     """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
+
+    listed = "agents"
 
     agents: tuple[core.Agent, ...]
     known: tuple[str, ...] = ()
 
 
-class AgentLog(Struct, frozen=True, kw_only=True):
+class AgentLog(answers.Listing[LogLine], frozen=True, kw_only=True):
     """The last lines that an agent uploaded."""
+
+    listed = "lines"
 
     agent: str
     lines: tuple[LogLine, ...]
@@ -118,18 +123,28 @@ def _join(fleet: "Fleet", request: Join) -> core.Joined:
     return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
-def _leave(fleet: "Fleet", _request: Leave) -> core.Left | core.SessionLapsed:
-    return fleet.agents.leave()
+def living(outcome: T | core.SessionLapsed) -> T:
+    """The answer of a session that lives; one that is over is the same error for all commands."""
+    if isinstance(outcome, core.SessionLapsed):
+        raise lapsed(outcome.session)
+    return outcome
 
 
-def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed | core.SessionLapsed:
-    return fleet.agents.beat()
+def _leave(fleet: "Fleet", _request: Leave) -> core.Left:
+    return living(fleet.agents.leave())
 
 
-def _status(fleet: "Fleet", request: Status) -> Reported | Unreported | core.SessionLapsed:
-    return fleet.agents.status(
+def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed:
+    return living(fleet.agents.beat())
+
+
+def _status(fleet: "Fleet", request: Status) -> Reported | Unreported:
+    outcome = fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
+    if isinstance(outcome, core.SessionLapsed):
+        raise lapsed(outcome.session)
+    return outcome
 
 
 def _log(fleet: "Fleet", request: Log) -> AgentLog | NoLog:
@@ -185,7 +200,7 @@ OPERATIONS = (
         name="agent leave",
         help="end this session; what it holds goes to whoever waits",
         request=Leave,
-        outcomes=(core.Left, core.SessionLapsed),
+        outcomes=(core.Left,),
         needs="session",
         act=_leave,
     ),
@@ -193,7 +208,7 @@ OPERATIONS = (
         name="agent beat",
         help="renew this session; every command that carries it does so too",
         request=Beat,
-        outcomes=(core.Renewed, core.SessionLapsed),
+        outcomes=(core.Renewed,),
         needs="session",
         act=_beat,
     ),
@@ -201,7 +216,7 @@ OPERATIONS = (
         name="agent status",
         help="say what this session does and can do, or show what it said",
         request=Status,
-        outcomes=(Reported, Unreported, core.SessionLapsed),
+        outcomes=(Reported, Unreported),
         needs="session",
         act=_status,
         examples=(
@@ -214,6 +229,7 @@ OPERATIONS = (
         help="show the log of an agent, or upload lines to it",
         request=Log,
         outcomes=(AgentLog, NoLog, Uploaded),
+        lines=(LogLine,),
         needs="store",
         act=_log,
         examples=(

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from interlock.core import keys
 from interlock.core import matter as core
+from interlock.core.answers import Listing
 from interlock.faces.operations.message import Data, Text, said
 from interlock.faces.operations.shape import Operation, Request, option
 
@@ -35,8 +36,10 @@ class Resolve(Request, frozen=True, kw_only=True):
     data: Data = UNSET
 
 
-class DecisionList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DecisionList(Listing[core.Shown], frozen=True, kw_only=True):
     """What persons are asked, the oldest first; and how many more cannot be read."""
+
+    listed = "decisions"
 
     decisions: tuple[core.Shown, ...]
     unreadable: int = 0

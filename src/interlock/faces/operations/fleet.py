@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
-
 from interlock.core import answers, several, words
 from interlock.core.decision import Success
 from interlock.core.health import Health
@@ -120,6 +118,15 @@ class Bench(Request, frozen=True, kw_only=True):
     quick: Annotated[bool, option("flag", "fewer rounds: rough figures in seconds")] = False
 
 
+class SchemaRequest(Request, frozen=True, kw_only=True):
+    """Say what a command prints as JSON."""
+
+    words: Annotated[
+        tuple[str, ...],
+        option("names", "a command, such as lock acquire; all if left out", positional=True),
+    ] = ()
+
+
 class Selftest(Request, frozen=True, kw_only=True):
     """Put the promises to the test."""
 
@@ -145,8 +152,10 @@ class StoreExists(answers.Exists, Success, frozen=True, kw_only=True, tag="exist
     store: str
 
 
-class Diagnosis(Struct, frozen=True, kw_only=True):
+class Diagnosis(answers.Listing[Finding], frozen=True, kw_only=True):
     """What the doctor found."""
+
+    listed = "checks"
 
     checks: tuple[Finding, ...]
 
@@ -297,6 +306,14 @@ OPERATIONS = (
         request=Bench,
         outcomes=(),
         needs="nothing",
+    ),
+    Operation(
+        name="schema",
+        help="what a command prints with --json, as a JSON schema",
+        request=SchemaRequest,
+        outcomes=(dict,),
+        needs="nothing",
+        examples=("interlock schema lock acquire", "interlock schema --json"),
     ),
     Operation(
         name="selftest",

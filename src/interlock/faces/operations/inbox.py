@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import field
+from msgspec.structs import asdict, replace
 
 from interlock.core import message as core
 from interlock.core import words
+from interlock.core.answers import Listing
 from interlock.errors import BadInput
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.message import looking
@@ -86,8 +87,16 @@ class Wait(Request, frozen=True, kw_only=True):
     can: Can = ()
 
 
-class SubscriptionList(Struct, frozen=True, kw_only=True):
+class InboxAcknowledged(
+    looking.Inbox, frozen=True, kw_only=True, tag_field="outcome", tag="acknowledged"
+):
+    """Messages that were acknowledged after they were shown; ``stays`` questions were not."""
+
+
+class SubscriptionList(Listing[core.Heard], frozen=True, kw_only=True):
     """What an agent hears of, by type."""
+
+    listed = "subscriptions"
 
     agent: str
     subscriptions: tuple[core.Heard, ...]
@@ -131,8 +140,10 @@ def look(fleet: "Fleet", request: Inbox) -> looking.Inbox:
         limit=request.limit,
         can=request.can or None,
     )
-    stays = len(found.messages) - len(_settled(found)) if request.ack else 0
-    return introduced(fleet, replace(found, stays=stays))
+    if request.ack:
+        stays = len(found.messages) - len(_settled(found))
+        found = InboxAcknowledged(**asdict(replace(found, stays=stays)))
+    return introduced(fleet, found)
 
 
 def introduced(fleet: "Fleet", found: looking.Inbox) -> looking.Inbox:
@@ -177,7 +188,8 @@ OPERATIONS = (
         name="subscribe",
         help="have alerts of a type delivered, over restarts too",
         request=Subscribe,
-        outcomes=(core.Subscribed, SubscriptionList, core.Received),
+        outcomes=(core.Subscribed, SubscriptionList),
+        lines=(core.Received,),
         needs="agent",
         act=_subscribe,
         examples=(
@@ -199,7 +211,7 @@ OPERATIONS = (
         name="inbox",
         help="what waits for you, urgent first; nothing is acknowledged unless --ack",
         request=Inbox,
-        outcomes=(looking.Inbox,),
+        outcomes=(looking.Inbox, InboxAcknowledged),
         needs="agent",
         act=_inbox,
         examples=(

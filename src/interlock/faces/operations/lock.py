@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct
-
 from interlock.core import lock as core
 from interlock.core import words
+from interlock.core.answers import Listing
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.lock import Shown
 
@@ -86,8 +85,10 @@ class Show(Request, frozen=True, kw_only=True):
     lock: Lock
 
 
-class LockList(Struct, frozen=True, kw_only=True):
+class LockList(Listing[Shown], frozen=True, kw_only=True):
     """The locks that are held, by name."""
+
+    listed = "locks"
 
     locks: tuple[Shown, ...]
 

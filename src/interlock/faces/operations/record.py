@@ -90,8 +90,10 @@ class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
     begins: int
 
 
-class Entries(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entries(answers.Listing[Line], frozen=True, kw_only=True):
     """Entries in the order in which they happened."""
+
+    listed = "entries"
 
     entries: tuple[Line, ...]
     gap: Gap | None = None
@@ -149,6 +151,7 @@ OPERATIONS = (
         help="what happened: the last entries, or those after a revision",
         request=Log,
         outcomes=(Entries,),
+        lines=(Line, Gap),
         needs="store",
         act=_log,
         examples=(

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Struct
-
 from interlock.core import semaphore as core
 from interlock.core import words
+from interlock.core.answers import Listing
 from interlock.core.pool import CAPACITY
 from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
 from interlock.faces.operations.shape import Duration, Operation, Request, option
@@ -112,8 +111,10 @@ class Show(Request, frozen=True, kw_only=True):
     semaphore: Semaphore
 
 
-class SemaphoreList(Struct, frozen=True, kw_only=True):
+class SemaphoreList(Listing[Shown], frozen=True, kw_only=True):
     """All semaphores, by name."""
+
+    listed = "semaphores"
 
     semaphores: tuple[Shown, ...]
 

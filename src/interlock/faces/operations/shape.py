@@ -77,13 +77,14 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     ``act`` carries it out; without one it belongs to the command line alone, since it is about
     this very process or folder.  ``joins`` says whether a request needs a session that lives while
-    it runs, as a place in a queue does.
+    it runs, as a place in a queue does.  ``lines`` are what a stream has on each line, as JSON.
     """
 
     name: str
     help: str
     request: type[Request]
     outcomes: tuple[type, ...]
+    lines: tuple[type, ...] = ()
     needs: Need
     act: Callable[[Fleet, Any], Any] | None = None
     joins: Callable[[Any], bool] | None = None

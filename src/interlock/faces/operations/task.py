@@ -354,7 +354,8 @@ OPERATIONS = (
         name="task watch",
         help="what happens to tasks, as it happens, until stopped",
         request=Watch,
-        outcomes=(core.TaskEvent,),
+        outcomes=(),
+        lines=(core.TaskEvent,),
         needs="store",
         examples=(
             "interlock task watch --event published,ready --can rust --json",

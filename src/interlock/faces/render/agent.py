@@ -35,11 +35,6 @@ def renewed(outcome: core.Renewed, paint: Paint) -> str:
     return f"{word} {outcome.session}, expires in {lasting(outcome.expires_in)}"
 
 
-def lapsed(outcome: core.SessionLapsed, paint: Paint) -> str:
-    """It is over, and what to do."""
-    return f"{paint('red', 'lapsed')} {outcome.session} is over; join again"
-
-
 def deaths_acknowledged(outcome: core.DeathsAcknowledged, paint: Paint) -> str:
     """How many sessions health no longer shows."""
     count = len(outcome.sessions)

@@ -46,11 +46,11 @@ def health(outcome: Health, paint: Paint) -> str:
 def maintained(outcome: Maintained, _paint: Paint) -> str:
     """What a pass did."""
     done = f"reclaimed {outcome.reclaimed}, sealed {outcome.sealed}, left {outcome.left}"
-    if isinstance(outcome.moved, int):
+    if outcome.moved:
         done += f", moved on {outcome.moved} task{'' if outcome.moved == 1 else 's'}"
-    if isinstance(outcome.forgotten, int):
+    if outcome.forgotten:
         done += f", forgot {outcome.forgotten} message{'' if outcome.forgotten == 1 else 's'}"
-    if isinstance(outcome.forgotten_tasks, int):
+    if outcome.forgotten_tasks:
         tasks = outcome.forgotten_tasks
         done += f", forgot {tasks} task{'' if tasks == 1 else 's'}"
     return f"{done}\n{outcome.finding}" if outcome.finding else done

@@ -135,12 +135,12 @@ def _empty(outcome: looking.Inbox) -> str:
     if not number:
         return {
             "unread": f"nothing for {you}; {read}",
-            "kept": f"nothing for {you}, read or not; what is old was let go",
+            "all": f"nothing for {you}, read or not; what is old was let go",
             "sent": f"nothing sent: no mail of {you} is kept",
         }[outcome.view]
-    verb = {"unread": "wait", "kept": "are kept", "sent": "were sent"}[outcome.view]
+    verb = {"unread": "wait", "all": "are kept", "sent": "were sent"}[outcome.view]
     if number == 1:
-        verb = {"unread": "waits", "kept": "is kept", "sent": "was sent"}[outcome.view]
+        verb = {"unread": "waits", "all": "is kept", "sent": "was sent"}[outcome.view]
     more = f"; {read}" if outcome.view == "unread" else ""
     return f"nothing matches; {number} other{'' if number == 1 else 's'} {verb}{more}"
 

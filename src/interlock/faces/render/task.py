@@ -11,7 +11,7 @@ from interlock.faces.render import ago, as_json, circle, lasting, listed, lives,
 if TYPE_CHECKING:
     from interlock.core import task as core
     from interlock.faces.render import Paint
-    from interlock.services.task.shown import Shown, TaskList
+    from interlock.services.task.shown import ListedTask, Shown, TaskList
 
 _COLOURS = {
     "blocked": "yellow", "pending": "bold", "running": "green", "complete": "dim",
@@ -175,19 +175,19 @@ def task_list(outcome: TaskList, paint: Paint) -> str:
     return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
 
 
-def _attempts(task: Shown) -> str:
+def _attempts(task: ListedTask) -> str:
     """How many failed; of how many, where that matters."""
     if task.state in ("complete", "failed") or (task.state == "dead" and not task.attempts):
         return f"{task.attempts} failed" if task.attempts else ""
     return f"{task.attempts} of {task.retries + 1} failed"
 
 
-def _row(task: Shown, paint: Paint) -> tuple[str, ...]:
+def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
     state = paint(_COLOURS[task.state], task.state)
     return task.task, state, str(task.priority), ",".join(task.labels), _note(task, paint)
 
 
-def _note(task: Shown, paint: Paint) -> str:
+def _note(task: ListedTask, paint: Paint) -> str:
     """What there is to say of a task in its state."""
     if task.stale:
         return f"{task.holder} is {paint('red', 'stale')}; whoever comes next takes it over"
@@ -202,7 +202,7 @@ def _note(task: Shown, paint: Paint) -> str:
     return f"{who}{ago(task.since)}{said}"
 
 
-def _pending(task: Shown) -> str:
+def _pending(task: ListedTask) -> str:
     tried = f"attempt {task.attempts} failed" if task.attempts else ""
     why = f": {task.reason}" if tried and task.reason else ""
     begins = f"begins in {lasting(task.retry_in)}" if task.retry_in else ""

@@ -52,7 +52,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
         )
 
 
-class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Inbox(answers.Listing[Received], frozen=True, kw_only=True):
     """Some messages of an agent; ``more`` if there are others like these.
 
     ``stays`` is how many questions among them were not acknowledged with the others.
@@ -61,18 +61,22 @@ class Inbox(Struct, frozen=True, kw_only=True, omit_defaults=True):
     names some ``agents`` that were, first those that are called much like it.
     """
 
+    listed = "messages"
+
     agent: str
     messages: tuple[Received, ...]
     more: bool = False
     stays: int = 0
-    view: Literal["unread", "kept", "sent"] = "unread"
+    view: Literal["unread", "all", "sent"] = "unread"
     others: int = 0
     new: bool = False
     agents: tuple[str, ...] = ()
 
 
-class Arrived(Success, frozen=True, kw_only=True, tag="arrived"):
+class Arrived(Success, answers.Listing[Received], frozen=True, kw_only=True, tag="arrived"):
     """Something unread is there; it was not acknowledged."""
+
+    listed = "messages"
 
     messages: tuple[Received, ...]
 
@@ -117,7 +121,7 @@ def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> 
     stand = yield from _ended(shown.messages)
     dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
     new = not dated and (yield from is_new(agent))
-    return replace(shown, messages=tuple(dated), view="sent" if sent else "kept", new=new)
+    return replace(shown, messages=tuple(dated), view="sent" if sent else "all", new=new)
 
 
 def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from interlock.core import flow, keys
 from interlock.core import task as core
@@ -27,7 +27,7 @@ from interlock.services.runner import Runner
 from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
-from interlock.services.task.shown import Shown, TaskList
+from interlock.services.task.shown import ListedTask, Shown, TaskList
 from interlock.services.waiting import expires_in
 from interlock.store import Item, Range, Snapshot
 
@@ -113,7 +113,7 @@ class Seen:
             return core.NoTask(task=task, state="unknown", reason=reason)
         (shown,) = yield from self._shown([seen])
         came = states.result(snapshot[result])
-        return replace(shown, data=_value(seen.spec.data), **_outcome(came))
+        return Shown(**asdict(shown), data=_value(seen.spec.data), **_outcome(came))
 
     def list(self, query: Query) -> Op[TaskList]:
         """Those that a query asks for, by id."""
@@ -137,7 +137,7 @@ class Seen:
                 return _Named(names)
         return _Scan(query)
 
-    def _shown(self, tasks: Sequence[_Seen]) -> Op[tuple[Shown, ...]]:
+    def _shown(self, tasks: Sequence[_Seen]) -> Op[tuple[ListedTask, ...]]:
         """Tasks with what stands beside them."""
         due = yield from looked_up(each.status.due for each in tasks if each.status.due)
         rests = [found.rest for item in due.values() if (found := states.due(item)) and found.rest]
@@ -265,9 +265,9 @@ def _seen(task: str, items: Mapping[str, Item | None], base: int) -> _Seen | Non
     return _Seen(task=task, spec=spec, status=status, claim=states.claim(owner), token=token)
 
 
-def _as_shown(seen: _Seen, aside: _Aside) -> Shown:
+def _as_shown(seen: _Seen, aside: _Aside) -> ListedTask:
     spec, status = seen.spec, seen.status
-    return Shown(
+    return ListedTask(
         task=seen.task,
         state=status.state,
         priority=spec.priority,

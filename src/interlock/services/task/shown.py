@@ -6,19 +6,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from interlock.core.answers import Listing
 from interlock.core.task import State
 
 MOST = 10_000
 """So many tasks at once."""
 
 
-class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as a person sees it.
+class ListedTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as a person sees it among others.
 
     While it runs: its ``holder`` with its ``token``, ``stale`` if that one is lost.  While it is
     blocked: the need that it is blocked ``on``.  While it has to wait: how long (``retry_in``).
-    ``since`` is when it came into its state, ``by`` who ended it.  ``data``, ``result`` and
-    ``error`` are there only if one task is shown.
+    ``since`` is when it came into its state, ``by`` who ended it.
     """
 
     task: str
@@ -43,13 +43,20 @@ class Shown(Struct, frozen=True, kw_only=True, omit_defaults=True):
     published_by: str = ""
     not_before: float | None = None
     deadline: float | None = None
+
+
+class Shown(ListedTask, frozen=True, kw_only=True, omit_defaults=True):
+    """One task with its data, and what came of it: ``result``, or the ``error`` if it failed."""
+
     data: Any = None
     result: Any = None
     error: Any = None
 
 
-class TaskList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskList(Listing[ListedTask], frozen=True, kw_only=True):
     """Tasks by id; ``more`` is the last one if there are others after it."""
 
-    tasks: tuple[Shown, ...]
+    listed = "tasks"
+
+    tasks: tuple[ListedTask, ...]
     more: str = ""

@@ -1,0 +1,159 @@
+"""JSON is complete and even, does nothing to a terminal, and is as its schema says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from msgspec import Struct
+from msgspec import inspect as kinds
+from tests.faces.shell import Here
+from tests.schemas import check, errors
+
+from interlock.core.answers import Listing
+from interlock.core.lock import LockAcquired, LockBusy
+from interlock.faces import operations
+from interlock.faces.json_output import DURATIONS, complete, encoded, iso, members
+from interlock.faces.operations.shape import Operation
+from interlock.faces.schema import all_schemas, schema
+
+TABLE = operations.table()
+LOOKS = ("list", "show", "log", "verify", "explain", "info", "health", "doctor", "why", "observe",
+         "schema", "bench", "watch")  # fmt: skip
+"""Operations that change nothing."""
+EXACT = {"cost", "floor", "p50", "p95", "p99", "rate", "ratio", "slots_seconds", "ttl"}
+"""Numbers that are not rounded: what a commit took, and what was measured."""
+SAMPLE = LockBusy(lock="m", holder="ada", since=1794804901.18812, expires_in=12.3456789)
+
+
+def structs(kind: kinds.Type) -> Iterator[type[Struct]]:
+    match kind:
+        case kinds.StructType(cls=cls, fields=fields):
+            yield cls
+            for field in fields:
+                yield from structs(field.type)
+        case kinds.UnionType(types=types):
+            for each in types:
+                yield from structs(each)
+        case kinds.VarTupleType(item_type=item):
+            yield from structs(item)
+        case _:
+            pass
+
+
+def answers() -> set[type[Struct]]:
+    every = [each for operation in TABLE for each in (*operation.outcomes, *operation.lines)]
+    return {kind for each in every if each is not dict for kind in structs(kinds.type_info(each))}
+
+
+def test_no_field_is_left_out_at_its_default() -> None:
+    granted = complete(LockAcquired(lock="m", holder="ada"))
+    assert granted == {
+        "outcome": "acquired", "lock": "m", "holder": "ada", "token": None, "expires_in": None,
+        "grant": "",
+    }  # fmt: skip
+
+
+def test_a_moment_has_its_iso_8601_beside_it_and_a_duration_at_most_milliseconds() -> None:
+    told = complete(SAMPLE)
+    assert isinstance(told, dict)
+    assert told["since"] == 1794804901.18812
+    assert told["since_iso"] == "2026-11-16T04:55:01.188Z"
+    assert told["expires_in"] == 12.346
+
+
+@pytest.mark.parametrize("moment", [None, 0.0, 1e300, -1e300])
+def test_a_moment_that_is_none_has_no_iso_8601(moment: float | None) -> None:
+    assert iso(moment) is None
+
+
+def test_every_number_is_a_moment_a_duration_or_known_to_be_exact() -> None:
+    """Whoever adds one says what it is, in ``json_output.py``."""
+    for kind in answers():
+        info = kinds.type_info(kind)
+        assert isinstance(info, kinds.StructType)
+        sorts = {member.attribute: member.sort for member in members(kind)}
+        for field in info.fields:
+            inner = field.type.types if isinstance(field.type, kinds.UnionType) else (field.type,)
+            if any(isinstance(each, kinds.FloatType) for each in inner):
+                known = field.name in DURATIONS or sorts[field.name] == "moment"
+                assert known or field.name in EXACT, (kind, field.name)
+
+
+@pytest.mark.parametrize("operation", TABLE, ids=lambda each: each.name)
+def test_what_changes_something_answers_with_an_outcome(operation: Operation) -> None:
+    changes = operation.name.split()[-1] not in LOOKS and operation.act is not None
+    for each in operation.outcomes if changes else ():
+        reads = operation.name == "inbox" and each.__name__ == "Inbox"
+        reads |= operation.name == "subscribe" and each.__name__ == "SubscriptionList"
+        config = getattr(each, "__struct_config__", None)
+        assert reads or (config and config.tag_field == "outcome"), each
+
+
+@pytest.mark.parametrize("operation", TABLE, ids=lambda each: each.name)
+def test_a_list_has_its_name_and_a_count(operation: Operation) -> None:
+    lists = [each for each in operation.outcomes if issubclass(each, Listing)]
+    if operation.name.endswith(" list"):
+        assert lists
+    for each in lists:
+        assert each.listed in each.__struct_fields__
+        assert [member.name for member in members(each)][-1] == "count"
+
+
+@pytest.mark.parametrize(
+    "sign", ["\x7f", "\x80", "\x9b", "\u200e", "\u202e", "\u2066", "\u2028", "\u2029", "\U000e0001"]
+)
+def test_characters_that_do_not_print_are_escaped_and_read_as_they_were(sign: str) -> None:
+    data = encoded({"text": f"a{sign}b", sign: "grün 日本 😀"})
+    assert data.decode().isprintable()
+    assert json.loads(data) == {"text": f"a{sign}b", sign: "grün 日本 😀"}
+    assert "grün 日本 😀" in data.decode()
+
+
+def test_what_others_wrote_is_escaped_in_the_json_of_a_command(here: Here) -> None:
+    here.run("task", "add", "t", "--data", '"a\u202eb\x9b"', "--agent", "ada")
+    done = here.run("task", "show", "t", "--json")
+    assert done.out.rstrip("\n").isprintable()
+    assert done.json["data"] == "a\u202eb\x9b"
+
+
+def test_every_command_has_a_schema() -> None:
+    found = all_schemas()
+    assert list(found) == list(operations.names())
+    for name, each in found.items():
+        assert each["title"] == f"interlock {name} --json"
+        assert msgspec.json.decode(msgspec.json.encode(each)) == each
+
+
+def test_a_command_prints_the_schema_of_another(here: Here) -> None:
+    assert here.json("schema", "lock", "acquire") == (0, schema("lock acquire"))
+    assert json.loads(here.run("schema", "lock", "acquire").out) == schema("lock acquire")
+    _, every = here.json("schema")
+    assert every["count"] == len(every["schemas"]) == len(operations.names())
+    assert "interlock schema lock acquire\n" in here.run("schema").out
+    assert here.json("schema", "lock", "fly")[1]["error"] == "bad_input"
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({}, ""),
+        ({"holder": 7}, "$.holder is 7"),
+        ({"waiters": True}, "$.waiters is True"),
+        ({"since_iso": "today"}, "$.since_iso is 'today'"),
+        ({"more": 1}, "$.more is not in the schema"),
+        ({"holder": ...}, "$.holder is missing"),
+        ({"outcome": "acquired"}, "$.token is missing"),
+    ],
+)
+def test_the_check_of_schemas_finds_what_is_wrong(change: dict[str, object], wrong: str) -> None:
+    answer = json.loads(encoded(SAMPLE)) | change
+    answer = {name: value for name, value in answer.items() if value is not ...}
+    found = "".join(errors(answer, schema("lock acquire"), schema("lock acquire")))
+    assert wrong in found
+    assert bool(found) == bool(wrong)
+    if wrong:
+        with pytest.raises(AssertionError, match="interlock lock acquire --json"):
+            check("lock acquire", answer)
