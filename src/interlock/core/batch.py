@@ -24,7 +24,7 @@ A small plan leaves a complete batch behind, too: that is how a repeated one is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -211,7 +211,7 @@ def whole(
     if found.begun is not None:
         return Decision(outcome=None)
     specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
-    _ask_for_sets(board, specs.values())
+    flow.ask_for_sets(board, specs.values())
     _label(board, wanted, begun, "complete")
     for id_, spec in specs.items():
         flow.place(board, id_, spec)
@@ -240,7 +240,6 @@ def add(
     }
     if status is not None and not specs:
         return Decision(outcome=None)
-    _ask_for_sets(board, specs.values())
     if status is None:
         _all_there(board, wanted)
         _label(board, wanted, begun, "blocked")
@@ -361,9 +360,3 @@ def _is(status: Status | None, begun: Begun) -> bool:
 
 def _beat(board: Board, batch: str) -> None:
     board.put(keys.live(batch), {"for": flow.thing(batch)}, TTL)
-
-
-def _ask_for_sets(board: Board, specs: Iterable[Spec]) -> None:
-    """Ask once for all sets of requirements, not for one after the other."""
-    sets = {keys.set_of(spec.set): None for spec in specs if spec.requires}
-    board.known.all_of(board.known.has, sets)

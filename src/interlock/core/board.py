@@ -192,11 +192,34 @@ class Board:
         status = self._statuses.get(task)
         deadline = spec.deadline if status is None else status.deadline
         self.put(spec.place(task), Ready(deadline, since, spec.trace))
+        self._list_set(spec)
         self.call(spec)
+
+    def _list_set(self, spec: Spec) -> None:
+        """See that workers look where this task is ready: at its set of requirements.
+
+        A set of which no task is ready may be let go (``sets.py``), so whoever makes one ready
+        relies on the set that stands there, or writes it.
+        """
+        if spec.requires:
+            known = keys.set_of(spec.set)
+            self.rely(known)
+            if not self.known.has(known):
+                self.put(known, tuple(dict.fromkeys(spec.requires)))
+                self.put(keys.SETS_MARK, {})
 
     def call(self, spec: Spec) -> None:
         """Let those look who wait for tasks like this: it is ready, or will be."""
         self._signals[keys.wake_ready(spec.set)] = None
+
+    def listed(self, task: str, verb: str) -> Decision[bool]:
+        """See that workers look where a task is ready; whether they would not have."""
+        spec = self.known.specs.get(task)
+        if spec is None or not spec.requires or self.known.has(keys.set_of(spec.set)):
+            return Decision(outcome=False)
+        self._list_set(spec)
+        self.call(spec)
+        return self.decision(True, verb, "tasks")
 
     def begin(self, task: str, spec: Spec) -> Status:
         """Nothing is in the way of a task any more: ready, or not before its time."""

@@ -21,6 +21,8 @@ from interlock.core.turn import Missing
 
 HANGER_SIZE = 6
 """Operations that moving on one task may take."""
+SET_SIZE = 3
+"""The same for a set of requirements that has to be listed."""
 ENTRY_TEXT = 420
 ENTRY_NAMES = 6
 """What one task adds to an entry: so many bytes, and its id so many times."""
@@ -53,12 +55,6 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
         _measure(board, id_, spec.deadline)
     if not need:
         board.tell("published", spec.by, id_)
-    if spec.requires:
-        known = keys.set_of(spec.set)
-        board.rely(known)
-        if not board.known.has(known):
-            board.put(known, spec.requires)
-            board.put(keys.SETS_MARK, {})
     board.rely(keys.status(id_))
     at = -1 if need else unmet(board, id_, spec.needs, 0)
     if at is None:
@@ -154,8 +150,9 @@ def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
     """
     begun, some = 0, hangers[: _fitting(hangers, board.known.text)]
     board.known.all_of(lambda id_: _next_need(board, id_), some)
+    ask_for_sets(board, [spec for id_ in some if (spec := board.known.specs.get(id_))])
     for number, id_ in enumerate(some):
-        if board.size + HANGER_SIZE > board.known.room:
+        if board.size + HANGER_SIZE + SET_SIZE > board.known.room:
             return begun, len(hangers) - number
         status = board.status(id_)
         if status is None or status.state != "blocked" or status.on != need:
@@ -173,6 +170,12 @@ def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
         board.tell("ready", "", id_)
         begun += 1
     return begun, len(hangers) - len(some)
+
+
+def ask_for_sets(board: Board, specs: Iterable[Spec]) -> None:
+    """Ask once for all sets of requirements, not for one after the other."""
+    sets = {keys.set_of(spec.set): None for spec in specs if spec.requires}
+    board.known.all_of(board.known.has, sets)
 
 
 def _fitting(ids: Sequence[str], text: int) -> int:
@@ -199,6 +202,9 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
     A place among those that must not begin yet of a task that does not mean it is taken away.
     """
     woken = 0
+    waking = [id_ for due in dues if _rests(board, id_ := keys.listed(due), due)]
+    board.known.all_of(board.known.spec, waking)
+    ask_for_sets(board, map(board.known.spec, waking))
     for due in dues:
         id_ = keys.listed(due)
         status = board.status(id_)
@@ -215,6 +221,12 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
     if not woken:
         return Decision(outcome=Moved())
     return board.decision(Moved(tasks=woken), "task.ready", "tasks")
+
+
+def _rests(board: Board, id_: str, due: str) -> bool:
+    """Whether this is the place of a task among those that must not begin yet."""
+    status = board.status(id_)
+    return status is not None and status.due == due
 
 
 def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:

@@ -11,8 +11,8 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     tasks/{id}/owner      who works on it; there only while somebody does
     tasks/{id}/result     what came of it, or why it failed
     ready/{set}/{order}/{id}  tasks that wait for a worker, by what they require, best first
-    sets/{set}            which requirements tasks have ever had together
-    meta/sets             written anew with every new one of these
+    sets/{set}            which requirements tasks that are ready have together
+    meta/sets             written anew with every one of these that comes or goes
     meta/needed           written anew when a task is published that needs one that failed, and when
                           such ones are forgotten
     meta/suspected        written anew before all tasks are looked at for who needs one that failed

@@ -114,8 +114,11 @@ def test_pages_join_to_the_whole_whatever_the_ids_and_the_way(
     assert sorted(whole) == sorted(ids)
     for limit in (1, 2, 5):
         assert listed(ada, limit=limit, **query) == whole
-    monkeypatch.setattr(seen, "_MOST_INDEXED", -1)
-    assert listed(ada, limit=3, **query) == whole
+    for few, sparse, most in ((-10, 16, -1), (-10, 0, -1), (-10, 0, 10_000), (-10, 1, 10_000)):
+        monkeypatch.setattr(seen, "_FEW_INDEXED", few)
+        monkeypatch.setattr(seen, "_SPARSE", sparse)
+        monkeypatch.setattr(seen, "_MOST_INDEXED", most)
+        assert listed(ada, limit=3, **query) == whole
 
 
 class Counting:
@@ -150,6 +153,32 @@ def test_what_is_complete_costs_nothing_to_leave_out(
     counting.items = 0
     assert len(listed(ada, all=True, limit=1000)) == 307
     assert counting.items > 600
+
+
+def test_what_a_page_costs_depends_on_how_many_are_wanted_not_on_how_many_there_are(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, costs = Counting(stage, monkeypatch), []
+    for first, last in ((0, 200), (200, 1500)):
+        publish(ada, *[f"t{number:05d}" for number in range(first, last)])
+        counting.items = 0
+        page = ada.run(ada.tasks.list(limit=20))
+        assert [task.task for task in page.tasks] == [f"t{number:05d}" for number in range(20)]
+        costs.append(counting.items)
+    assert costs[1] == costs[0] < 400
+
+
+def test_open_tasks_behind_many_complete_ones_are_found_by_the_indexes(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = [f"a{number:04d}" for number in range(1500)]
+    publish(ada, *over, *[f"z{number:03d}" for number in range(100)])
+    complete(ada, *over)
+    counting = Counting(stage, monkeypatch)
+    page = ada.run(ada.tasks.list(limit=10))
+    assert [task.task for task in page.tasks] == [f"z{number:03d}" for number in range(10)]
+    assert counting.items < 1500, "there are more than 3000"
+    assert listed(ada, limit=10) == [f"z{number:03d}" for number in range(100)]
 
 
 def test_a_page_of_complete_tasks_reads_only_its_part(

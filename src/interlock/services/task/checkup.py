@@ -127,7 +127,7 @@ class Checkup:
     def _waiting(self, running: set[str]) -> Op[list[Waiting]]:
         """What waits for a worker, one for each set of requirements; and what nobody woke."""
         items = yield from self._read(keys.SETS)
-        sets = {item.key.removeprefix(keys.SETS): _names(item) for item in items}
+        sets = {item.key.removeprefix(keys.SETS): _required(item) for item in items}
         found = [(yield from self._asleep())]
         for name, places in (yield from self._places([keys.NO_REQUIREMENTS, *sets])).items():
             standing = [item for item in places if keys.listed(item.key) not in running]
@@ -425,6 +425,10 @@ def _more(number: int, one: str, many: str) -> str:
     if number < 1:
         return ""
     return f"; 1 more such {one}" if number == 1 else f"; {number} more such {many}"
+
+
+def _required(item: Item) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_names(item)))
 
 
 def _names(item: Item) -> tuple[str, ...]:

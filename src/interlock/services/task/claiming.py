@@ -37,6 +37,7 @@ from interlock.services.steps import Open, Read, Take
 from interlock.services.task import states
 from interlock.services.task.facts import Facts
 from interlock.services.task.progress import Progress
+from interlock.services.task.sets import SETS_AT_ONCE, let_go
 from interlock.services.task.standby import Bid, Standby
 from interlock.services.task.window import WIDTH, Window, Windows
 from interlock.services.waiting import Seat
@@ -48,6 +49,9 @@ _WAKES = 4
 _SELFLESS = 32
 """Every so many claims of the next one somebody looks after what is stuck: a queue that is never
 empty must not keep lost tasks from coming back."""
+_IDLE_SETS = 32
+"""Sets of requirements without a ready task that may stay: each costs a look, and coming back a
+write."""
 _NAP = 5.0
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
@@ -194,11 +198,18 @@ class Claiming:
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(bid, able)
+            if self._turns % _SELFLESS == 1 and len(self._windows.idle) > _IDLE_SETS:
+                yield from self._let_go(seat)
             if outcome is not None:
                 return outcome
             if last or not (yield from self._progress.step(seat.who)):
                 break
         return core.NoTask(reason="no task that is ready is one that you can do")
+
+    def _let_go(self, seat: Seat) -> Op[None]:
+        """Let some sets of requirements go; if that cannot be now, whoever comes next does it."""
+        with suppress(InterlockError):
+            yield from let_go(self._runner, seat.who, self._windows.idle[:SETS_AT_ONCE])
 
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""

@@ -69,6 +69,8 @@ class Facts:
     def _learn_other(self, key: str, item: Item | None) -> None:
         if key.startswith(keys.DUE):
             self.known.dues[key] = states.due(item)
+        elif key.startswith(keys.SETS):
+            self.known.there[key] = item is not None and not states.leaving(item)
         else:
             self.known.there[key] = item is not None
             self._lives[key] = None if item is None else item.expires_in

@@ -27,7 +27,7 @@ from interlock.store import Item, Range, Snapshot
 CLAIMS_AT_ONCE = 100
 RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
-DUE_AT_ONCE = 16
+DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
 
 

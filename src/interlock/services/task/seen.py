@@ -1,8 +1,10 @@
 """Tasks as people see them: one of them, or those that somebody asks for, by id and in pages.
 
 Every task that is not complete has a place in an index, so a store with a million complete tasks
-and ten others is read as if it had ten.  Only who asks for complete ones, or has more open ones
-than a page of indexes can name, has all tasks from an id on looked at.
+and ten others is read as if it had ten.  Where many are open, the indexes say too much and all
+tasks from an id on are looked at, since most of them are asked for; what that costs depends on how
+many are wanted, not on how many there are.  Should few of those that are met be asked for, the
+indexes are read after all, as far as they are no longer than ten thousand.
 
 An index says where to look; what is shown is the status, read together with its owner.
 """
@@ -36,6 +38,10 @@ OPEN: frozenset[State] = frozenset(STATES) - {"complete"}
 _TASKS_AT_ONCE = 30
 _MOST_INDEXED = 10_000
 """Entries of indexes; above that, tasks are looked at one after the other."""
+_FEW_INDEXED = 64
+"""The same at first, beside one for each that is wanted."""
+_SPARSE = 16
+"""Items that are looked at for each task that is wanted before the indexes are read after all."""
 _LEAST_PAGE, _LARGEST_PAGE = 16, 1000
 _PAGE_BYTES = 4 * 1024 * 1024
 _NO_DATA = Raw(b"null")
@@ -118,7 +124,7 @@ class Seen:
     def list(self, query: Query) -> Op[TaskList]:
         """Those that a query asks for, by id."""
         base = yield from self._runner.base()
-        source = yield from self._source(query)
+        source = _Open(query) if query.states <= OPEN else _Scan(query)
         portion = min(_TASKS_AT_ONCE, query.limit + 1)
         found: list[_Seen] = []
         while len(found) <= query.limit and (some := (yield from source.take())) is not None:
@@ -129,13 +135,6 @@ class Seen:
         tasks = yield from self._shown(found[: query.limit])
         more = tasks[-1].task if len(found) > query.limit else ""
         return TaskList(tasks=tasks, more=more)
-
-    def _source(self, query: Query) -> Op[_Named | _Scan]:
-        if query.states <= OPEN:
-            names = yield from _indexed(query)
-            if names is not None:
-                return _Named(names)
-        return _Scan(query)
 
     def _shown(self, tasks: Sequence[_Seen]) -> Op[tuple[ListedTask, ...]]:
         """Tasks with what stands beside them."""
@@ -149,17 +148,31 @@ class Seen:
         return tuple(_as_shown(each, aside) for each in tasks)
 
 
-class _Named:
-    """Tasks whose ids are known."""
+class _Open:
+    """Tasks that are not complete: by the indexes where these are short, else one after the other.
 
-    def __init__(self, names: list[str]) -> None:
-        self._names: list[str] | None = names
+    A scan that meets few of them is left for the indexes once, as far as it has not come.
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._scan = _Scan(query)
+        self._bounds = [query.limit + _FEW_INDEXED, _MOST_INDEXED]
+        self._over = False
 
     def take(self) -> Op[list[str] | None]:
-        """All of them, once."""
-        yield from ()
-        names, self._names = self._names, None
-        return names
+        """The next ids, which may be none; None at the end."""
+        if self._over:
+            return None
+        first = self._scan.looked == 0
+        sparse = self._scan.looked > _SPARSE * (self._query.limit + 1)
+        if self._bounds and (first or sparse):
+            most = self._bounds.pop(0)
+            names = yield from _indexed(self._query, most, self._scan.after)
+            if names is not None:
+                self._over = True
+                return names
+        return (yield from self._scan.take())
 
 
 class _Scan:
@@ -168,7 +181,8 @@ class _Scan:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._prefix = keys.TASKS + keys.part(query.prefix)
-        self._after = keys.status(query.after) if query.after else ""  # its last key
+        self.after = keys.status(query.after) if query.after else ""  # its last key
+        self.looked = 0
         self._limit = _LEAST_PAGE
         self._over = False
 
@@ -176,12 +190,13 @@ class _Scan:
         """The next ids, which may be none; None at the end."""
         if self._over:
             return None
-        page = Range(self._prefix, self._after, self._limit)
+        page = Range(self._prefix, self.after, self._limit)
         items = (yield Read(page)).ranges[page]
+        self.looked += len(items)
         if len(items) < page.limit:
             self._over = True
         else:
-            self._after = items[-1].key
+            self.after = items[-1].key
             fits = len(items) * _PAGE_BYTES // (1 + sum(len(item.value) for item in items))
             self._limit = max(_LEAST_PAGE, min(fits, _LARGEST_PAGE, 4 * self._limit))
         return [keys.task_of(item.key) for item in items if self._fits(item)]
@@ -194,9 +209,10 @@ class _Scan:
         return named and status is not None and status.state in self._query.states
 
 
-def _indexed(query: Query) -> Op[list[str] | None]:
-    """The ids that the indexes have, in order; None if those are too many."""
-    pages = [Range(prefix) for prefix, states in _INDEXES if states & query.states]
+def _indexed(query: Query, most: int, after: str) -> Op[list[str] | None]:
+    """The ids that the indexes have after a key of a task, in order; None if those are too many."""
+    limit = min(most + 1, _LARGEST_PAGE)
+    pages = [Range(prefix, limit=limit) for prefix, states in _INDEXES if states & query.states]
     found: set[str] = set()
     read = 0
     while pages:
@@ -204,10 +220,11 @@ def _indexed(query: Query) -> Op[list[str] | None]:
         read += sum(len(ranges[page]) for page in pages)
         found.update(keys.listed(item.key) for page in pages for item in ranges[page])
         full = [page for page in pages if len(ranges[page]) == page.limit]
-        if full and read > _MOST_INDEXED:
+        if full and read > most:
             return None
-        pages = [Range(page.prefix, ranges[page][-1].key) for page in full]
-    return sorted(filter(query.names, found), key=_order)
+        pages = [Range(page.prefix, ranges[page][-1].key, limit) for page in full]
+    names = [name for name in filter(query.names, found) if keys.status(name) > after]
+    return sorted(names, key=_order)
 
 
 def _matching(query: Query, tasks: Iterable[str], base: int) -> Op[list[_Seen]]:

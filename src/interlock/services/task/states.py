@@ -82,6 +82,15 @@ def names(item: Item) -> tuple[str, ...]:
     return decoded(_NAMES, item)
 
 
+def leaving(item: Item) -> bool:
+    """Whether a set of requirements is about to be let go: it names one of them twice.
+
+    So whoever only wants to know what it requires reads it as before.
+    """
+    requires = readable(names, item)
+    return requires is not None and len(set(requires)) < len(requires)
+
+
 def examine(item: Item) -> None:
     """See that an item of a task, or of an index of tasks, says what it should."""
     decoder = next(

@@ -21,6 +21,7 @@ from interlock.services.runner import Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.progress import DUE_AT_ONCE, Progress, lives_of, lost
+from interlock.services.task.sets import SETS_AT_ONCE, let_go, list_again
 from interlock.services.task.window import awake, resting
 from interlock.store import Item, Range
 
@@ -48,7 +49,7 @@ class Upkeep:
 
     def run(self, who: Who, bound: int) -> Op[Kept]:
         """Put back what the lost have left, and move on what may; ``bound`` of each at most."""
-        first = [Range(prefix, limit=1) for prefix in INDEXES]
+        first = [Range(prefix, limit=1) for prefix in (*INDEXES, keys.SETS)]
         if not any((yield Read(*first)).ranges.values()):
             return Kept()
         claims = yield from every(keys.CLAIMS, most=LOOKED_AT)
@@ -65,6 +66,7 @@ class Upkeep:
         yield from _each(moved, late, lambda task: progress.expire(who, (task,)))
         yield from self._wake(who, moved)
         yield from self._drain(who, moved)
+        yield from self._sets(who, places, bound)
         return Kept(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)
 
     def _wake(self, who: Who, count: _Count) -> Op[None]:
@@ -84,6 +86,17 @@ class Upkeep:
             alone = _Count(len(dues))
         yield from _each(alone, dues, lambda due: self._progress.wake(who, (due,)))
         return alone.done
+
+    def _sets(self, who: Who, places: Sequence[Item], bound: int) -> Op[None]:
+        """Let sets of requirements go of which no task is ready, and list those that are missed."""
+        known = yield from every(keys.SETS, most=LOOKED_AT)
+        sets = {item.key.removeprefix(keys.SETS) for item in known}
+        used = {keys.set_in(item.key): item.key for item in places}
+        for name in used.keys() - sets - {keys.NO_REQUIREMENTS}:
+            yield from list_again(self._runner, who, used[name])
+        idle = sorted(sets - used.keys())[:bound]
+        for start in range(0, len(idle), SETS_AT_ONCE):
+            yield from let_go(self._runner, who, idle[start : start + SETS_AT_ONCE])
 
     def _drain(self, who: Who, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""

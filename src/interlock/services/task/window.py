@@ -15,7 +15,7 @@ from interlock.store import Item, Range
 WIDTH = 32
 _LOCAL_WIDTH = 1
 """Inside of a transaction nobody takes the first one from us."""
-_DUE_WIDTH = 16
+_DUE_WIDTH = 12
 
 
 class Window(Struct, frozen=True):
@@ -54,6 +54,8 @@ class Windows:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._known = Known(0, {}, {})
+        self.idle: list[str] = []
+        """The sets that were last looked at and of which no task was ready."""
 
     def read(self, able: frozenset[str]) -> Reading[Window]:
         """What is ready for us, best first."""
@@ -66,6 +68,8 @@ class Windows:
             self._known = known = yield from self._learn(mark.revision)
             heads = self._heads(known.of(able))
             found = {**found, **(yield tuple(heads)).ranges}
+        sets = known.of(able)[1:]
+        self.idle = [name for name, head in zip(sets, heads[1:], strict=True) if not found[head]]
         places = [item for head in heads for item in found[head]]
         places.sort(key=lambda item: keys.order(item.key))
         ready = yield from self._awake(found[due])
