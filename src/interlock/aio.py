@@ -185,6 +185,7 @@ class Fleet(Noun[FleetCalls]):
         self._closed = False
         self._nudge = asyncio.Event()
         desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        desk.queues.ring = self._ring
         self._loop = asyncio.get_running_loop()
         desk.on_due = desk.tending.on_late = self._wake
         callers.debtors.add(desk.queues)
@@ -363,6 +364,10 @@ class Fleet(Noun[FleetCalls]):
         """There is something to do, whichever thread says so."""
         if not self._closed:
             self._loop.call_soon_threadsafe(self._keep_on)
+
+    def _ring(self, *_: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(self._nudge.set)
 
     def _keep_on(self) -> None:
         if not self._closed:

@@ -20,9 +20,9 @@ from interlock.core import task as core
 from interlock.core import words
 from interlock.core.pool import Proof
 from interlock.driving import drive_async
-from interlock.errors import Lapsed, Lost, StoreClosed
+from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.services.message.stops import Stop
-from interlock.services.task.held import ClaimInHand, Working, named
+from interlock.services.task.held import LEFT, WENT_ON, ClaimInHand, Working, named
 from interlock.services.task.signals import Listening
 from interlock.services.task.worker import AGAIN, Shift
 
@@ -32,10 +32,12 @@ class Claim(ClaimInHand):
 
     As an ``async with`` block it is completed at the end, failed if the block raises, and released
     if the block is cancelled.  If it is no longer ours, the block is cancelled and raises Lost.
+    In the loop of a worker, what the block raises is logged, and the loop goes on; a cancellation
+    ends it.
     """
 
-    def __init__(self, working: Working) -> None:
-        super().__init__(working)
+    def __init__(self, working: Working, *, in_loop: bool = False) -> None:
+        super().__init__(working, in_loop=in_loop)
         self._block: _Block | None = None
 
     def check(self) -> Awaitable[Proof]:
@@ -65,13 +67,20 @@ class Claim(ClaimInHand):
         if self.forgotten:
             await drive_async(self._working.end(GeneratorExit()), self._working.desk.store)
 
+    async def passed_over(self, reason: str) -> None:
+        """Fail the attempt, unless somebody works on it or has settled it."""
+        if self.forgotten:
+            await drive_async(self._passed_over(reason), self._working.desk.store)
+
     async def __aenter__(self) -> Self:
         self._entered = True
-        if self._working.lost():
+        if self._working.lost() and not self._in_loop:
             self._working.give_up()
             raise self.over()
         self._block = _Block()
         self._working.on_lost = self._block.cancel
+        if self._working.lost():
+            self._block.cancel()
         self.take_up()
         return self
 
@@ -80,13 +89,19 @@ class Claim(ClaimInHand):
         kind: type[BaseException] | None,
         error: BaseException | None,
         _trace: TracebackType | None,
-    ) -> None:
+    ) -> bool:
         self._working.on_lost = None
         ours = self._block is not None and self._block.end()
-        if ours and kind is asyncio.CancelledError:
-            self._working.give_up()
-            raise self.over() from None
-        await drive_async(self._working.end(error), self._working.desk.store)
+        try:
+            if ours and kind is asyncio.CancelledError:
+                self._working.give_up()
+                raise self.over() from None
+            await drive_async(self._working.end(error), self._working.desk.store)
+        except InterlockError as trouble:
+            if not self._told(trouble):
+                raise
+            return True
+        return self._told(error)
 
 
 class _Block:
@@ -139,8 +154,9 @@ class Worker:
     """Claims tasks for an ``async for`` loop, as long as fewer than ``concurrency`` are open.
 
     One at a time, a claim that the loop neither entered (``async with claim:``) nor settled is
-    completed when the loop comes round, and released when the loop is left.  If several are open
-    at once, each of them is settled by whoever works on it.
+    never completed: its attempt fails when the loop comes round or is left; if the worker is to
+    stop, it is released.  If several are open at once, each of them is settled by whoever works on
+    it, and released when that drops it.
 
     It asks with as many calls at once as there is room for, while there is work.  When there is
     none, one call waits for all.
@@ -190,13 +206,13 @@ class Worker:
                     if self._settles:
                         claim.take_up()
                     yield claim
-                    if self._settles and claim.forgotten:
-                        await claim.complete()
+                    if self._settles:
+                        await claim.passed_over(WENT_ON)
                     claim = None  # of several, nobody but who works on it may keep it
             finally:
                 listeners.remove(self._lapsed)
                 if claim is not None and self._settles:
-                    await claim.let_go()
+                    await (claim.let_go() if self._shift.reason else claim.passed_over(LEFT))
                 await self._give_back()
 
     async def serve(self, handler: Callable[[Claim], Awaitable[object]]) -> None:
@@ -257,7 +273,7 @@ class Worker:
             self._open[grant] = working.claimed.task
             self._shift.say(self._open.values())
             working.on_settled = lambda: self._settled(grant)
-            self._came.append(Claim(working))
+            self._came.append(Claim(working, in_loop=True))
 
     def _asked(self, task: asyncio.Task[None]) -> None:
         self._asking.discard(task)
@@ -342,19 +358,8 @@ class Worker:
 
 
 async def _handled(claim: Claim, handler: Callable[[Claim], Awaitable[object]]) -> None:
-    """Let one claim be handled; a failure is the task's, and told to the log of the program."""
-    import logging
-
-    try:
-        async with claim:
-            result = await handler(claim)
-            if not claim.settled:
-                await claim.complete(result)
-    except Lost as lost:
-        logging.getLogger("interlock").warning("%s", lost)
-    except Exception as error:
-        log = logging.getLogger("interlock")
-        if claim.troubled:
-            log.warning("task %s could not be settled at once: %s", claim.task, error)
-        else:
-            log.exception("task %s failed", claim.task)
+    """Let one claim be handled."""
+    async with claim:
+        result = await handler(claim)
+        if not claim.settled:
+            await claim.complete(result)

@@ -14,6 +14,7 @@ import atexit
 import os
 import threading
 import weakref
+from _queue import Empty, SimpleQueue  # of queue, which imports more than we need
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, update_wrapper
@@ -32,6 +33,7 @@ from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import Calls, Desk, FleetCalls
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.services.handover import TICKET, Exit, Ticket
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
 from interlock.services.runner import TRACE, Who
@@ -69,10 +71,31 @@ def blocking(
     return update_wrapper(method, call)
 
 
+def granting(
+    call: Callable[Concatenate[C_co, P], Op[T]],
+) -> Callable[Concatenate[Noun[C_co], P], T]:
+    """The same for a call that may be granted something: if it raises, nothing was."""
+
+    def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        desk = self.calls.desk
+        ticket = Ticket(desk.queues)
+        drop = desk.queues.dropped.append
+        try:
+            TICKET.set(ticket)
+            return drive(call(self.calls, *args, **kwargs), desk.store)
+        except BaseException:
+            drop(ticket)  # first of all: it runs no Python that could be struck again
+            if desk.queues.collect() and desk.queues.owed:
+                desk.queues.on_owed()
+            raise
+
+    return update_wrapper(method, call)
+
+
 class Locks(Noun[LockCalls]):
     """Locks, by name."""
 
-    acquire = blocking(LockCalls.acquire)
+    acquire = granting(LockCalls.acquire)
     release = blocking(LockCalls.release)
     heartbeat = blocking(LockCalls.heartbeat)
     list = blocking(LockCalls.list)
@@ -82,7 +105,7 @@ class Locks(Noun[LockCalls]):
 class Semaphores(Noun[SemaphoreCalls]):
     """Semaphores, by name."""
 
-    acquire = blocking(SemaphoreCalls.acquire)
+    acquire = granting(SemaphoreCalls.acquire)
     release = blocking(SemaphoreCalls.release)
     heartbeat = blocking(SemaphoreCalls.heartbeat)
     resize = blocking(SemaphoreCalls.resize)
@@ -94,7 +117,7 @@ class Semaphores(Noun[SemaphoreCalls]):
 class Several(Noun[SeveralCalls]):
     """Several locks and slots at once."""
 
-    acquire = blocking(SeveralCalls.acquire)
+    acquire = granting(SeveralCalls.acquire)
     release = blocking(SeveralCalls.release)
 
 
@@ -152,6 +175,7 @@ class Block:
 
     def __init__(self, fleet: Fleet, aim: Aim, terms: Terms, *, interrupt: bool) -> None:
         self._fleet = fleet
+        self._ticket: Ticket | None = None
         self._aim = aim
         self._interrupt = interrupt
         self._terms = terms
@@ -159,23 +183,35 @@ class Block:
         self._thread = 0
         self._striking = threading.Lock()
 
+    def entering(self, end: Callable[..., None]) -> None:
+        """Take a fresh ticket, unless the block has begun."""
+        if self._ticket is None or not self._ticket.tied:
+            self._ticket = Ticket(self._fleet.calls.desk.queues)
+            self._ticket.tie(end)
+
     def __enter__(self) -> Held:
         desk = self._fleet.calls.desk
-        self._thread = threading.get_ident()
-        on_lost = self._raise_in_thread if self._interrupt else None
-        holding = drive(take(desk, self._aim, on_lost, self._terms), desk.store)
+        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(desk.queues)
         try:
-            self._held = Held(holding)
-            self._fleet.keep(watch=self._interrupt)
+            self._thread = threading.get_ident()
+            on_lost = self._raise_in_thread if self._interrupt else None
+            self._fleet.keep(watch=self._interrupt, nudge=False)  # an interrupt leaves it to that
+            TICKET.set(ticket)
+            holding = drive(take(desk, self._aim, on_lost, self._terms), desk.store)
+            TICKET.set(None)
+            self._held = held = Held(holding)
+            if holding.leases and holding.leases[-1] is not desk.session_lease:
+                self._fleet.nudge()
             holding.insist()  # it may have been lost before the block could be told
         except BaseException:
+            ticket.abandon()
             with self._striking:
                 self._held = None
-            drive(holding.end(), desk.store)
             raise
-        return self._held
+        return held
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def leave(self, kind: object, *_: object) -> None:
+        """The end of the block: give it back."""
         with self._striking:
             held, self._held = self._held, None
         if held is None:
@@ -183,6 +219,8 @@ class Block:
         lost = held.end()
         if lost and (kind is None or kind is Lost):  # an interrupt could not say what was lost
             raise held.over() from None
+
+    __exit__ = Exit[None]()
 
     def _raise_in_thread(self) -> None:
         import ctypes
@@ -203,11 +241,13 @@ class Fleet(Noun[FleetCalls]):
         self.several = Several(SeveralCalls(desk))
         self.agents = Agents(AgentCalls(desk))
         self._stopped = threading.Event()
-        self._nudge = threading.Event()
-        desk.queues.on_owed = desk.tending.on_due = self._nudge.set
+        self._bell = SimpleQueue[None]()
+        desk.queues.ring = self._bell.put
+        desk.queues.on_owed = self._wake
+        desk.tending.on_due = self.nudge
         desk.on_due = desk.tending.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
-        self._threads: list[threading.Thread] = []
+        self._threads: dict[str, threading.Thread] = {}
         callers.debtors.add(desk.queues)
         _open.add(self)
 
@@ -343,13 +383,14 @@ class Fleet(Noun[FleetCalls]):
         if self._stopped.is_set():
             return
         self._stopped.set()
-        self._nudge.set()
+        self.nudge()
         _open.discard(self)
         try:
             with suppress(InterlockError):
                 self._end()
-            for thread in self._threads:
-                thread.join(timeout=1.0)
+            for thread in tuple(self._threads.values()):
+                if thread.ident is not None:
+                    thread.join(timeout=1.0)
         finally:  # an interrupt, too, lets go of the store
             self.calls.desk.store.close()
 
@@ -370,14 +411,24 @@ class Fleet(Noun[FleetCalls]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def keep(self, *, watch: bool = False) -> None:
+    def keep(self, *, watch: bool = False, nudge: bool = True) -> None:
         """Renew our leases from a thread of their own, and watch over them if asked to."""
-        self._nudge.set()
-        names = {thread.name for thread in self._threads}
-        for name, loop in (("interlock-beat", self._beat), ("interlock-watch", self._watch)):
-            if name not in names and (watch or loop == self._beat):
-                thread = background(loop, name)
-                self._threads.append(thread)
+        if nudge:
+            self.nudge()
+        self._start("interlock-beat", self._beat)
+        if watch:
+            self._start("interlock-watch", self._watch)
+
+    def nudge(self) -> None:
+        """Have the keeper see what there is to do; takes no lock."""
+        self._bell.put(None)
+
+    def _start(self, name: str, loop: Callable[[], None]) -> None:
+        thread = self._threads.get(name)
+        if thread is None:
+            thread = self._threads.setdefault(name, background(loop, name))
+        if thread.ident is None:  # also if an interrupt kept it from being started
+            with suppress(RuntimeError):  # another thread does that right now
                 thread.start()
 
     def _wake(self) -> None:
@@ -390,8 +441,10 @@ class Fleet(Noun[FleetCalls]):
         keeper = self.calls.desk.keeper
         pause = 0.0
         while not self._stopped.is_set():
-            self._nudge.wait(max(keeper.wait(), pause))
-            self._nudge.clear()
+            with suppress(Empty):
+                self._bell.get(timeout=max(keeper.wait(), pause))
+                while True:  # all that called meanwhile
+                    self._bell.get_nowait()
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
-from interlock.client import Fleet, Noun, blocking
+from interlock.client import Fleet, Noun, blocking, granting
 from interlock.core.task import TaskEvent
 from interlock.driving import drive
 from interlock.errors import StoreClosed, StoreTrouble
@@ -28,8 +28,8 @@ class Tasks(Noun[TaskCalls]):
 
     publish = blocking(TaskCalls.publish)
     publish_all = blocking(TaskCalls.publish_all)
-    claim = blocking(TaskCalls.claim)
-    next = blocking(TaskCalls.next)
+    claim = granting(TaskCalls.claim)
+    next = granting(TaskCalls.next)
     complete = blocking(TaskCalls.complete)
     fail = blocking(TaskCalls.fail)
     release = blocking(TaskCalls.release)

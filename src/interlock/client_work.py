@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Self, TypeVar
 
 from interlock.client import Fleet
 from interlock.core import task as core
 from interlock.core.pool import Proof
 from interlock.driving import Op, drive
-from interlock.errors import InterlockError, Lapsed, Lost, StoreClosed
+from interlock.errors import InterlockError, Lapsed, StoreClosed
+from interlock.services.handover import TICKET, Exit, Ticket
 from interlock.services.message.stops import Stop
 from interlock.services.stoppable import SLICE
-from interlock.services.task.held import ClaimInHand, Working, named
+from interlock.services.task.held import LEFT, WENT_ON, ClaimInHand, Working, named
 from interlock.services.task.signals import Listening, strike
 from interlock.services.task.worker import Shift
 from interlock.threads import background
@@ -33,8 +34,11 @@ class Claim(ClaimInHand):
     """A task in our hands.
 
     As a ``with`` block it is completed at the end, failed if the block raises, and released if the
-    block is interrupted.  ``claim.lost`` turns true if it is no longer ours.
+    block is interrupted.  ``claim.lost`` turns true if it is no longer ours.  In the loop of a
+    worker, what the block raises is logged, and the loop goes on; an interruption ends it.
     """
+
+    _end: weakref.ref[Callable[..., bool]] | None = None
 
     def check(self) -> Proof:
         """Ask the store whether it is still ours; raises Lost if not.
@@ -60,18 +64,37 @@ class Claim(ClaimInHand):
         if self.forgotten:
             self._drive(self._working.end(GeneratorExit()))
 
+    def passed_over(self, reason: str) -> None:
+        """Fail the attempt, unless somebody works on it or has settled it."""
+        if self.forgotten:
+            self._drive(self._passed_over(reason))
+
+    def entering(self, end: Callable[..., bool]) -> None:
+        """What the ticket is tied to as soon as the block begins."""
+        if not self._entered:
+            self._end = weakref.ref(end)
+
     def __enter__(self) -> Self:
+        if self._end is not None and (end := self._end()) is not None:
+            self._working.ticket.tie(end)
         self._entered = True
-        if self._working.lost():
+        if self._working.lost() and not self._in_loop:
             self._working.give_up()
             raise self.over()
         self.take_up()
         return self
 
-    def __exit__(
-        self, _kind: object, error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._drive(self._working.end(error))
+    def leave(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """The end of the block; whether what it raised was told to the log instead."""
+        try:
+            self._drive(self._working.end(error))
+        except InterlockError as trouble:
+            if not self._told(trouble):
+                raise
+            return True
+        return self._told(error)
+
+    __exit__ = Exit[bool]()
 
     def _drive(self, op: Op[T]) -> T:
         return drive(op, self._working.desk.store)
@@ -85,27 +108,47 @@ class Hold:
     ) -> None:
         self._fleet = fleet
         self._asked = (task, ttl, wait)
+        self._ticket: Ticket | None = None
         self._claim: Claim | None = None
+
+    def entering(self, end: Callable[..., None]) -> None:
+        """Take a fresh ticket, unless the block has begun."""
+        if self._ticket is None or not self._ticket.tied:
+            self._ticket = Ticket(self._fleet.calls.desk.queues)
+            self._ticket.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
         desk = self._fleet.calls.desk
-        self._claim = claim = Claim(drive(named(desk, task, ttl=ttl, wait=wait), desk.store))
-        self._fleet.keep()
-        return claim.__enter__()
+        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(desk.queues)
+        try:
+            self._fleet.keep(nudge=False)  # an interrupt leaves it to that
+            TICKET.set(ticket)
+            working = drive(named(desk, task, ttl=ttl, wait=wait), desk.store)
+            TICKET.set(None)
+            self._claim = claim = Claim(working, ticket=ticket)
+            self._fleet.nudge()
+            claim.__enter__()
+        except BaseException:
+            ticket.abandon()
+            raise
+        return claim
 
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._claim is not None:
-            self._claim.__exit__(kind, error, trace)
+    def leave(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """The end of the block."""
+        claim = self._claim
+        if claim is not None:
+            claim.leave(kind, error, trace)
+            self._claim = None
+
+    __exit__ = Exit[None]()
 
 
 class Worker:
     """Claims one task after the other, for a ``for`` loop.
 
-    A claim that the loop neither entered (``with claim:``) nor settled is completed when the loop
-    comes round, and released when the loop is left.
+    A claim that the loop neither entered (``with claim:``) nor settled is never completed: its
+    attempt fails when the loop comes round or is left.  If the worker is to stop, it is released.
     """
 
     def __init__(self, fleet: Fleet, shift: Shift, *, signals: bool) -> None:
@@ -132,23 +175,40 @@ class Worker:
 
     def __iter__(self) -> Iterator[Claim]:
         with Listening(self._heard, wanted=self._signals), self._messages():
+            ticket = Ticket(self._fleet.calls.desk.queues)
             try:
-                while (claim := self._next()) is not None:
+                while True:
+                    ticket = Ticket(self._fleet.calls.desk.queues)
+                    TICKET.set(ticket)
+                    claim = self._next()
+                    TICKET.set(None)
+                    if claim is None:
+                        return
                     self._claim = claim
                     yield claim
-                    if claim.forgotten:
-                        claim.complete()
+                    claim.passed_over(WENT_ON)
                     self._claim = None
             finally:
-                claim, self._claim = self._claim, None
-                if claim is not None:
-                    claim.let_go()
-                self._shift.say()
+                self._left(ticket)
 
     def serve(self, handler: Callable[[Claim], object]) -> None:
         """Have each claim handled; what that returns is the result, and what it raises why not."""
         for claim in self:
-            handled(claim, handler)
+            with claim:
+                result = handler(claim)
+                if not claim.settled:
+                    claim.complete(result)
+
+    def _left(self, ticket: Ticket) -> None:
+        """The loop is over; an interrupt may have kept the last claim from it."""
+        claim, self._claim = self._claim, None
+        if claim is None:
+            ticket.abandon()
+        elif self._shift.reason:
+            claim.let_go()
+        else:
+            claim.passed_over(LEFT)
+        self._shift.say()
 
     def _next(self) -> Claim | None:
         if self._shift.reason:
@@ -168,7 +228,7 @@ class Worker:
         """A claim, unless it came too late."""
         if working is None:
             return None
-        claim = Claim(working)
+        claim = Claim(working, in_loop=True)
         if self._shift.reason:
             claim.let_go()
             return None
@@ -230,22 +290,3 @@ class Worker:
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
-
-
-def handled(claim: Claim, handler: Callable[[Claim], object]) -> None:
-    """Let one claim be handled; a failure is the task's, and told to the log of the program."""
-    import logging
-
-    try:
-        with claim:
-            result = handler(claim)
-            if not claim.settled:
-                claim.complete(result)
-    except Lost as lost:
-        logging.getLogger("interlock").warning("%s", lost)
-    except Exception as error:
-        log = logging.getLogger("interlock")
-        if claim.troubled:
-            log.warning("task %s could not be settled at once: %s", claim.task, error)
-        else:
-            log.exception("task %s failed", claim.task)

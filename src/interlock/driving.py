@@ -53,18 +53,26 @@ class Pause:
 
 
 def drive(op: Op[T], on: object) -> T:
-    """Carry out an operation for a caller that may block."""
+    """Carry out an operation for a caller that may block.
+
+    What strikes in here, between two steps, is thrown into the operation as well.
+    """
     answer: Any = None
     struck: BaseException | None = None
     while True:
         try:
-            step = op.send(answer) if struck is None else op.throw(struck)
+            while True:
+                step = op.send(answer) if struck is None else op.throw(struck)
+                answer, struck = None, None
+                try:
+                    answer = step.perform(on)
+                except BaseException as error:  # noqa: BLE001 - the operation decides
+                    struck = error
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
-        answer, struck = None, None
-        try:
-            answer = step.perform(on)
-        except BaseException as error:  # noqa: BLE001 - the operation decides
+        except BaseException as error:
+            if getattr(op, "gi_frame", None) is None:  # it is over: the error is its own
+                raise
             struck = error
 
 

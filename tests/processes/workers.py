@@ -13,7 +13,7 @@ import interlock
 from interlock import aio
 from interlock.aio_tasks import Subscription
 from interlock.aio_work import Claim, Worker
-from interlock.errors import Lapsed, Lost
+from interlock.errors import Lapsed
 
 WHEN_STOPPED = "when stopped"
 """A task that is told so is done as soon as its worker knows that it is to stop."""
@@ -41,15 +41,12 @@ async def work(url: str, agent: str, session: str, ttl: str) -> None:
 
 
 async def _once(worker: Worker, claim: Claim, lines: asyncio.StreamReader) -> None:
-    try:
-        async with claim:
-            say("begun", claim.task, claim.attempt)
-            told = (await lines.readline()).decode().strip()
-            while told == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
-                await asyncio.sleep(0.002)
-        say("done", claim.task)
-    except Lost:
-        say("lost", claim.task)
+    async with claim:
+        say("begun", claim.task, claim.attempt)
+        told = (await lines.readline()).decode().strip()
+        while told == WHEN_STOPPED and not worker.stopped:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.002)
+    say("done" if claim.ended == "completed" else claim.ended, claim.task)
 
 
 def toil(url: str, agent: str, session: str, ttl: str) -> None:
@@ -57,15 +54,15 @@ def toil(url: str, agent: str, session: str, ttl: str) -> None:
     with interlock.connect(url, agent=agent, ttl=float(session)) as fleet:
         worker = fleet.tasks.work(ttl=float(ttl) or None)
         for claim in worker:
-            try:
-                with claim:
-                    say("begun", claim.task, claim.attempt)
-                    told = sys.stdin.readline().strip()
-                    while told == WHEN_STOPPED and not worker.stopped:
-                        time.sleep(0.002)
+            with claim:
+                say("begun", claim.task, claim.attempt)
+                told = sys.stdin.readline().strip()
+                while told == WHEN_STOPPED and not worker.stopped:
+                    time.sleep(0.002)
+            if claim.ended == "completed":
                 say("done", claim.task)
-            except Lost:
-                say("lost", claim.task, claim.lost)
+            else:
+                say(claim.ended, claim.task, claim.lost)
         say("over", worker.stopped)
 
 

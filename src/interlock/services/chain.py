@@ -48,9 +48,11 @@ class Chain:
             return tuple(heads) if heads else ((self._latest,) if self._latest else ())
 
     def advance(self, draft: Draft) -> None:
-        """An entry is committed."""
+        """An entry is committed; said twice if an interrupt came in between."""
         if not draft.txn.quiet:
             with self._guard:
+                if draft.txn.hash in self._heads:
+                    return
                 self._latest = draft.txn.hash
                 self._heads.append(draft.txn.hash)
                 self.count += 1

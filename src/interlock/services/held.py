@@ -17,7 +17,7 @@ from interlock.core.decision import Write
 from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
-from interlock.services import callers
+from interlock.services import callers, handover
 from interlock.services.aims import Aim, Terms
 from interlock.services.calls import Desk
 from interlock.services.keeper import Lease, Stake
@@ -49,6 +49,7 @@ class Grip:
         self.on_lost = on_lost
         """Called when we may no longer rely on it."""
         self._gone = False
+        self.ticket = handover.current(desk.queues)
         self._stake = Stake(tuple(map(keys.of, things)), grant.grant, self._lose)
         desk.keeper.rely(self._stake)
         for lease in leases:
@@ -124,19 +125,25 @@ class Holding(Grip):
     ) -> None:
         super().__init__(desk, aim.things, grant, leases, on_lost)
         self.aim = aim
+        self.ticket.relied = self
 
     def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
-        self.let_go()
         owed = (self.desk.seat, self.aim.ask(self.grant.grant))
         try:
-            return (yield from self.aim.release(self.desk, self.grant.grant, self.grant.token))
+            self.let_go()  # in here: whatever strikes from now on, it is given back
+            outcome = yield from self.aim.release(self.desk, self.grant.grant, self.grant.token)
         except (StoreTrouble, GeneratorExit):
             self.desk.queues.owe(*owed)  # the keeper gives it back as soon as it can
+            self.ticket.close()
             raise
         except BaseException:
+            self.let_go()
             yield from self.desk.queues.give_up(*owed)
+            self.ticket.close()
             raise
+        self.ticket.close()
+        return outcome
 
     def end(self) -> Op[bool]:
         """The end of a block: give it back if that was not done yet; whether it had been lost."""
@@ -144,8 +151,9 @@ class Holding(Grip):
             return False
         lost = self.lost()
         if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
-            self.let_go()
             self.desk.queues.owe(self.desk.seat, self.aim.ask(self.grant.grant))
+            self.let_go()
+            self.ticket.close()
             self._later(trouble)
             return lost
         try:

@@ -23,6 +23,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from interlock.clock import Clock
+from interlock.core import keys
 from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.services.queue import Queues
@@ -126,6 +127,7 @@ class Keeper:
         self._guard = threading.Lock()
         self._leases: tuple[Lease, ...] = ()
         self._stakes: tuple[Stake, ...] = ()
+        queues.on_abandoned = self.forget
 
     def keep(self, write: Write, sent: float, *, renewable: bool = True) -> Lease:
         """Keep this alive from now on; ``sent`` is when the request that put it was sent."""
@@ -138,6 +140,13 @@ class Keeper:
         """Rely on it no more."""
         with self._guard:
             self._leases = tuple(kept for kept in self._leases if kept is not lease)
+
+    def forget(self, grant: str) -> None:
+        """Rely no more on whatever belongs to a grant."""
+        own = (keys.live(grant), keys.limit(grant))
+        with self._guard:
+            self._leases = tuple(kept for kept in self._leases if kept.write.key not in own)
+            self._stakes = tuple(kept for kept in self._stakes if kept.grant != grant)
 
     def rely(self, stake: Stake) -> None:
         """Look after this grant from now on."""
@@ -179,6 +188,9 @@ class Keeper:
 
     def _wait(self) -> float:
         """Seconds until the next renewal is due, or what is unsettled or owed is tried again."""
+        self._queues.collect()
+        if self._queues.fresh and not self._trouble():
+            return 0.0
         if self.tending is not None and self.tending.due and not self._trouble():
             return 0.0
         due = self._until(lease.due for lease in self._leases if lease.renewable and not lease.lost)

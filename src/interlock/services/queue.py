@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -18,9 +20,10 @@ from interlock.core.decision import Decision, Outcome
 from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
-from interlock.services import callers, states
+from interlock.services import callers, handover, states
 from interlock.services.callers import Someone
 from interlock.services.gather import Gathering, looked_up, outside
+from interlock.services.handover import Ticket
 from interlock.services.runner import ALIVE, Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.waiting import (
@@ -55,8 +58,18 @@ class Queues:
         runner.on_unsettled = self._notify
         self.owed: deque[Debt] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
+        self.fresh = False
+        """Whether some of that was not tried yet."""
         self.on_owed: Callable[[], None] = lambda: None
         """Called when there is something to take back; whoever drives the keeper sets it."""
+        self.tickets: set[Ticket] = set()
+        """What callers have in blocks."""
+        self.dropped: deque[Ticket] = deque()
+        """What was abandoned otherwise."""
+        self.ring: Callable[..., object] = lambda *_: None
+        """Wakes who drives the keeper, at any moment: it takes no lock.  That sets it."""
+        self.on_abandoned: Callable[[str], None] = lambda _grant: None
+        """Called with a grant that its caller has lost, so that it is not renewed."""
         self.speaks: Callable[[], Someone | None] = callers.current
         """Who of this process speaks; whoever plays several processes in one sets it."""
 
@@ -71,7 +84,9 @@ class Queues:
         deadline = self._runner.clock.monotonic() + wait if wait else None
         someone = None if seat.caller else self.speaks()
         ask = self._on_terms(seat, ask, someone, wait=bool(wait))
+        ticket = handover.current(self)
         while True:
+            ticket.asks(ask.grant, partial(self._debts, seat, ask))
             try:
                 outcome = yield from self._acquire(seat, ask, base, deadline, given)
                 if isinstance(outcome, answers.Gone) and len(ask.keys) > 1:
@@ -79,10 +94,14 @@ class Queues:
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
                 self.owe(seat, ask)
+                ticket.remove(ask.grant)
                 raise
             except BaseException:
                 yield from self.give_up(seat, ask)
+                ticket.remove(ask.grant)
                 raise
+            if not isinstance(outcome, answers.Granted):
+                ticket.remove(ask.grant)
             if not isinstance(outcome, answers.Gone):
                 self._note(someone, ask, outcome)
                 return outcome
@@ -90,11 +109,12 @@ class Queues:
 
     def owe(self, seat: Seat, ask: Ask[Any]) -> None:
         """Take this back later."""
-        self.owe_this(Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)))
+        self.owe_this(*self._debts(seat, ask))
 
     def owe_this(self, debt: Debt) -> None:
         """The same for anything that is granted."""
         self.owed.append(debt)
+        self.fresh = True
         self.on_owed()
 
     @property
@@ -107,7 +127,7 @@ class Queues:
 
     def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
-        yield from self.give_this_up(Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)))
+        yield from self.give_this_up(*self._debts(seat, ask))
 
     def give_this_up(self, debt: Debt) -> Op[None]:
         """Take back anything that is granted, once no request that may grant it can arrive."""
@@ -124,22 +144,52 @@ class Queues:
 
     def let_go(self) -> set[str]:
         """The grants among what is owed."""
+        self.collect()
         return {debt.grant for debt in self.owed.copy()}
+
+    def collect(self) -> bool:
+        """Owe what is on tickets that were abandoned; whether there were any.
+
+        A ticket goes last: whatever strikes in between, it is found again.
+        """
+        abandoned = [ticket for ticket in tuple(self.tickets) if ticket.abandoned]
+        abandoned += tuple(self.dropped)
+        for ticket in abandoned:
+            for debt in ticket.debts():
+                self.owed.append(debt)
+                self.fresh = True
+                self.on_abandoned(debt.grant)
+            if ticket.relied is not None:
+                ticket.relied.let_go()
+            self.tickets.discard(ticket)
+            with suppress(ValueError):
+                self.dropped.remove(ticket)
+        return bool(abandoned)
 
     def pay(self) -> Op[None]:
         """Settle what is unknown, then take back what is owed.
 
-        Up to the first that cannot be done yet: no lease may wait for it.
+        Up to the first that cannot be done yet: no lease may wait for it.  A debt goes when it is
+        paid, so an interrupt in between loses none.
         """
+        self.collect()
+        self.fresh = False
         try:
             yield from self._runner.settle_unsettled()
         except InterlockError:
             return
         while self.owed:
-            debt = self.owed.popleft()
-            yield from self.give_this_up(debt)
-            if debt in self.owed:
+            try:
+                debt = self.owed[0]
+            except IndexError:  # another thread was quicker
                 return
+            try:
+                yield from debt.pay()
+            except InterlockError:
+                self.owed.rotate(-1)
+                return
+            with suppress(ValueError):
+                self.owed.remove(debt)
 
     def release(self, who: Who, caller: Caller[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
@@ -321,6 +371,10 @@ class Queues:
                 ttl = yield from session_ttl_of(grant.session, ask.session_ttl)
                 return replace(ask, session_ttl=ttl)
         return ask
+
+    def _debts(self, seat: Seat, ask: Ask[Any]) -> tuple[Debt]:
+        """What takes a grant or a wait back."""
+        return (Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)),)
 
     def _take_back(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
         """Leave the queues, or release."""

@@ -213,6 +213,8 @@ class Runner:
             sent = self.clock.monotonic()
             try:
                 committed: Committed | None = yield Transact(work)
+                if work.draft is not None and committed is not None:
+                    self.chain.advance(work.draft)  # in here: an interrupt must not keep us from it
             except OutcomeUnknown:
                 committed = yield from self._settle(cast("Draft", work.draft), sent)
                 if committed is None:
@@ -229,9 +231,6 @@ class Runner:
                 else:
                     yield from self._settle(draft, sent)
                 raise
-            else:
-                if work.draft is not None and committed is not None:
-                    self.chain.advance(work.draft)
             decision = cast("Attempt", work.attempt).decision
             return Done(decision.outcome, None if committed is None else committed.revision)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
@@ -286,6 +285,8 @@ class Runner:
         sent = self.clock.monotonic()
         try:
             answer: Committed | Conflict = yield Commit(draft.txn)
+            if isinstance(answer, Committed):
+                self.chain.advance(draft)  # in here, likewise
         except OutcomeUnknown:
             return (yield from self._settle(draft, sent))
         except GeneratorExit:  # it is dropped with the request on its way
@@ -297,9 +298,7 @@ class Runner:
         except BaseException:
             yield from self._settle(draft, sent)
             raise
-        if isinstance(answer, Committed):
-            self.chain.advance(draft)
-        else:
+        if not isinstance(answer, Committed):
             self.chain.give_back(draft)
         return answer
 

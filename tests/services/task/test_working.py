@@ -84,30 +84,71 @@ async def beat(fleet: aio.Fleet) -> None:
     await asyncio.create_task(drive_async(fleet.calls.desk.keeper.beat(), fleet.store))
 
 
-def test_a_loop_completes_what_it_neither_entered_nor_settled(
-    fleet: interlock.Fleet, store: MemoryStore
+def test_a_loop_completes_nothing_that_it_neither_entered_nor_settled(
+    fleet: interlock.Fleet, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     publish(fleet, 3)
     seen = []
     worker = fleet.tasks.work()
     for claim in worker:
         seen.append(claim.data)
+        if claim.data == 1:
+            claim.complete()
         if claim.data == 2:
             worker.stop("enough")
+        continue
     assert seen == [0, 1, 2]
-    assert stands(store, 3) == ["complete"] * 3
+    assert stands(store, 3) == ["pending", "complete", "pending"]
+    assert why_failed(fleet, "t0") == "the loop went on without completing it"
     assert worker.stopped == "enough"
+    assert "use 'with claim:' in the loop" in caplog.text
 
 
-def test_a_loop_that_is_left_releases_its_claim(fleet: interlock.Fleet, store: MemoryStore) -> None:
-    publish(fleet, 1)
+def test_a_loop_that_is_left_fails_its_attempt(fleet: interlock.Fleet, store: MemoryStore) -> None:
+    """One that kills its worker is not given to the next at once, and not for ever."""
+    publish(fleet, 2)
     for claim in fleet.tasks.work():
         assert claim.token
         break
-    assert stands(store, 1) == ["pending"]
     with pytest.raises(ValueError, match="invalid literal"):
         [int(claim.task) for claim in fleet.tasks.work()]
+    assert stands(store, 2) == ["pending", "pending"]
+    for task in ("t0", "t1"):
+        assert why_failed(fleet, task) == "the loop was left without completing it"
+
+
+def test_a_loop_that_is_left_to_stop_releases_its_claim(
+    fleet: interlock.Fleet, store: MemoryStore
+) -> None:
+    publish(fleet, 1)
+    worker = fleet.tasks.work()
+    for _claim in worker:
+        worker.stop()
+        break
     assert stands(store, 1) == ["pending"]
+    assert not list(fleet.record.log(verb="task.fail"))
+
+
+def test_what_a_block_in_a_loop_raises_fails_the_attempt_and_the_worker_goes_on(
+    fleet: interlock.Fleet, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(fleet, 3)
+    worker = fleet.tasks.work()
+    for claim in worker:
+        with claim:
+            if claim.task == "t0":
+                int("not a number")
+            if claim.task == "t2":
+                worker.stop()
+    assert stands(store, 3) == ["pending", "complete", "complete"]
+    assert "invalid literal" in str(why_failed(fleet, "t0"))
+    assert "task t0 failed" in caplog.text
+
+
+def why_failed(fleet: interlock.Fleet, task: str) -> object:
+    shown = fleet.tasks.show(task)
+    assert not isinstance(shown, NoTask)
+    return shown.reason
 
 
 def test_a_block_in_the_loop_says_what_became_of_the_task(
@@ -118,14 +159,11 @@ def test_a_block_in_the_loop_says_what_became_of_the_task(
     worker = fleet.tasks.work()
     for claim in worker:
         attempts.append((claim.task, claim.attempt))
-        try:
-            with claim:
-                if claim.task == "t0" and claim.attempt == 1:
-                    int("not yet")
-                if claim.task == "t1":
-                    claim.fail("never", retry=False)
-        except ValueError:
-            pass
+        with claim:
+            if claim.task == "t0" and claim.attempt == 1:
+                int("not yet")
+            if claim.task == "t1":
+                claim.fail("never", retry=False)
         if len(attempts) == 4:
             worker.stop()
     assert sorted(attempts) == [("t0", 1), ("t0", 2), ("t1", 1), ("t2", 1)]
@@ -260,18 +298,30 @@ def test_a_claim_is_held_by_name_and_refused_to_others(
     assert stands(store, 1) == ["complete"]
 
 
-def test_a_loop_in_an_event_loop_completes_and_releases_likewise(store: MemoryStore) -> None:
+def test_a_loop_in_an_event_loop_completes_nothing_by_accident_likewise(
+    store: MemoryStore,
+) -> None:
+    async def reason(fleet: aio.Fleet, task: str) -> str:
+        shown = await fleet.tasks.show(task)
+        assert not isinstance(shown, NoTask)
+        return shown.reason
+
     async def body(fleet: aio.Fleet) -> None:
         worker = fleet.tasks.work()
         async for claim in worker:
             if claim.task == "t1":
-                worker.stop()
-        assert stands(store, 3) == ["complete", "complete", "pending"]
+                async with claim:
+                    worker.stop()
+                    int("not a number")
+        assert stands(store, 3) == ["pending", "pending", "pending"]
+        assert await reason(fleet, "t0") == "the loop went on without completing it"
+        assert "invalid literal" in await reason(fleet, "t1")
         async for claim in fleet.tasks.work():
             assert claim.task == "t2"
             break
         del claim
         await eventually(lambda: stands(store, 3)[2] == "pending")  # the loop closes what is left
+        assert await reason(fleet, "t2") == "the loop was left without completing it"
 
     in_a_loop(store, 3, body)
 
@@ -498,6 +548,7 @@ def test_a_waiting_worker_survives_a_store_that_is_away_for_a_while(
         worker = fleet.tasks.work()
         async for claim in worker:
             assert claim.task == "t0"
+            await claim.complete()
             worker.stop()
         assert stands(store, 1) == ["complete"]
 

@@ -30,6 +30,7 @@ from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.services import handover
 from interlock.services.gather import every, outside
 from interlock.services.queue import Debt, Queues
 from interlock.services.runner import ALIVE, Deciding, Done, Runner
@@ -95,18 +96,24 @@ class Claiming:
 
         Nor a wait, however it ends.
         """
+        ticket = handover.current(self._queues)
+        ticket.asks(bid, lambda: (*self._open(bid), *bid.listed()))
         try:
             outcome = yield from op
             yield from self._ended(bid, outcome)
+            if not isinstance(outcome, core.Claimed):
+                ticket.remove(bid)
             return outcome  # noqa: TRY300 - whatever strikes up to here takes it back
         except (StoreTrouble, GeneratorExit):
             for debt in (*self._open(bid), *bid.listed()):
                 self._queues.owe_this(debt)
+            ticket.remove(bid)
             raise
         except BaseException as error:
             refused = isinstance(error, InterlockError)  # nothing was committed but the wait
             for debt in (*(() if refused else self._open(bid)), *bid.listed()):
                 yield from self._queues.give_this_up(debt)
+            ticket.remove(bid)
             raise
 
     def _ended(self, bid: Bid, outcome: core.ClaimOutcome) -> Op[None]:

@@ -21,6 +21,7 @@ from interlock.driving import Op
 from interlock.errors import InterlockError, Lost, StoreTrouble, Unavailable
 from interlock.services.callers import Someone
 from interlock.services.calls import Desk
+from interlock.services.handover import Ticket
 from interlock.services.held import WAITED, Grip, deadlocked
 from interlock.services.keeper import Lease
 from interlock.services.queue import Debt
@@ -29,6 +30,13 @@ from interlock.services.task.calls import TaskCalls
 
 T = TypeVar("T", bound=Outcome)
 
+WENT_ON = "the loop went on without completing it"
+LEFT = "the loop was left without completing it"
+_ENDS: dict[type, str] = {
+    core.Completed: "completed",
+    core.Failed: "failed",
+    core.TaskReleased: "released",
+}
 _REASON = 1000
 _TRACEBACK = 16 * 1024
 
@@ -53,6 +61,10 @@ class Working(Grip):
         self._again: Callable[[], Op[Outcome]] | None = None
         """What to try once more then."""
         self._settling = False
+        self.ended = ""
+        """How it ended: completed, failed, released or lost; empty while it has not."""
+        self.ticket.asks(self, lambda: (self._debt(),))
+        self.ticket.relied = self
 
     def complete(self, result: object = None) -> Op[core.Completed]:
         """The task is done."""
@@ -95,11 +107,10 @@ class Working(Grip):
         """Rely on it no more, and have the keeper release it as soon as it can."""
         if self.released:
             return
+        self.desk.queues.owe_this(self._debt())
+        self.ended = self.ended or ("lost" if self.lost() else "released")
         self.let_go()
-        task, claim = self.claimed.task, self.claimed.grant
-        claiming, seat = self.desk.tasks.claiming, self.desk.seat
-        debt = Debt(claim, f"task/{task}", lambda: claiming.take_back(seat, task, claim))
-        self.desk.queues.owe_this(debt)
+        self.ticket.close()
 
     def take_up(self) -> None:
         """Whoever calls this works on it from now on: while that waits, so does the claim."""
@@ -122,6 +133,12 @@ class Working(Grip):
             f"task {self.claimed.task} (token {self.claimed.token}) is no longer ours;"
             " stop working on it: it goes on without us"
         )
+
+    def _debt(self) -> Debt:
+        """What gives the task back."""
+        task, claim = self.claimed.task, self.claimed.grant
+        claiming, seat = self.desk.tasks.claiming, self.desk.seat
+        return Debt(claim, f"task/{task}", lambda: claiming.take_back(seat, task, claim))
 
     def _put_down(self) -> None:
         if self._worker is not None:
@@ -163,7 +180,9 @@ class Working(Grip):
             raise
         finally:
             self._settling = False
+        self.ended = _ENDS[good] if isinstance(outcome, good) else "lost"
         self.let_go()
+        self.ticket.close()
         if not isinstance(outcome, good):
             raise self.over()
         return outcome
@@ -174,10 +193,20 @@ class Working(Grip):
 
 
 class ClaimInHand:
-    """A claim, as far as it can be looked at without asking the store."""
+    """A claim, as far as it can be looked at without asking the store.
 
-    def __init__(self, working: Working) -> None:
+    If it is one of a worker's (``in_loop``), its block raises nothing but interruptions: whatever
+    else went wrong is the task's, or is told to the log, and the worker goes on.  Dropped before
+    it was settled, it is given back; but the claim of a block lives by the ticket of that.
+    """
+
+    def __init__(
+        self, working: Working, *, in_loop: bool = False, ticket: Ticket | None = None
+    ) -> None:
         self._working = working
+        if ticket is None or not ticket.tied:
+            working.ticket.tie(self)
+        self._in_loop = in_loop
         self._entered = False
 
     @property
@@ -216,6 +245,11 @@ class ClaimInHand:
         return self._working.released
 
     @property
+    def ended(self) -> str:
+        """How it ended: ``completed``, ``failed``, ``released`` or ``lost``; empty till then."""
+        return self._working.ended
+
+    @property
     def troubled(self) -> bool:
         """Whether settling it met trouble."""
         return bool(self._working.trouble)
@@ -236,9 +270,35 @@ class ClaimInHand:
         """
         self._working.take_up()
 
-    def __del__(self) -> None:
-        if not self._working.released:  # nobody can settle it any more
+    def _told(self, error: BaseException | None) -> bool:
+        """Tell the log what its block ended with; whether that is not to be raised."""
+        if not self._in_loop or not isinstance(error, Exception):
+            return False
+        import logging
+
+        log = logging.getLogger("interlock")
+        if isinstance(error, Lost):
+            log.warning("%s", error)
+        elif self.troubled:
+            log.warning("task %s could not be settled at once: %s", self.task, error)
+        else:
+            log.error("task %s failed", self.task, exc_info=error)
+        return True
+
+    def _passed_over(self, reason: str) -> Op[None]:
+        """Fail the attempt: its loop neither settled it nor entered its block."""
+        import logging
+
+        log = logging.getLogger("interlock")
+        log.warning("task %s failed: %s; use 'with claim:' in the loop", self.task, reason)
+        try:
+            yield from self._working.fail(reason)
+        except InterlockError as error:
             self._working.give_up()
+            self._told(error)
+        except BaseException:
+            self._working.give_up()
+            raise
 
     def __repr__(self) -> str:
         return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
