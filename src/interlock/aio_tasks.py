@@ -61,8 +61,9 @@ class Tasks(Noun[TaskCalls]):
     ) -> Worker:
         """Claim one task after the other: ``async for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``async with claim:`` in the body.  A claim that is neither entered nor settled is
-        completed when the loop comes round, and released when the loop is left.  With a
+        Use ``async with claim:`` in the body: its end completes the task; what it raises fails the
+        attempt and is logged, and the loop goes on.  A claim that is neither entered nor settled is
+        never completed: its attempt fails when the loop comes round or is left.  With a
         ``concurrency`` of more than one it goes on while fewer claims than that are open: begin a
         task for each.  SIGTERM, SIGINT, a stop message and ``worker.stop()`` let it finish what is
         open; a second signal, or a second message, cancels the loop, which releases that, too.

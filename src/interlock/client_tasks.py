@@ -59,10 +59,11 @@ class Tasks(Noun[TaskCalls]):
     ) -> Worker:
         """Claim one task after the other: ``for claim in fleet.tasks.work(can=["rust"]):``.
 
-        Use ``with claim:`` in the body.  A claim that is neither entered nor settled is completed
-        when the loop comes round, and released when the loop is left.  SIGTERM, SIGINT, a stop
-        message and ``worker.stop()`` let it finish the claim at hand; a second signal, or a second
-        message, releases that, too.
+        Use ``with claim:`` in the body: its end completes the task; what it raises fails the
+        attempt and is logged, and the loop goes on.  A claim that is neither entered nor settled is
+        never completed: its attempt fails when the loop comes round or is left.  SIGTERM, SIGINT, a
+        stop message and ``worker.stop()`` let it finish the claim at hand; a second signal, or a
+        second message, releases that, too.
         """
         from interlock.client_work import Worker
         from interlock.services.task.worker import Shift

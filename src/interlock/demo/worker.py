@@ -96,7 +96,10 @@ class Worker:
         for claim in worker:
             with claim:
                 self._do(fleet, claim)
-            self._tell_others(fleet, claim.task)
+            if claim.ended == "lost":
+                raise claim.over()
+            if claim.ended == "completed":
+                self._tell_others(fleet, claim.task)
         return worker.stopped
 
     def _do(self, fleet: interlock.Fleet, claim: Claim) -> None:

@@ -39,9 +39,9 @@ def fleet(store: MemoryStore) -> Iterator[interlock.Fleet]:
         yield fleet
 
 
-def publish(fleet: interlock.Fleet, many: int) -> None:
+def publish(fleet: interlock.Fleet, many: int, backoff: float = 0) -> None:
     for number in range(many):
-        fleet.tasks.publish(f"t{number}", number, backoff=0)
+        fleet.tasks.publish(f"t{number}", number, backoff=backoff)
 
 
 def stands(store: MemoryStore, many: int) -> list[State]:
@@ -58,13 +58,18 @@ def names(many: int) -> list[str]:
     return [f"t{number}" for number in range(many)]
 
 
-def in_a_loop(store: MemoryStore, many: int, body: Callable[[aio.Fleet], Awaitable[None]]) -> None:
+def in_a_loop(
+    store: MemoryStore,
+    many: int,
+    body: Callable[[aio.Fleet], Awaitable[None]],
+    backoff: float = 0,
+) -> None:
     """Connect in an event loop, publish some tasks, and do this; nothing takes for ever."""
 
     async def main() -> None:
         fleet = await aio.connect(agent="ada", store=store)
         for number in range(many):
-            await fleet.tasks.publish(f"t{number}", number, backoff=0)
+            await fleet.tasks.publish(f"t{number}", number, backoff=backoff)
         try:
             await body(fleet)
         finally:
@@ -87,7 +92,7 @@ async def beat(fleet: aio.Fleet) -> None:
 def test_a_loop_completes_nothing_that_it_neither_entered_nor_settled(
     fleet: interlock.Fleet, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish(fleet, 3)
+    publish(fleet, 3, backoff=60)
     seen = []
     worker = fleet.tasks.work()
     for claim in worker:
@@ -106,7 +111,7 @@ def test_a_loop_completes_nothing_that_it_neither_entered_nor_settled(
 
 def test_a_loop_that_is_left_fails_its_attempt(fleet: interlock.Fleet, store: MemoryStore) -> None:
     """One that kills its worker is not given to the next at once, and not for ever."""
-    publish(fleet, 2)
+    publish(fleet, 2, backoff=60)
     for claim in fleet.tasks.work():
         assert claim.token
         break
@@ -132,7 +137,7 @@ def test_a_loop_that_is_left_to_stop_releases_its_claim(
 def test_what_a_block_in_a_loop_raises_fails_the_attempt_and_the_worker_goes_on(
     fleet: interlock.Fleet, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish(fleet, 3)
+    publish(fleet, 3, backoff=60)
     worker = fleet.tasks.work()
     for claim in worker:
         with claim:
@@ -323,7 +328,7 @@ def test_a_loop_in_an_event_loop_completes_nothing_by_accident_likewise(
         await eventually(lambda: stands(store, 3)[2] == "pending")  # the loop closes what is left
         assert await reason(fleet, "t2") == "the loop was left without completing it"
 
-    in_a_loop(store, 3, body)
+    in_a_loop(store, 3, body, backoff=60)
 
 
 def test_several_are_open_at_once_but_never_more_than_asked_for(store: MemoryStore) -> None:
