@@ -186,6 +186,61 @@ def test_an_answer_that_cannot_be_written_is_one_line(ada: Shell, words: str) ->
     refused(_in_bash(ada, f"{words} >/dev/full"), 2 if words.endswith("lock") else 4)
 
 
+GRANTING = [
+    "lock acquire m", "sem acquire s --capacity 2", "acquire lock/m sem/s=2", "task claim t",
+    "task next",
+]  # fmt: skip
+
+
+def _prepare(shell: Shell, words: str) -> None:
+    if words.startswith("task"):
+        shell.run("task", "add", "t")
+    if "sem/s" in words:
+        token = shell.json("sem", "acquire", "s", "--capacity", "2")[1]["token"]
+        shell.run("sem", "release", "s", "--token", str(token))
+
+
+@pytest.mark.parametrize("words", GRANTING)
+@pytest.mark.parametrize("json", ["", "--json "])
+def test_a_grant_whose_token_cannot_be_told_is_given_back(
+    ada: Shell, words: str, json: str
+) -> None:
+    _prepare(ada, words)
+    said = refused(_in_bash(ada, f"{json}{words} >/dev/full"), 4)
+    assert said.startswith("interlock: the answer could not be written (No space left on device)")
+    assert "was given back; send stdout elsewhere, then ask again" in said
+    assert not any(held.get("holder") for held in ada.json("lock", "list")[1]["locks"])
+    status, again = ada.json(*words.split(), "--agent", "bob")
+    assert (status, again["holder"]) == (0, "bob")
+
+
+@pytest.mark.parametrize("words", GRANTING)
+def test_a_grant_whose_reader_is_gone_is_given_back(ada: Shell, words: str) -> None:
+    _prepare(ada, words)
+    hear, speak = os.pipe()
+    os.close(hear)
+    command = [*COMMAND, *words.split()]
+    done = subprocess.run(
+        command,
+        cwd=ada.folder,
+        env=ada.environment(),
+        stdout=speak,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(speak)
+    assert done.returncode == 141
+    assert "(Broken pipe), so" in done.stderr
+    status, again = ada.json(*words.split(), "--agent", "bob")
+    assert (status, again["holder"]) == (0, "bob")
+
+
+def test_a_session_that_cannot_be_told_is_left(ada: Shell) -> None:
+    refused(_in_bash(ada, "agent join >/dev/full"), 4)
+    assert ada.json("agent", "list")[1]["agents"] == []
+
+
 def test_a_closed_stderr_is_silence(ada: Shell) -> None:
     assert _in_bash(ada, "lock list 2>&-") == Result(0, "no lock is held\n", "")
     assert _in_bash(ada, "lock 2>&-") == Result(2, "", "")

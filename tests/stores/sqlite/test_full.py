@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import shlex
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.faces.shell import COMMAND
 from tests.stores.sqlite.actors import put
 
 import interlock
@@ -127,3 +133,39 @@ def test_a_lock_is_neither_lost_nor_doubled_by_a_full_disk(path: str) -> None:
         limit(store, MANY)
         assert acquired(fleet, names[-1], much)
     fleet.close()
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=300k tmpfs "$FOLDER" && cd "$FOLDER" || exit 99
+$INTERLOCK init --store store.db > /dev/null || exit 98
+while head -c 1k /dev/zero >> fill; do :; done 2> /dev/null
+for words in "lock acquire m --agent ada --store store.db" "init --store new.db"; do
+  $INTERLOCK --json $words; echo "$?"
+done
+$INTERLOCK doctor --store store.db; echo "$?"
+rm fill
+$INTERLOCK doctor --store store.db; echo "$?"
+"""
+
+
+def test_a_new_command_and_the_doctor_name_a_full_disk(tmp_path: Path) -> None:
+    own = ["unshare", "--map-root-user", "--mount"]
+    environment = {**os.environ, "FOLDER": str(tmp_path), "INTERLOCK": shlex.join(COMMAND)}
+    done = subprocess.run(
+        [*own, "bash", "-c", FULL_DISK],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode in (1, 99):
+        pytest.skip("a file system of one's own needs the right to make one")
+    assert done.stderr == ""
+    taken, status, made, also, *looked = done.stdout.splitlines()
+    for said in (taken, made):
+        assert json.loads(said)["error"] == "store_full"
+    assert status == also == "4"
+    end = looked.index("4")
+    room = f"no room for another commit in {tmp_path}/store.db; free some space, then go on"
+    assert looked[end - 1] == f"bad  store: {room}"
+    assert any(line.startswith("ok   writing: a commit took") for line in looked[end:])

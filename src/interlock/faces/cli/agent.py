@@ -37,11 +37,19 @@ def join(parsed: Parsed) -> int:
         joined = fleet.agents.join(
             ttl=request.ttl, metadata=request.metadata, can=request.can, pid=os.getppid()
         )
-    if not parsed.common.json and sys.stderr.isatty():
-        note(f"{joined.agent} joined; lives {lasting(joined.expires_in)} after the last command")
-        if sys.stdout.isatty():
-            note('to set it in one go: eval "$(interlock agent join ...)"')
-    return answer(parsed, joined)
+        lives = f"lives {lasting(joined.expires_in)} after the last command"
+        if not parsed.common.json and sys.stderr.isatty():
+            note(f"{joined.agent} joined; {lives}")
+            if sys.stdout.isatty():
+                note('to set it in one go: eval "$(interlock agent join ...)"')
+        try:
+            return answer(parsed, joined)
+        except OSError:  # no caller learned which session it is
+            from interlock.services.runner import Who
+
+            desk, who = fleet.calls.desk, Who(joined.agent, joined.session)
+            drive(desk.sessions.leave(who), desk.store)
+            raise
 
 
 def leave(parsed: Parsed) -> int:

@@ -19,6 +19,8 @@ from interlock.faces.plain import one_line, plain, quoted
 if TYPE_CHECKING:
     from types import FrameType
 
+    from interlock.client import Fleet
+
 # Of the command line alone, or with more to it than a request and an outcome.
 _SPECIAL = {
     "agent join": "agent:join",
@@ -183,9 +185,38 @@ def _table(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
         you = fleet.calls.desk.seat.who.agent
-        return answer_to(
-            you, parsed, outcome
-        )  # before what may take long at the end, or be cut off
+        try:
+            # before what may take long at the end, or be cut off
+            return answer_to(you, parsed, outcome)
+        except OSError as error:
+            raise _given_back(fleet, outcome, error) from error
+
+
+def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
+    """Give a grant back whose token no caller learned; the error to end with."""
+    from interlock.core.answers import Acquired
+
+    if not isinstance(outcome, Acquired):
+        return error
+    releases: dict[str, Callable[..., object]] = {
+        "lock": fleet.locks.release,
+        "semaphore": fleet.semaphores.release,
+        "things": fleet.several.release,
+        "task": fleet.tasks.release,
+    }
+    field = next(name for name in releases if hasattr(outcome, name))
+    named = getattr(outcome, field)
+    things = named if isinstance(named, tuple) else (named,)
+    what = f"{field} {', '.join(things)}".removeprefix("things ")
+    unheard = f"the answer could not be written ({error.strerror})"
+    try:
+        releases[field](*things, token=outcome.token)
+    except InterlockError as trouble:
+        return _Internal(f"{unheard}, and {what} is held until its ttl is over: {trouble}")
+    if isinstance(error, BrokenPipeError):
+        note(f"{unheard}, so {what} was given back")
+        return error
+    return _Internal(f"{unheard}, so {what} was given back; send stdout elsewhere, then ask again")
 
 
 def _special(place: str) -> Callable[[Parsed], int]:

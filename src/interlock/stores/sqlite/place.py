@@ -12,6 +12,7 @@ call fails until the store is opened again.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -19,7 +20,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from interlock.errors import StoreMissing, StoreReadOnly, StoreUnsuitable
+from interlock.errors import StoreFull, StoreMissing, StoreReadOnly, StoreUnsuitable
 
 if TYPE_CHECKING:
     import apsw
@@ -32,6 +33,9 @@ REFUSED = {
 _FUSE_OK = {"fuseblk", "fuse.fuse-overlayfs"}
 SIDE = "-bells"
 VOLATILE = {"tmpfs", "ramfs"}
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""What a system says when there is no room left."""
+_ROOM = 64 * 1024
 LOOK = 0.1
 """Seconds between two looks at the files that no commit or read asks for."""
 _MOUNTS = "/proc/self/mountinfo"
@@ -101,6 +105,23 @@ def beginning(path: str) -> str:
     import shlex
 
     return f"interlock init --store {shlex.quote(path)}"
+
+
+def full(path: str) -> StoreFull:
+    """The error of a full disk."""
+    return StoreFull(f"no room for another commit in {path}; free some space, then go on")
+
+
+def no_room(folder: str) -> bool:
+    """Whether a folder takes no further file of some size: tried, since quotas count as well."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        return error.errno in FULL
+    return False
 
 
 def identity(path: str) -> tuple[int, int]:
@@ -265,4 +286,6 @@ def _create(path: str, folder: str) -> None:
     except PermissionError:
         raise StoreReadOnly(f"{folder} cannot be written by you; name another place") from None
     except OSError as error:
+        if error.errno in FULL:
+            raise full(path) from None
         raise StoreReadOnly(f"{path} cannot be created ({error.strerror}); name another") from None

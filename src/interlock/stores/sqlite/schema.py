@@ -27,14 +27,13 @@ from interlock.errors import (
     InterlockError,
     StoreBusy,
     StoreDamaged,
-    StoreFull,
     StoreMissing,
     StoreNewer,
     StoreReadOnly,
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.stores.sqlite.place import beginning
+from interlock.stores.sqlite.place import beginning, full, no_room
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -180,9 +179,9 @@ def boot_id() -> str:
 def trouble(error: apsw.Error, path: str) -> InterlockError:
     """The engine's complaint in words that say what to do."""
     said = " ".join(str(error).split())  # it may quote what it read, over several lines
+    if _no_room(error, path):
+        return full(path)
     match error:
-        case apsw.FullError():
-            return StoreFull(f"no room for another commit in {path}; free some space, then go on")
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(
                 f"{path} is damaged or not a store ({said});"
@@ -196,6 +195,12 @@ def trouble(error: apsw.Error, path: str) -> InterlockError:
             return StoreBusy(f"another program keeps {path} locked; close it and try again")
         case _:
             return StoreTrouble(f"the engine failed on {path}: {said}; run 'interlock doctor'")
+
+
+def _no_room(error: apsw.Error, path: str) -> bool:
+    """Of the files beside the store, the engine does not say why they cannot be written."""
+    beside = isinstance(error, apsw.IOError | apsw.CantOpenError)
+    return isinstance(error, apsw.FullError) or (beside and no_room(os.path.dirname(path)))
 
 
 class _transaction:  # noqa: N801 - reads as a statement

@@ -82,6 +82,8 @@ class SQLiteStore(Local):
             raise
         except OSError as error:
             db.close()
+            if error.errno in place.FULL:
+                raise place.full(self.path) from None
             raise StoreReadOnly(f"{folder}: {error.strerror}; mend its rights") from None
         self._engine = Engine(db, self.path, self._bells.ring, self._standing)
         self._writer = Writer(self._engine, self._turnstile, patience)
