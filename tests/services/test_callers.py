@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing.pool
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -306,3 +308,55 @@ def test_a_handler_of_an_event_loop_is_in_a_circle_with_who_waits_for_its_task(p
         asyncio.run(main(found))
         thread.join()
     assert [isinstance(each, Deadlock) for each in found].count(True) == 1, found
+
+
+HALF = """
+import importlib.machinery, sys, threading
+import interlock
+
+begun, go, heard = threading.Event(), threading.Event(), []
+
+class Slow(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != {module!r}:
+            return None
+        spec = super().find_spec(name, path, target)
+        real = spec.loader.exec_module
+        def exec_module(module):
+            begun.set()
+            go.wait()
+            real(module)
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Slow)
+with interlock.connect({path!r}, agent="ada") as fleet:
+    fleet.messages.send("ada", "hi")
+    fleet.locks.acquire("first")
+    assert {module!r} not in sys.modules
+    threading.Thread(target=lambda: __import__({module!r})).start()
+    begun.wait()
+    def act():
+        try:
+            fleet.messages.send("ada", "hi again")
+            fleet.locks.acquire("second")
+            heard.append("fine")
+        except BaseException as error:
+            heard.append(repr(error))
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(0.1)
+    go.set()
+    thread.join()
+print(*heard)
+"""
+
+
+@pytest.mark.parametrize("module", ["logging", "asyncio"])
+def test_a_module_that_another_thread_is_importing_is_waited_for(path: str, module: str) -> None:
+    code = HALF.format(path=path, module=module)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout.strip(), done.stderr) == ("fine", "")

@@ -137,10 +137,13 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _task() -> object | None:
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:  # noqa: SLF001 - it asks for nothing
+    if "asyncio" not in sys.modules:
         return None
-    return asyncio.current_task()  # type: ignore[no-any-return]
+    import asyncio  # another thread may have imported half of it: this waits for that
+
+    if asyncio._get_running_loop() is None:  # noqa: SLF001 - it asks for nothing
+        return None
+    return asyncio.current_task()
 
 
 def _is_of_a_pool(thread: threading.Thread) -> bool:

@@ -47,9 +47,15 @@ def replied(agent: str, query: str, to: str) -> None:
 
 
 def _is_heard() -> bool:
-    """Whether anybody listens: asked for every message, so as cheaply as can be."""
-    logging = sys.modules.get("logging")
-    return logging is not None and _logger().isEnabledFor(logging.INFO)
+    """Whether anybody listens: asked for every message, so as cheaply as can be.
+
+    A module that is there may be half imported by another thread; the import waits for that.
+    """
+    if "logging" not in sys.modules:
+        return False
+    import logging
+
+    return _logger().isEnabledFor(logging.INFO)
 
 
 def _tell(said: str, *words: str) -> None:
@@ -59,7 +65,9 @@ def _tell(said: str, *words: str) -> None:
 
 @cache
 def _logger() -> logging.Logger:
-    return sys.modules["logging"].getLogger("interlock")  # type: ignore[no-any-return]
+    import logging
+
+    return logging.getLogger("interlock")
 
 
 def _names(to: Iterable[str]) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import select
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -366,4 +365,6 @@ class SQLiteWatch:
 
 def _running() -> asyncio.AbstractEventLoop | None:
     """The event loop of this thread; asked only when there is one somewhere."""
-    return sys.modules["asyncio"]._get_running_loop()  # type: ignore[no-any-return]  # noqa: SLF001
+    import asyncio
+
+    return asyncio._get_running_loop()  # noqa: SLF001 - it asks for nothing

@@ -26,7 +26,6 @@ lock, not of a flag.  (``with`` on a Condition would run Python, and can be stru
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
@@ -378,7 +377,9 @@ class Writer:
 
 def _running_loop() -> asyncio.AbstractEventLoop:
     """The loop that we are in; asyncio is there already then, and only then."""
-    return sys.modules["asyncio"].get_running_loop()  # type: ignore[no-any-return]
+    import asyncio
+
+    return asyncio.get_running_loop()
 
 
 def _slow(started: float, jobs: Sequence[Job]) -> bool:
