@@ -8,7 +8,6 @@ from typing import assert_never, assert_type
 import interlock
 from interlock import (
     Acknowledged,
-    AlreadyAcknowledged,
     AlreadyFree,
     Anchored,
     Arrived,
@@ -16,13 +15,10 @@ from interlock import (
     Completed,
     Exported,
     Failed,
-    Halted,
+    GivenFenced,
     Imported,
-    InboxFull,
     Joined,
-    Late,
     Left,
-    Limited,
     LockAcquired,
     LockBusy,
     LockDeadlock,
@@ -30,23 +26,17 @@ from interlock import (
     LockFenced,
     LockNotOwner,
     LockReleased,
-    MessageExists,
     NoSemaphore,
     NoTask,
-    NotAsked,
     NothingUnread,
     PlanExists,
     Proof,
     Reclaimed,
     Renewed,
-    Replied,
     Reported,
     Resized,
-    Sent,
     SessionLapsed,
-    UnknownAgent,
     UnknownMessages,
-    UnknownQuery,
     Unreported,
     Uploaded,
     aio,
@@ -55,7 +45,8 @@ from interlock.core.decision import Outcome
 from interlock.core.health import Health
 from interlock.core.log import Line
 from interlock.core.logs import LogLine
-from interlock.core.message import Kind
+from interlock.core.message import Kind, SendOutcome
+from interlock.core.query import ReplyOutcome
 from interlock.core.session import Agent
 from interlock.core.task import TaskEvent
 from interlock.core.verdict import Verified
@@ -82,7 +73,10 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.show("merge"), Shown)
     assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
     assert_type(fleet.tasks.show("t1"), TaskShown | NoTask)
-    assert_type(fleet.tasks.publish_all([{"id": "t2"}], id="p"), Imported | Checked | PlanExists)
+    assert_type(
+        fleet.tasks.publish_all([{"id": "t2"}], id="p"),
+        Imported | Checked | PlanExists | GivenFenced,
+    )
     assert_type(fleet.agents.join(ttl=900), Joined)
     assert_type(fleet.agents.leave(), Left | SessionLapsed)
     assert_type(fleet.agents.beat(), Renewed | SessionLapsed)
@@ -152,16 +146,16 @@ async def work_async(fleet: aio.Fleet) -> None:
 def messages(fleet: interlock.Fleet) -> None:
     assert_type(
         fleet.messages.alert("build", {"ok": False}),
-        Sent | MessageExists | AlreadyAcknowledged | UnknownAgent | InboxFull | Limited | Halted,
+        SendOutcome,
     )
-    assert_type(fleet.messages.ack("msg_1"), Acknowledged | UnknownMessages)
-    assert_type(fleet.messages.reply("qry_1", "yes"), Replied | Late | NotAsked | UnknownQuery)
+    assert_type(fleet.messages.ack("msg_1"), Acknowledged | UnknownMessages | GivenFenced)
+    assert_type(fleet.messages.reply("qry_1", "yes"), ReplyOutcome)
     assert_type(fleet.messages.inbox(kind="mail"), Inbox)
     assert_type(fleet.messages.wait("30s"), Arrived | NothingUnread)
     for message in fleet.messages.recv(can=["review"]):
         assert_type(message, interlock.Message)
         assert_type(message.kind, Kind)
-        assert_type(message.reply("yes"), Replied | Late | NotAsked | UnknownQuery)
+        assert_type(message.reply("yes"), ReplyOutcome)
         assert_type(message.file().read(), bytes)
     with fleet.messages.recv(timeout="5s", ack=False) as received:
         batch = received.take()

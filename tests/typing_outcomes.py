@@ -101,6 +101,8 @@ def tasks(fleet: interlock.Fleet) -> str:
             return assert_type(reason, str)
         case interlock.Deadlock(cycle=cycle):
             return cycle[0]
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -109,6 +111,8 @@ def published(fleet: interlock.Fleet) -> str:
     match fleet.tasks.publish("t1"):
         case interlock.Published(state=state) | interlock.Exists(state=state):
             return state
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -119,6 +123,8 @@ def plans(fleet: interlock.Fleet) -> str:
             return plan
         case interlock.Exists(reason=reason):
             return reason
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -137,6 +143,8 @@ def messages(fleet: interlock.Fleet) -> str:
             return f"{seconds}"
         case interlock.Paused(by=by):
             return by
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -149,6 +157,8 @@ def stops(fleet: interlock.Fleet) -> bool:
             return False
         case interlock.Full() | interlock.Limited() | interlock.Paused():
             return False
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -164,6 +174,8 @@ def inboxes(fleet: interlock.Fleet) -> int:
     match fleet.messages.ack("msg_1"):
         case interlock.Acknowledged(messages=ids) | interlock.Unknown(messages=ids):
             return len(ids)
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case none:
             assert_never(none)
 
@@ -182,6 +194,8 @@ def queries(fleet: interlock.Fleet) -> str:
             return "no"
         case interlock.Full() | interlock.Limited() | interlock.Paused():
             return "later"
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -194,6 +208,8 @@ def answers(fleet: interlock.Fleet) -> str:
             return id_
         case interlock.Unknown(query=id_, unknown=ids):
             return f"{id_}, {ids}"
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 
@@ -206,6 +222,8 @@ def decisions(fleet: interlock.Fleet) -> str:
             return by
         case interlock.Unknown(what=what):
             return what
+        case interlock.GivenFenced(given=thing):
+            raise AssertionError(thing)
         case never:
             assert_never(never)
 

@@ -114,6 +114,7 @@ _KINDS = {
     "duration": "DURATION",
     "json": "JSON",
     "things": "THING",
+    "grants": "THING=TOKEN",
     "body": "TEXT",
     "values": "FIELD=JSON",
 }

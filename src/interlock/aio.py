@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -28,6 +28,7 @@ from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import Calls, Desk, FleetCalls
+from interlock.services.given import Given
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.held import InHand, take
 from interlock.services.keeper import LOOK
@@ -272,7 +273,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Block:
         """Hold a lock for an ``async with`` block; waits its turn, for ever unless told otherwise.
 
@@ -294,7 +295,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Block:
         """Hold slots of a semaphore for an ``async with`` block; otherwise as ``lock``."""
         terms = Terms(wait=wait, ttl=ttl, max_hold=max_hold, metadata=metadata, given=given)
@@ -307,7 +308,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Block:
         """Hold several locks and slots for an ``async with`` block: all of them, or none.
 

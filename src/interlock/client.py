@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from _queue import Empty, SimpleQueue  # of queue, which imports more than we need
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
@@ -32,6 +32,7 @@ from interlock.services import callers
 from interlock.services.agents import AgentCalls
 from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.services.calls import Calls, Desk, FleetCalls
+from interlock.services.given import Given
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.services.handover import TICKET, Exit, Ticket
 from interlock.services.held import InHand, take
@@ -330,7 +331,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold a lock for a ``with`` block; waits its turn, for ever unless told otherwise.
@@ -354,7 +355,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold slots of a semaphore for a ``with`` block; otherwise as ``lock``."""
@@ -368,7 +369,7 @@ class Fleet(Noun[FleetCalls]):
         ttl: float | str | None = None,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
         interrupt: bool = False,
     ) -> Block:
         """Hold several locks and slots for a ``with`` block: all of them, or none.

@@ -106,6 +106,13 @@ class Fenced(Refusal, frozen=True, kw_only=True):
     """Your grant is over."""
 
 
+class GivenFenced(Fenced, frozen=True, kw_only=True, tag="fenced"):
+    """A grant that this relies on (``given``) is over: nothing was changed."""
+
+    given: str
+    token: int | None = None
+
+
 class NotOwner(Refusal, frozen=True, kw_only=True):
     """You do not have it, and never did."""
 

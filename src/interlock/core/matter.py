@@ -69,7 +69,7 @@ class UnknownDecision(answers.Unknown, frozen=True, kw_only=True, tag="unknown")
     decision: str
 
 
-ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision
+ResolveOutcome: TypeAlias = Resolved | AlreadyResolved | UnknownDecision | answers.GivenFenced
 
 
 def resolve(

@@ -233,7 +233,14 @@ class NobodyToStop(answers.Away, frozen=True, kw_only=True, tag="away"):
 
 
 SendOutcome: TypeAlias = (
-    Sent | MessageExists | AlreadyAcknowledged | UnknownAgent | InboxFull | Limited | Halted
+    Sent
+    | MessageExists
+    | AlreadyAcknowledged
+    | UnknownAgent
+    | InboxFull
+    | Limited
+    | Halted
+    | answers.GivenFenced
 )
 StopOutcome: TypeAlias = SendOutcome | NobodyToStop
 Refused: TypeAlias = UnknownAgent | InboxFull | Limited | Halted

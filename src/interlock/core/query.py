@@ -230,9 +230,10 @@ AskOutcome: TypeAlias = (
     | TooMany
     | QueryExists
     | Refused
+    | answers.GivenFenced
 )
-ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery
-CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery
+ReplyOutcome: TypeAlias = Replied | Late | NotAsked | UnknownQuery | answers.GivenFenced
+CancelOutcome: TypeAlias = QueryCancelled | Late | NotAsked | UnknownQuery | answers.GivenFenced
 
 
 class Ask(Struct, frozen=True, kw_only=True):

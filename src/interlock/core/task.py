@@ -345,13 +345,14 @@ class Unchanged(Refusal, frozen=True, kw_only=True, tag="unchanged"):
     reason: str
 
 
-ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | NoTask | TaskDeadlock
-CompleteOutcome: TypeAlias = Completed | TaskFenced | TaskNotOwner
-FailOutcome: TypeAlias = Failed | TaskFenced | TaskNotOwner
-ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner
-BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner
-CancelOutcome: TypeAlias = TaskCancelled | Unchanged
-RetryOutcome: TypeAlias = Retried | Unchanged
+PublishOutcome: TypeAlias = Published | TaskExists | answers.GivenFenced
+ClaimOutcome: TypeAlias = Claimed | Taken | Blocked | NoTask | TaskDeadlock | answers.GivenFenced
+CompleteOutcome: TypeAlias = Completed | TaskFenced | TaskNotOwner | answers.GivenFenced
+FailOutcome: TypeAlias = Failed | TaskFenced | TaskNotOwner | answers.GivenFenced
+ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | answers.GivenFenced
+BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | answers.GivenFenced
+CancelOutcome: TypeAlias = TaskCancelled | Unchanged | answers.GivenFenced
+RetryOutcome: TypeAlias = Retried | Unchanged | answers.GivenFenced
 
 
 Word: TypeAlias = Literal[

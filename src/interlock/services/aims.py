@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -10,9 +10,9 @@ from msgspec.structs import force_setattr
 
 from interlock.core import lock
 from interlock.core.ask import Ask
-from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.services.calls import Desk
+from interlock.services.given import Given
 from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     ttl: float | str | None
     max_hold: float | str | None
     metadata: object
-    given: Sequence[Proof]
+    given: Given
 
 
 class Aim(Protocol):

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from interlock.core import keys, words
 from interlock.core import session as sessions
+from interlock.core.answers import GivenFenced
 from interlock.core.decision import Write
+from interlock.core.pool import Proof
 from interlock.driving import Op
 from interlock.errors import BadInput, Lapsed
+from interlock.services.given import Given, fenced, proofs
 from interlock.services.keeper import Keeper, Lease
 from interlock.services.lock import Locks
 from interlock.services.queue import Queues
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from interlock.services.why import Why
 
 Moment: TypeAlias = str | float | datetime
+T = TypeVar("T")
 GRANT_TTL = 900.0
 
 
@@ -76,6 +80,8 @@ class Desk:
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
+        self.given: tuple[Proof, ...] = ()
+        """What every call about tasks and messages relies on."""
         self.began = False
         """Whether our session began with us, and so ends with us."""
         self._over: Lapsed | None = None
@@ -267,6 +273,17 @@ class Calls:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
+
+    def _seat(self, given: Given) -> Seat:
+        """Who we are, and what the call relies on."""
+        seat = self.desk.me()
+        if not given and not self.desk.given:
+            return seat
+        relied = (*self.desk.given, *proofs(given))
+        return replace(seat, who=replace(seat.who, given=relied))
+
+    def _fenced(self, seat: Seat, op: Op[T]) -> Op[T | GivenFenced]:
+        return fenced(op) if seat.who.given else op
 
 
 class FleetCalls(Calls):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interlock.core import keys, words
-from interlock.core.pool import CAPACITY, Proof
+from interlock.core.pool import CAPACITY
 from interlock.driving import Op
 from interlock.errors import BadInput, BadName
 from interlock.services.calls import Calls
+from interlock.services.given import Given, proofs
 
 if TYPE_CHECKING:
     from interlock.core import lock as locks
@@ -31,7 +32,7 @@ class LockCalls(Calls):
         max_hold: float | str | None = None,
         metadata: object = None,
         token: int | None = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Op[locks.AcquireOutcome]:
         """Take a lock, or say who has it.
 
@@ -53,7 +54,7 @@ class LockCalls(Calls):
             metadata=words.metadata(metadata),
             token=words.token(token),
             wait=patience,
-            given=_proofs(given),
+            given=proofs(given),
         )
 
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
@@ -94,7 +95,7 @@ class SemaphoreCalls(Calls):
         max_hold: float | str | None = None,
         metadata: object = None,
         token: int | None = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Op[semaphores.AcquireOutcome]:
         """Take slots of a semaphore, or say how many there are.
 
@@ -118,7 +119,7 @@ class SemaphoreCalls(Calls):
             metadata=words.metadata(metadata),
             token=words.token(token),
             wait=patience,
-            given=_proofs(given),
+            given=proofs(given),
         )
 
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
@@ -169,7 +170,7 @@ class SeveralCalls(Calls):
         wait: float | str = 0,
         max_hold: float | str | None = None,
         metadata: object = None,
-        given: Sequence[Proof] = (),
+        given: Given = (),
     ) -> Op[several.AcquireOutcome]:
         """Take all of these with one commit, or none.
 
@@ -187,7 +188,7 @@ class SeveralCalls(Calls):
             max_hold=ends,
             metadata=words.metadata(metadata),
             wait=patience,
-            given=_proofs(given),
+            given=proofs(given),
         )
 
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
@@ -270,13 +271,6 @@ def _weighted(text: str) -> bool:
     """Whether a thing comes with its weight, as in ``sem/builds=2``."""
     _, equals, weight = text.rpartition("=")
     return bool(equals) and weight.isascii() and weight.isdigit()
-
-
-def _proofs(given: Sequence[Proof]) -> tuple[Proof, ...]:
-    found = tuple(words.each(given, "'given'"))
-    if not all(isinstance(each, Proof) for each in found):
-        raise BadInput("'given' takes what held.check() returns, in a list")
-    return found
 
 
 def _capacity(value: int) -> int:

@@ -20,6 +20,7 @@ from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.services import callers, handover
 from interlock.services.aims import Aim, Terms
 from interlock.services.calls import Desk
+from interlock.services.given import Given, proofs
 from interlock.services.keeper import Lease, Stake
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def _leases(
             yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
-def _no(outcome: object, given: Sequence[Proof] = (), things: Sequence[str] = ()) -> Unavailable:
+def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unavailable:
     """Why a block for these things cannot begin, which relies on what is given."""
     from interlock.core import lock, semaphore, several
 
@@ -272,7 +273,8 @@ def _no(outcome: object, given: Sequence[Proof] = (), things: Sequence[str] = ()
         case several.SeveralBusy():
             return Unavailable(_blocked(outcome), outcome)
         case lock.LockFenced(lock=name) | semaphore.SlotsFenced(semaphore=name):
-            gone = [proof.thing for proof in given if proof.thing.partition("/")[2] == name]
+            relied = [proof.thing for proof in proofs(given)]
+            gone = [thing for thing in relied if thing.partition("/")[2] == name]
         case _:
             gone = list(getattr(outcome, "things", ()))
     what, verb = " or ".join(map(_spoken, gone)), "claim" if _tasks(gone) else "acquire"

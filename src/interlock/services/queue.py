@@ -23,6 +23,7 @@ from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import callers, handover, states
 from interlock.services.callers import Someone
 from interlock.services.gather import Gathering, looked_up, outside
+from interlock.services.given import holds
 from interlock.services.handover import Ticket
 from interlock.services.runner import ALIVE, Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Read
@@ -30,7 +31,6 @@ from interlock.services.waiting import (
     Seat,
     Waiting,
     expires_in,
-    holds,
     recalled,
     session_ttl_of,
     stamped,
@@ -234,7 +234,8 @@ class Queues:
 
     def check(self, proof: Proof) -> Op[bool]:
         """Whether the grant of a proof is still there, and lives."""
-        return (yield from outside(holds(proof)))
+        base = yield from self._runner.base()
+        return (yield from outside(holds(proof, base)))
 
     def standing(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
         """Which grants these pools, and tasks by their owners, have."""
@@ -336,7 +337,7 @@ class Queues:
         if own and items[own[0]] is None:
             raise Lapsed(f"session {seat.who.session} lapsed; join again")
         for proof in given:
-            if not (yield from holds(proof)):
+            if not (yield from holds(proof, base)):
                 return Decision(outcome=ask.fenced(proof.thing))
         if len(wanted) == 1:
             pool = states.pool(items[wanted[0]], base)

@@ -40,6 +40,7 @@ from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
 from interlock.core.decision import Decision, Write
 from interlock.core.log import Entry
+from interlock.core.pool import Proof
 from interlock.driving import Op, Pause
 from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy, TooLarge
 from interlock.services.chain import MANY, Chain, Draft
@@ -87,11 +88,17 @@ TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 
 
 class Who(Struct, frozen=True, gc=False):
-    """In whose name something is done."""
+    """In whose name something is done; only while the grants that are ``given`` live."""
 
     agent: str = ""
     session: str = ""
     trace: str = ""
+    given: tuple[Proof, ...] = ()
+
+    @property
+    def plain(self) -> Who:
+        """The same without what a call relies on: for what follows from it when it is done."""
+        return Who(self.agent, self.session, self.trace) if self.given else self
 
 
 class Done(Struct, Generic[T], frozen=True, gc=False):
@@ -175,11 +182,21 @@ class Runner:
         What is ``hopeful`` may take somebody for alive who is not, unless it relies on that.
         """
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
-            who = Who(who.agent, who.session, trace)
+            who = Who(who.agent, who.session, trace, who.given)
+        if who.given:
+            deciding = yield from self._relying(deciding, who.given)
         if self.capabilities.local:
             return (yield from self._inside(deciding, who))
         known = dict(guess or {})
         return (yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful))
+
+    def _relying(
+        self, deciding: Callable[[], Deciding[T]], given: tuple[Proof, ...]
+    ) -> Op[Callable[[], Deciding[T]]]:
+        from interlock.services.given import relying
+
+        base = yield from self.base()
+        return lambda: relying(deciding(), given, base)
 
     def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
         """Keep an item as we know it for a later guess; the oldest are forgotten."""

@@ -74,6 +74,15 @@ def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
     return None if found is None else found.live
 
 
+def lives_by_token(item: Item, token: int, base: int) -> tuple[str, ...] | None:
+    """What keeps the grant with this token alive; None if it is not there."""
+    if item.key.startswith(keys.TASKS):
+        return decoded(_LIVING, item).live if token == base + item.revision else None
+    known = pool(item, base)
+    grants = () if known is None else known.grants
+    return next((grant.live for grant in grants if grant.token == token), None)
+
+
 def session(item: Item | None) -> Session | None:
     """The session that an item is."""
     return None if item is None else decoded(_SESSION, item)

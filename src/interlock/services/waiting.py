@@ -29,6 +29,7 @@ from interlock.core.pool import Pool, Proof
 from interlock.driving import Op
 from interlock.services import callers, states
 from interlock.services.gather import Gathering
+from interlock.services.given import holds
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
@@ -206,7 +207,7 @@ class Waiting:
             gathering.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
             for proof in given:
-                if not (yield from holds(proof)):
+                if not (yield from holds(proof, base)):
                     back = yield from gathering.decide(lambda k: queue.abandon(ask, k, now))
                     return replace(back, outcome=ask.fenced(proof.thing))
             return (yield from gathering.decide(lambda k: queue.agree(ask, k)))
@@ -257,16 +258,6 @@ def expires_in(items: Mapping[str, Item | None]) -> float | None:
     """The least time left; None if one of them is gone."""
     times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
     return min(times, default=0.0) or None
-
-
-def holds(proof: Proof) -> Reading[bool]:
-    """Whether a grant is still there, in all that it is of, and lives."""
-    wanted = tuple([keys.of(thing) for thing in keys.each(proof.thing)])
-    items = (yield wanted).items
-    lives = [states.lives_by(items[key], proof.grant) for key in wanted]
-    if None in lives or not lives[0]:
-        return False
-    return None not in (yield lives[0]).items.values()
 
 
 def session_ttl_of(session: str, otherwise: float) -> Reading[float]:

@@ -274,3 +274,24 @@ def test_data_come_from_the_words_a_file_or_stdin(here: Here) -> None:
     assert claim(here, "a")["data"] == {"from": "file"}
     done = here.run("task", "claim", "b")
     assert done.out.splitlines()[1] == '{"from":"stdin"}'
+
+
+def test_a_late_holder_changes_nothing_with_given(ada: Shell) -> None:
+    token = ada.json("lock", "acquire", "deploy")[1]["token"]
+    given = ("--given", f"lock/deploy={token}")
+    assert ada.json("task", "add", "t1", *given)[1]["outcome"] == "published"
+    claim = ada.json("task", "claim", "t1", *given)[1]["token"]
+    ada.json("lock", "release", "deploy", "--token", str(token))
+    fenced = (1, {"outcome": "fenced", "given": "lock/deploy", "token": None})
+    assert ada.json("task", "add", "t2", *given) == fenced
+    assert ada.json("task", "done", "t1", "--token", str(claim), *given) == fenced
+    assert ada.json("alert", "build", *given) == fenced
+    assert ada.json("inbox")[0] == 0
+    said = ada.run("send", "ada", "hello", *given)
+    assert (said.status, said.out) == (
+        1,
+        "fenced lock/deploy: that grant is over, so nothing was done; acquire lock/deploy again\n",
+    )
+    wrong = ada.run("task", "add", "t2", "--given", "deploy")
+    assert wrong.status == 2
+    assert "lock/deploy=12" in wrong.err

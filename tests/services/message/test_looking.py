@@ -6,6 +6,7 @@ import pytest
 from tests.services.message.mail import sent, waiting
 
 from interlock.core import keys
+from interlock.core.message import Acknowledged
 from interlock.errors import BadInput
 from interlock.services.message import states
 from interlock.services.message.looking import Arrived, NothingUnread
@@ -150,7 +151,8 @@ def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
     ada.start(ada.messages.query("?review", "ok?", timeout=60, id="qry_1"))
     assert found(bob) == ["ok?"]
     assert found(bob, can=[]) == []
-    assert bob.run(bob.messages.ack("qry_1")).messages == ("qry_1",)
+    acked = bob.run(bob.messages.ack("qry_1"))
+    assert acked == Acknowledged(messages=("qry_1",))
     assert found(bob) == []
 
 

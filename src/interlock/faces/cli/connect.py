@@ -60,6 +60,10 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for one that begins a session, whatever was before."""
     joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
     fleet = _connected(parsed, Identity(parsed.common, anew=anew), joins=joins)
+    if given := getattr(parsed.request, "given", ()):
+        from interlock.services.given import proofs
+
+        fleet.calls.desk.given = proofs(given)
     tell(parsed, fleet)
     if joins:
         speak_up()

@@ -18,6 +18,7 @@ _METAVARS = {
     "json": "JSON",
     "command": "CMD",
     "things": "THING",
+    "grants": "THING=TOKEN",
     "body": "TEXT",
     "values": "FIELD=JSON",
 }

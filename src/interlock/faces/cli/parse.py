@@ -220,6 +220,7 @@ EXAMPLES = {
     "duration": "30s",
     "json": "'{\"a\": 1}'",
     "things": "lock/merge",
+    "grants": "lock/deploy=12",
     "body": "TEXT",
     "values": "branch='\"main\"'",
 }

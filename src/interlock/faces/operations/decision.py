@@ -6,9 +6,9 @@ from msgspec import UNSET
 
 from interlock.core import keys
 from interlock.core import matter as core
-from interlock.core.answers import Listing
+from interlock.core.answers import GivenFenced, Listing
 from interlock.faces.operations.message import Data, Text, said
-from interlock.faces.operations.shape import Operation, Request, option
+from interlock.faces.operations.shape import Given, Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -34,6 +34,7 @@ class Resolve(Request, frozen=True, kw_only=True):
     id: Id
     text: Text = None
     data: Data = UNSET
+    given: Given = ()
 
 
 class DecisionList(Listing[core.Shown], frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ OPERATIONS = (
         name="decision resolve",
         help="decide; whoever asked gets it as a message",
         request=Resolve,
-        outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision),
+        outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
         needs="agent",
         act=_resolve,
         examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),

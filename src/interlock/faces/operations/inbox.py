@@ -7,9 +7,9 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import message as core
 from interlock.core import words
-from interlock.core.answers import Listing
+from interlock.core.answers import GivenFenced, Listing
 from interlock.errors import BadInput
-from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.faces.operations.shape import Duration, Given, Operation, Request, option
 from interlock.services.message import looking
 
 if TYPE_CHECKING:
@@ -43,12 +43,14 @@ class Subscribe(Request, frozen=True, kw_only=True):
     ] = 0
     follow: Annotated[bool, option("flag", "show them as they come; each is acknowledged")] = False
     list: Annotated[bool, option("flag", "subscribe to nothing; show what you hear of")] = False
+    given: Given = ()
 
 
 class Unsubscribe(Request, frozen=True, kw_only=True):
     """Hear no more of alerts."""
 
     type: Type
+    given: Given = ()
 
 
 class Inbox(Request, frozen=True, kw_only=True):
@@ -76,6 +78,7 @@ class Ack(Request, frozen=True, kw_only=True):
         option("names", "ids of messages; 'inbox --ack' is for all at once", positional=True),
     ]
     can: Can = ()
+    given: Given = ()
 
 
 class Wait(Request, frozen=True, kw_only=True):
@@ -111,7 +114,9 @@ def wanted(request: Subscribe) -> str:
     return request.type or ""
 
 
-def _subscribe(fleet: "Fleet", request: Subscribe) -> core.Subscribed | SubscriptionList:
+def _subscribe(
+    fleet: "Fleet", request: Subscribe
+) -> core.Subscribed | SubscriptionList | GivenFenced:
     type_ = wanted(request)
     if request.list:
         you = fleet.calls.desk.me().who.agent
@@ -121,7 +126,9 @@ def _subscribe(fleet: "Fleet", request: Subscribe) -> core.Subscribed | Subscrip
     )
 
 
-def _unsubscribe(fleet: "Fleet", request: Unsubscribe) -> core.Unsubscribed | core.NotSubscribed:
+def _unsubscribe(
+    fleet: "Fleet", request: Unsubscribe
+) -> core.Unsubscribed | core.NotSubscribed | GivenFenced:
     return fleet.messages.unsubscribe(request.type)
 
 
@@ -174,7 +181,7 @@ def _inbox(fleet: "Fleet", request: Inbox) -> looking.Inbox:
     return found
 
 
-def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.UnknownMessages:
+def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.UnknownMessages | GivenFenced:
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
@@ -188,7 +195,7 @@ OPERATIONS = (
         name="subscribe",
         help="have alerts of a type delivered, over restarts too",
         request=Subscribe,
-        outcomes=(core.Subscribed, SubscriptionList),
+        outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
         lines=(core.Received,),
         needs="agent",
         act=_subscribe,
@@ -202,7 +209,7 @@ OPERATIONS = (
         name="unsubscribe",
         help="have no more alerts of a type delivered",
         request=Unsubscribe,
-        outcomes=(core.Unsubscribed, core.NotSubscribed),
+        outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
         needs="agent",
         act=_unsubscribe,
         examples=("interlock unsubscribe build/failed --agent bob",),
@@ -223,7 +230,7 @@ OPERATIONS = (
         name="ack",
         help="acknowledge messages: they do not come again",
         request=Ack,
-        outcomes=(core.Acknowledged, core.UnknownMessages),
+        outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
         needs="agent",
         act=_ack,
         examples=("interlock ack msg_12 msg_13 --agent bob",),

@@ -7,10 +7,10 @@ from msgspec.structs import asdict, replace
 
 from interlock.core import message as core
 from interlock.core import query as queries
-from interlock.core.answers import always
+from interlock.core.answers import GivenFenced, always
 from interlock.core.words import EVERYBODY
 from interlock.errors import BadInput, StoreTrouble
-from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.faces.operations.shape import Duration, Given, Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -40,6 +40,7 @@ class Alert(Request, frozen=True, kw_only=True):
     ] = None
     urgent: Urgent = False
     id: Id = None
+    given: Given = ()
 
 
 class Ask(Request, frozen=True, kw_only=True):
@@ -64,6 +65,7 @@ class Ask(Request, frozen=True, kw_only=True):
     id: Annotated[
         str | None, option("name", "its id: whoever asks with it again waits for the same answer")
     ] = None
+    given: Given = ()
 
 
 class Reply(Request, frozen=True, kw_only=True):
@@ -76,12 +78,14 @@ class Reply(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         option("names", "what you can do, if whoever can is asked; else what the session says"),
     ] = ()
+    given: Given = ()
 
 
 class Cancel(Request, frozen=True, kw_only=True):
     """Take a question back."""
 
     id: Query
+    given: Given = ()
 
 
 class Share(Request, frozen=True, kw_only=True):
@@ -98,6 +102,7 @@ class Share(Request, frozen=True, kw_only=True):
     urgent: Urgent = False
     hold: Hold = False
     id: Id = None
+    given: Given = ()
 
 
 class Stop(Request, frozen=True, kw_only=True):
@@ -106,6 +111,7 @@ class Stop(Request, frozen=True, kw_only=True):
     who: Annotated[str, option("name", "an agent", positional=True)]
     reason: Annotated[str, option("text", "why, for others to read", positional=True)] = ""
     id: Id = None
+    given: Given = ()
 
 
 class Send(Request, frozen=True, kw_only=True):
@@ -123,6 +129,7 @@ class Send(Request, frozen=True, kw_only=True):
     urgent: Urgent = False
     hold: Hold = False
     id: Id = None
+    given: Given = ()
 
 
 class Unheard(core.Sent, frozen=True, kw_only=True, tag="sent"):
@@ -256,7 +263,7 @@ OPERATIONS = (
         name="alert",
         help="tell everybody who subscribed to this type; written once for all",
         request=Alert,
-        outcomes=(core.Sent, Unheard, core.MessageExists, *_LIMITS),
+        outcomes=(core.Sent, Unheard, core.MessageExists, *_LIMITS, GivenFenced),
         needs="agent",
         act=_alert,
         examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
@@ -265,7 +272,7 @@ OPERATIONS = (
         name="query",
         help="ask an agent, or whoever is able, and wait for the answer",
         request=Ask,
-        outcomes=_ANSWERS,
+        outcomes=(*_ANSWERS, GivenFenced),
         needs="agent",
         act=_query,
         examples=(
@@ -277,7 +284,13 @@ OPERATIONS = (
         name="reply",
         help="answer a question; it is acknowledged with that",
         request=Reply,
-        outcomes=(queries.Replied, queries.Late, queries.NotAsked, queries.UnknownQuery),
+        outcomes=(
+            queries.Replied,
+            queries.Late,
+            queries.NotAsked,
+            queries.UnknownQuery,
+            GivenFenced,
+        ),
         needs="agent",
         act=_reply,
         examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
@@ -286,7 +299,13 @@ OPERATIONS = (
         name="cancel",
         help="take a question of yours back",
         request=Cancel,
-        outcomes=(queries.QueryCancelled, queries.Late, queries.NotAsked, queries.UnknownQuery),
+        outcomes=(
+            queries.QueryCancelled,
+            queries.Late,
+            queries.NotAsked,
+            queries.UnknownQuery,
+            GivenFenced,
+        ),
         needs="agent",
         act=_cancel,
         examples=("interlock cancel qry_12 --agent ada",),
@@ -295,7 +314,7 @@ OPERATIONS = (
         name="share",
         help="give data of some type to an agent",
         request=Share,
-        outcomes=_TO_SOMEBODY,
+        outcomes=(*_TO_SOMEBODY, GivenFenced),
         needs="agent",
         act=_share,
         examples=(
@@ -307,7 +326,7 @@ OPERATIONS = (
         name="stop",
         help="ask an agent to end: it finishes its step and goes",
         request=Stop,
-        outcomes=(*_TO_SOMEBODY, core.NobodyToStop),
+        outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
         needs="agent",
         act=_stop,
         examples=("interlock stop bob 'the plan has changed' --agent ada",),
@@ -316,7 +335,7 @@ OPERATIONS = (
         name="send",
         help="mail to one agent, to several or to all; the last word is the body",
         request=Send,
-        outcomes=_TO_SOMEBODY,
+        outcomes=(*_TO_SOMEBODY, GivenFenced),
         needs="agent",
         act=_send,
         examples=(

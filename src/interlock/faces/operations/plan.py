@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from interlock.core.answers import GivenFenced
 from interlock.core.batch import Checked, Imported, PlanExists
 from interlock.errors import BadInput, TooLarge
-from interlock.faces.operations.shape import Operation, Request, option
+from interlock.faces.operations.shape import Given, Operation, Request, option
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -23,9 +24,10 @@ class Import(Request, frozen=True, kw_only=True):
         str | None, option("name", "what the plan is known by; its digest if left out")
     ] = None
     dry_run: Annotated[bool, option("flag", "only check it, and write nothing")] = False
+    given: Given = ()
 
 
-def _import(fleet: "Fleet", request: Import) -> Imported | Checked | PlanExists:
+def _import(fleet: "Fleet", request: Import) -> Imported | Checked | PlanExists | GivenFenced:
     from interlock.core.plan import read
 
     specs = read(_text(request.file))
@@ -56,7 +58,7 @@ OPERATIONS = (
         name="task import",
         help="publish a whole plan: all of its tasks, or none",
         request=Import,
-        outcomes=(Imported, Checked, PlanExists),
+        outcomes=(Imported, Checked, PlanExists, GivenFenced),
         needs="agent",
         act=_import,
         examples=(

@@ -8,8 +8,9 @@ line, a JSON schema and a reference page all come from the same lines:
 
 Kinds: name, names (``rust,gpu``; may be given several times), text, int, duration (``30s`` or
 seconds), json, flag, count, things (``lock/merge``, ``sem/builds=2``; may be given several times),
-body (text of any length, ``-`` for stdin), values (``FIELD=JSON``; may be given several times) and
-command (the words of a program to run, to the end of the line).
+body (text of any length, ``-`` for stdin), values (``FIELD=JSON``; may be given several times),
+grants (``lock/deploy=TOKEN``; may be given several times) and command (the words of a program to
+run, to the end of the line).
 
 A list of names may stand before other words (``send WHO... BODY``): the last words are those.
 """
@@ -17,7 +18,7 @@ A list of names may stand before other words (``send WHO... BODY``): the last wo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from msgspec import NODEFAULT, UNSET, Meta, Struct
 from msgspec.structs import fields as struct_fields
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal[
     "name", "names", "text", "int", "duration", "json", "flag", "count", "things", "command",
-    "body", "values",
+    "body", "values", "grants",
 ]  # fmt: skip
 Need: TypeAlias = Literal["nothing", "store", "agent", "session"]
 """What must be there: each one includes those before it, but for ``session`` an agent is known."""
@@ -64,7 +65,7 @@ class Field(Struct, frozen=True):
     @property
     def repeats(self) -> bool:
         """Whether it may be given several times, and so has several values."""
-        return self.kind in ("names", "things")
+        return self.kind in ("names", "things", "grants")
 
     @property
     def takes_value(self) -> bool:
@@ -106,6 +107,12 @@ def option(
     """
     bounds = {"least": least, "most": most, "forever": forever}
     return Meta(description=help, extra={"kind": kind, "positional": positional, **bounds})
+
+
+Given: TypeAlias = Annotated[
+    tuple[str, ...],
+    option("grants", "only while this grant lives; give it for each, by its token"),
+]
 
 
 def fields(request: type[Struct]) -> tuple[Field, ...]:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from interlock.core import keys, words
 from interlock.core import task as core
-from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.core.answers import GivenFenced
+from interlock.faces.operations.shape import Duration, Given, Operation, Request, option
 from interlock.services.task.shown import MOST, Shown, TaskList
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Add(Request, frozen=True, kw_only=True):
         Duration, option("duration", "rest after a failed attempt, doubled with each")
     ] = core.BACKOFF
     backoff_most: Annotated[Duration, option("duration", "the longest rest")] = core.BACKOFF_MOST
+    given: Given = ()
 
 
 class Claim(Request, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class Claim(Request, frozen=True, kw_only=True):
         Duration,
         option("duration", "stand by until it can be claimed: 5m, or forever", forever=True),
     ] = 0.0
+    given: Given = ()
 
 
 class Next(Request, frozen=True, kw_only=True):
@@ -83,6 +86,7 @@ class Next(Request, frozen=True, kw_only=True):
     wait: Annotated[
         Duration, option("duration", "stand by until there is one: 5m, or forever", forever=True)
     ] = 0.0
+    given: Given = ()
 
 
 class Beat(Request, frozen=True, kw_only=True):
@@ -90,6 +94,7 @@ class Beat(Request, frozen=True, kw_only=True):
 
     task: Task
     token: Token = None
+    given: Given = ()
 
 
 class Done(Request, frozen=True, kw_only=True):
@@ -98,6 +103,7 @@ class Done(Request, frozen=True, kw_only=True):
     task: Task
     token: Token = None
     result: Annotated[Any, option("json", f"what came of it: {_JSON}")] = None
+    given: Given = ()
 
 
 class Fail(Request, frozen=True, kw_only=True):
@@ -108,6 +114,7 @@ class Fail(Request, frozen=True, kw_only=True):
     token: Token = None
     error: Annotated[Any, option("json", f"what went wrong, in detail: {_JSON}")] = None
     final: Annotated[bool, option("flag", "no attempt will ever succeed: do not retry")] = False
+    given: Given = ()
 
 
 class Release(Request, frozen=True, kw_only=True):
@@ -115,6 +122,7 @@ class Release(Request, frozen=True, kw_only=True):
 
     task: Task
     token: Token = None
+    given: Given = ()
 
 
 class Cancel(Request, frozen=True, kw_only=True):
@@ -122,12 +130,14 @@ class Cancel(Request, frozen=True, kw_only=True):
 
     task: Task
     reason: Reason = ""
+    given: Given = ()
 
 
 class Retry(Request, frozen=True, kw_only=True):
     """Send a task back."""
 
     task: Task
+    given: Given = ()
 
 
 class List(Request, frozen=True, kw_only=True):
@@ -172,7 +182,7 @@ class Watch(Request, frozen=True, kw_only=True):
     ] = None
 
 
-def _add(fleet: "Fleet", request: Add) -> core.Published | core.TaskExists:
+def _add(fleet: "Fleet", request: Add) -> core.PublishOutcome:
     return fleet.tasks.publish(
         request.task,
         request.data,
@@ -248,7 +258,7 @@ OPERATIONS = (
         name="task add",
         help="publish a task; an id that is taken is refused, never overwritten",
         request=Add,
-        outcomes=(core.Published, core.TaskExists),
+        outcomes=(core.Published, core.TaskExists, GivenFenced),
         needs="agent",
         act=_add,
         examples=(
@@ -260,7 +270,14 @@ OPERATIONS = (
         name="task claim",
         help="claim one task, or say who works on it",
         request=Claim,
-        outcomes=(core.Claimed, core.Taken, core.Blocked, core.TaskDeadlock, core.NoTask),
+        outcomes=(
+            core.Claimed,
+            core.Taken,
+            core.Blocked,
+            core.TaskDeadlock,
+            core.NoTask,
+            GivenFenced,
+        ),
         needs="agent",
         act=_claim,
         joins=waits,
@@ -270,7 +287,7 @@ OPERATIONS = (
         name="task next",
         help="claim the best task that is ready and that you can do",
         request=Next,
-        outcomes=(core.Claimed, core.NoTask),
+        outcomes=(core.Claimed, core.NoTask, GivenFenced),
         needs="agent",
         act=_next,
         joins=waits,
@@ -280,7 +297,7 @@ OPERATIONS = (
         name="task beat",
         help="renew a claim before it lapses",
         request=Beat,
-        outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner),
+        outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_beat,
         examples=("interlock task beat t1 --agent ada --token 9",),
@@ -289,7 +306,7 @@ OPERATIONS = (
         name="task done",
         help="complete a task; what needed it may begin at once",
         request=Done,
-        outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner),
+        outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_done,
         examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
@@ -298,7 +315,7 @@ OPERATIONS = (
         name="task fail",
         help="say that an attempt failed; it is tried again after a rest",
         request=Fail,
-        outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner),
+        outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_fail,
         examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
@@ -307,7 +324,7 @@ OPERATIONS = (
         name="task release",
         help="give a task back to the queue; no attempt is counted",
         request=Release,
-        outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner),
+        outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_release,
         examples=("interlock task release t1 --agent ada --token 9",),
@@ -316,7 +333,7 @@ OPERATIONS = (
         name="task cancel",
         help="call a task off; whoever works on it finds its claim over",
         request=Cancel,
-        outcomes=(core.TaskCancelled, core.Unchanged),
+        outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
         needs="agent",
         act=_cancel,
         examples=("interlock task cancel t1 'not needed any more' --agent ada",),
@@ -325,7 +342,7 @@ OPERATIONS = (
         name="task retry",
         help="send back a task that failed or is a dead letter",
         request=Retry,
-        outcomes=(core.Retried, core.Unchanged),
+        outcomes=(core.Retried, core.Unchanged, GivenFenced),
         needs="agent",
         act=_retry,
         examples=("interlock task retry t1 --agent ada",),

@@ -60,6 +60,7 @@ RENDERERS: dict[str, str] = {
     "task.Failed": "task:failed",
     "task.TaskReleased": "task:released",
     "task.TaskFenced": "task:fenced",
+    "answers.GivenFenced": "several:given_fenced",
     "task.TaskNotOwner": "task:not_owner",
     "task.TaskCancelled": "task:cancelled",
     "task.Retried": "task:retried",

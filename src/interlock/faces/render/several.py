@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from interlock.faces.render import circle, heirs, lives, renderer
 
 if TYPE_CHECKING:
+    from interlock.core import answers
     from interlock.core import several as core
     from interlock.faces.render import Paint
 
@@ -47,3 +48,9 @@ def not_owner(outcome: core.SeveralNotOwner, paint: Paint) -> str:
     hint = "give the --token of your grant, or work in the session that took it"
     things = " and ".join(outcome.things)
     return f"{paint('red', 'not owner')} {things}: no such grant is yours; {hint}"
+
+
+def given_fenced(outcome: answers.GivenFenced, paint: Paint) -> str:
+    """A late holder did nothing."""
+    word, thing = paint("red", "fenced"), outcome.given
+    return f"{word} {thing}: that grant is over, so nothing was done; acquire {thing} again"

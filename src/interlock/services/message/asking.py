@@ -68,7 +68,7 @@ class Asking:
 
     def query(self, seat: Seat, query: Query, terms: Terms, waits: callers.Terms) -> Op[AskOutcome]:
         """Ask, and wait for the answer."""
-        who = seat.who
+        who, relying = seat.who.plain, seat.who
         if terms.cached is not None:
             known = yield from self._known(query, terms.cached)
             if known is not None:
@@ -77,7 +77,7 @@ class Asking:
         beat = self._sleep.beat(asleep, query)
         query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
         try:
-            done = yield from self._ask(who, query, terms, (*listing(asleep, query.id), *beat))
+            done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
             if not isinstance(done.outcome, core.Asked):
                 return told(done.outcome)
             journal.asked(who.agent, query.id, query.to)

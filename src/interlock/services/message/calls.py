@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from interlock.core import message as core
 from interlock.core import words
+from interlock.core.answers import GivenFenced
 from interlock.driving import Op
 from interlock.errors import BadInput, BadName
+from interlock.services.given import Given
 from interlock.services.message import looking, reading, serving
 from interlock.services.message.common import several
 from interlock.services.message.questions import Asks
@@ -32,7 +34,8 @@ class MessageCalls(Sending, Asks):
         senders: Iterable[str] = (),
         where: Mapping[str, object] | None = None,
         last: int = 0,
-    ) -> Op[core.Subscribed]:
+        given: Given = (),
+    ) -> Op[core.Subscribed | GivenFenced]:
         """Have alerts of this type delivered, from now on and over restarts, until we unsubscribe.
 
         Those of some ``senders``, and ``where`` fields of their data have these values; of those
@@ -44,28 +47,33 @@ class MessageCalls(Sending, Asks):
             senders=words.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
         number = words.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
-        return self.topics.subscribe(self.desk.me().who, type_, wanted, number)
+        seat = self._seat(given)
+        return self._fenced(seat, self.topics.subscribe(seat.who, type_, wanted, number))
 
     def unsubscribe(
         self,
         type: str,  # noqa: A002
-    ) -> Op[core.Unsubscribed | core.NotSubscribed]:
+        *,
+        given: Given = (),
+    ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
         """Have no more alerts of this type delivered."""
-        return self.topics.unsubscribe(self.desk.me().who, words.unmarked(type, "type of an alert"))
+        seat, type_ = self._seat(given), words.unmarked(type, "type of an alert")
+        return self._fenced(seat, self.topics.unsubscribe(seat.who, type_))
 
     def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
         """What we subscribed to, by type: from whom, and with which values in the data."""
         return self.topics.list(self.desk.me().who.agent)
 
     def ack(
-        self, *ids: str, can: Iterable[str] | None = None
-    ) -> Op[core.Acknowledged | core.UnknownMessages]:
+        self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
+    ) -> Op[core.Acknowledged | core.UnknownMessages | GivenFenced]:
         """Acknowledge messages: they will not come again."""
         wanted = list(map(_id, ids))
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
-        return (yield from self.acking.ack(self.desk.me().who, wanted, able))
+        seat = self._seat(given)
+        return (yield from self._fenced(seat, self.acking.ack(seat.who, wanted, able)))
 
     def receiver(
         self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""

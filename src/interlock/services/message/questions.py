@@ -12,6 +12,7 @@ from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import callers
+from interlock.services.given import Given
 from interlock.services.message import reading
 from interlock.services.message.asking import Terms as AskTerms
 from interlock.services.message.common import Common, named
@@ -31,6 +32,7 @@ class Asks(Common):
         person: bool = False,
         urgent: bool = False,
         id: str | None = None,  # noqa: A002
+        given: Given = (),
     ) -> Op[AskOutcome]:
         """Ask an agent, or whoever is able (``?ability``), and wait for the answer.
 
@@ -41,7 +43,7 @@ class Asks(Common):
         Asked again with the same ``id``, also by another process, it is the same question;
         something else under that id is ``exists``.
         """
-        seat = self.desk.me()
+        seat = self._seat(given)
         whom = _whom(to)
         usual = self.desk.settings.query(whom)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
@@ -60,19 +62,22 @@ class Asks(Common):
         age = None if cached is None else words.duration(cached, "age of an answer")
         terms = AskTerms(hold=words.flag(hold, "hold"), cached=age, keep=id is not None)
         waits = callers.terms(seat.caller, self.desk.queues.speaks())
-        return self.asking.query(seat, asked, terms, waits)
+        return self._fenced(seat, self.asking.query(seat, asked, terms, waits))
 
-    def reply(self, query: str, answer: object, *, can: Iterable[str] = ()) -> Op[ReplyOutcome]:
+    def reply(
+        self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
+    ) -> Op[ReplyOutcome]:
         """Answer a question; it is acknowledged with that.
 
         One to whoever is able is answered by those whose session says that they are (``pulse``),
         who receive with ``can``, or who say so here.
         """
         id_, able = words.name(query, "query id"), words.abilities(can)
-        given = self._body(answer, "answer")
+        said = self._body(answer, "answer")
         if id_.startswith("msg_"):
             return self._no_question(id_)
-        return self.asking.reply(self.desk.me().who, id_, given, able)
+        seat = self._seat(given)
+        return self._fenced(seat, self.asking.reply(seat.who, id_, said, able))
 
     def _no_question(self, id_: str) -> Op[ReplyOutcome]:
         """Say how a message is answered that is no question."""
@@ -81,14 +86,16 @@ class Asks(Common):
         how = f"interlock send {words.shell(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
-    def cancel(self, query: str) -> Op[CancelOutcome]:
+    def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
         """Take a question of ours back."""
-        return self.asking.cancel(self.desk.me().who, words.name(query, "query id"))
+        seat, id_ = self._seat(given), words.name(query, "query id")
+        return self._fenced(seat, self.asking.cancel(seat.who, id_))
 
-    def resolve(self, decision: str, answer: object) -> Op[ResolveOutcome]:
+    def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
         id_ = words.name(decision, "decision id")
-        return self.asking.resolve(self.desk.me().who, id_, self._body(answer, "answer"))
+        seat, said = self._seat(given), self._body(answer, "answer")
+        return self._fenced(seat, self.asking.resolve(seat.who, id_, said))
 
     def decisions(self) -> Op[tuple[Shown, ...]]:
         """What persons are asked, and what they decided lately."""

@@ -78,7 +78,9 @@ class Reception:
     def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages now."""
         if self._receiver is None:
-            return (yield from self._calls.ack(*ids))
+            able = yield from self._calls.abilities(None)
+            who = self._calls.desk.me().who
+            return (yield from self._calls.acking.ack(who, list(ids), able))
         outcome = yield from self._receiver.ack(ids)
         self._settled(ids)
         return outcome

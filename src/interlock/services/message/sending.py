@@ -11,6 +11,7 @@ from interlock.core.message import ALL, Message, NobodyToStop, SendOutcome, Stop
 from interlock.core.post import Terms
 from interlock.driving import Op
 from interlock.errors import BadInput
+from interlock.services.given import Given
 from interlock.services.message import reading
 from interlock.services.message.common import Common, named, several
 from interlock.services.message.files import described
@@ -30,14 +31,18 @@ class Sending(Common):
         urgent: bool = False,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
+        given: Given = (),
     ) -> Op[SendOutcome]:
         """Tell everybody who subscribed to this type; written once, whoever they are.
 
         ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
-        does not wait for us any more, nothing is sent.
+        does not wait for us any more, nothing is sent.  ``given`` are grants that this relies on,
+        as for tasks: if one is over, nothing is sent, and the answer is ``GivenFenced``.
         """
         type_ = words.unmarked(type, "type of an alert")
-        return self._post("alert", (), data, type=type_, urgent=urgent, id=id, acks=acks)
+        return self._post(
+            "alert", (), data, type=type_, urgent=urgent, id=id, acks=acks, given=given
+        )
 
     def share(
         self,
@@ -50,6 +55,7 @@ class Sending(Common):
         hold: bool = False,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
+        given: Given = (),
     ) -> Op[SendOutcome]:
         """Give data of some type to one agent, and with it a ``file`` that both can reach.
 
@@ -71,6 +77,7 @@ class Sending(Common):
                 hold=hold,
                 id=id,
                 acks=acks,
+                given=given,
             )
         )
 
@@ -81,6 +88,7 @@ class Sending(Common):
         *,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
+        given: Given = (),
     ) -> Op[StopOutcome]:
         """Ask an agent to end: it finishes its step and goes.  It is read first.
 
@@ -91,7 +99,11 @@ class Sending(Common):
         said, reader = words.text(reason, "reason", core.REASON_LIMIT), named(to)
         if not (yield from running(reader)):
             return NobodyToStop(to=reader)
-        return (yield from self._post("stop", (reader,), said, urgent=True, id=id, acks=acks))
+        return (
+            yield from self._post(
+                "stop", (reader,), said, urgent=True, id=id, acks=acks, given=given
+            )
+        )
 
     def send(
         self,
@@ -106,6 +118,7 @@ class Sending(Common):
         hold: bool = False,
         id: str | None = None,  # noqa: A002
         acks: Iterable[str] = (),
+        given: Given = (),
     ) -> Op[SendOutcome]:
         """Mail to one agent, to several, or to ``all``; each of them reads it for itself.
 
@@ -123,6 +136,7 @@ class Sending(Common):
             hold=hold,
             id=id,
             acks=acks,
+            given=given,
         )
 
     def _mail(
@@ -130,8 +144,8 @@ class Sending(Common):
     ) -> Op[SendOutcome]:
         if reply_to and not thread:
             thread = yield from self._thread(reply_to)
-        given: dict[str, object] = {**more, "thread": thread, "reply_to": reply_to}
-        return (yield from self._post("mail", to, body, **given))  # type: ignore[arg-type]
+        other: dict[str, object] = {**more, "thread": thread, "reply_to": reply_to}
+        return (yield from self._post("mail", to, body, **other))  # type: ignore[arg-type]
 
     def _thread(self, id_: str) -> Op[str]:
         """The thread of a message; what cannot be found begins one under its own id."""
@@ -146,6 +160,7 @@ class Sending(Common):
         *,
         id: str | None,  # noqa: A002
         acks: Iterable[str],
+        given: Given,
         urgent: bool = False,
         hold: bool = False,
         type: str = "",  # noqa: A002
@@ -154,7 +169,8 @@ class Sending(Common):
         reply_to: str = "",
         file: core.File | None = None,
     ) -> Op[SendOutcome]:
-        who: Who = self.desk.me().who
+        seat = self._seat(given)
+        who = seat.who
         id_ = self._id(id, "msg")
         message = Message(
             id=id_,
@@ -174,9 +190,8 @@ class Sending(Common):
         )
         ended = words.names(acks, "message id", core.RECIPIENTS_LIMIT)
         terms = Terms(hold=words.flag(hold, "hold"), chosen=id is not None, acks=ended)
-        return (
-            self._ending(who, message, terms) if ended else self.posting.post(who, message, terms)
-        )
+        sending = self._ending if ended else self.posting.post
+        return self._fenced(seat, sending(who, message, terms))
 
     def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
         """Send what acknowledges something: of a topic, if it is not to us alone."""

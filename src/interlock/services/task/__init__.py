@@ -117,7 +117,7 @@ class Tasks:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
-        if hidden and (yield from self.plans.freed(who, task)):
+        if hidden and (yield from self.plans.freed(who.plain, task)):
             return (yield from self.publish(who, task, spec))
         return done.outcome
 
@@ -165,7 +165,7 @@ class Tasks:
 
         done = yield from self._finished(who, worker, deciding)
         if left and done.revision is not None:
-            yield from self.progress.go_on(who, worker.task)
+            yield from self.progress.go_on(who.plain, worker.task)
         return done.outcome
 
     def fail(

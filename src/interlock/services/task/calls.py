@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 from interlock.core import task as core
 from interlock.core import words
+from interlock.core.answers import GivenFenced
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.calls import Calls, Moment
+from interlock.services.given import Given
 from interlock.services.task import Tasks
 
 if TYPE_CHECKING:
     from interlock.core.batch import Checked, Imported, PlanExists
-    from interlock.core.plan import Given
+    from interlock.core.plan import Given as Draft
     from interlock.services.task.feed import Feed
     from interlock.services.task.seen import Seen
     from interlock.services.task.shown import Shown, TaskList
@@ -44,7 +46,8 @@ class TaskCalls(Calls):
         retries: int = core.RETRIES,
         backoff: float | str = core.BACKOFF,
         backoff_most: float | str = core.BACKOFF_MOST,
-    ) -> Op[core.Published | core.TaskExists]:
+        given: Given = (),
+    ) -> Op[core.PublishOutcome]:
         """Put a task where everybody finds it; without an id it gets a fresh one.
 
         A lower ``priority`` comes first.  Whoever takes it with ``next`` must be able to do all
@@ -52,6 +55,10 @@ class TaskCalls(Calls):
         begin ``not_before`` a moment, and is a dead letter if nobody began it by its ``deadline``
         (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
         times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
+
+        ``given`` are grants that this relies on: proofs (``held.check()``), or tokens
+        (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
+        the answer is ``GivenFenced``.  All calls that change something take it.
         """
         id_ = self.desk.runner.new_id("tsk") if task is None else named(task)
         spec = self.spec(
@@ -67,15 +74,17 @@ class TaskCalls(Calls):
             backoff=backoff,
             backoff_most=backoff_most,
         )
-        return self._tasks.publish(self.desk.me().who, id_, spec)
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.publish(seat.who, id_, spec))
 
     def publish_all(
         self,
-        specs: Iterable[Mapping[str, object] | Given],
+        specs: Iterable[Mapping[str, object] | Draft],
         *,
         id: str | None = None,  # noqa: A002 - the word that people use
         dry_run: bool = False,
-    ) -> Op[Imported | Checked | PlanExists]:
+        given: Given = (),
+    ) -> Op[Imported | Checked | PlanExists | GivenFenced]:
         """Publish a whole plan: all of its tasks, or none.
 
         Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
@@ -89,7 +98,8 @@ class TaskCalls(Calls):
         if words.flag(dry_run, "dry_run"):
             return self._tasks.plans.check(plan)
         plan = replace(plan, trace=self.desk.purpose)
-        return self._tasks.plans.publish(self.desk.me().who, plan)
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.plans.publish(seat.who, plan))
 
     def spec(
         self,
@@ -129,7 +139,12 @@ class TaskCalls(Calls):
         )
 
     def claim(
-        self, task: str, *, ttl: float | str | None = None, wait: float | str = 0
+        self,
+        task: str,
+        *,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        given: Given = (),
     ) -> Op[core.ClaimOutcome]:
         """Claim one task: exactly one of all who try has it, and the others learn who.
 
@@ -139,7 +154,9 @@ class TaskCalls(Calls):
         """
         patience = self.desk.asking(wait)
         lives, _ = self.desk.terms({}, ttl, None)
-        return self._tasks.claim(self.desk.me(), named(task), ttl=lives, wait=patience)
+        seat = self._seat(given)
+        claiming = self._tasks.claim(seat, named(task), ttl=lives, wait=patience)
+        return self._fenced(seat, claiming)
 
     def next(
         self,
@@ -147,6 +164,7 @@ class TaskCalls(Calls):
         can: Iterable[str] = (),
         ttl: float | str | None = None,
         wait: float | str = 0,
+        given: Given = (),
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready: lowest priority number, then oldest.
 
@@ -155,10 +173,12 @@ class TaskCalls(Calls):
         """
         patience = self.desk.asking(wait)
         lives, _ = self.desk.terms({}, ttl, None)
-        return self._tasks.next(self.desk.me(), able(can), ttl=lives, wait=patience)
+        seat = self._seat(given)
+        claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience)
+        return self._fenced(seat, claiming)
 
     def complete(
-        self, task: str, *, token: int | None = None, result: object = None
+        self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
     ) -> Op[core.CompleteOutcome]:
         """The task is done; what needed it may begin with the same commit.
 
@@ -167,7 +187,9 @@ class TaskCalls(Calls):
         kept = None
         if result is not None:
             kept = Raw(words.payload(result, "result", core.DATA_LIMIT))
-        return self._tasks.complete(self.desk.me().who, self._worker(task, token), kept)
+        seat = self._seat(given)
+        done = self._tasks.complete(seat.who, self._worker(task, token), kept)
+        return self._fenced(seat, done)
 
     def fail(
         self,
@@ -177,6 +199,7 @@ class TaskCalls(Calls):
         token: int | None = None,
         error: object = None,
         retry: bool = True,
+        given: Given = (),
     ) -> Op[core.FailOutcome]:
         """The attempt failed: the task rests and is tried again, or is a dead letter.
 
@@ -185,27 +208,34 @@ class TaskCalls(Calls):
         kept = None
         if error is not None:
             kept = Raw(words.payload(error, "error", core.DATA_LIMIT))
-        worker = self._worker(task, token)
-        return self._tasks.fail(
-            self.desk.me().who, worker, _reason(reason), kept, retry=words.flag(retry, "retry")
-        )
+        worker, seat = self._worker(task, token), self._seat(given)
+        again = words.flag(retry, "retry")
+        done = self._tasks.fail(seat.who, worker, _reason(reason), kept, retry=again)
+        return self._fenced(seat, done)
 
-    def release(self, task: str, *, token: int | None = None) -> Op[core.ReleaseOutcome]:
+    def release(
+        self, task: str, *, token: int | None = None, given: Given = ()
+    ) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue; no attempt is counted."""
-        return self._tasks.release(self.desk.me().who, self._worker(task, token))
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.release(seat.who, self._worker(task, token)))
 
-    def heartbeat(self, task: str, *, token: int | None = None) -> Op[core.BeatOutcome]:
+    def heartbeat(
+        self, task: str, *, token: int | None = None, given: Given = ()
+    ) -> Op[core.BeatOutcome]:
         """Renew a claim; one that lapsed is not revived."""
-        seat = self.desk.me()
-        return self._tasks.heartbeat(seat.who, self._worker(task, token), seat.session_ttl)
+        seat, worker = self._seat(given), self._worker(task, token)
+        return self._fenced(seat, self._tasks.heartbeat(seat.who, worker, seat.session_ttl))
 
-    def cancel(self, task: str, reason: str = "") -> Op[core.CancelOutcome]:
+    def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
         """Nobody is to do this; whoever works on it learns that its claim is over."""
-        return self._tasks.cancel(self.desk.me().who, named(task), _reason(reason))
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.cancel(seat.who, named(task), _reason(reason)))
 
-    def retry(self, task: str) -> Op[core.RetryOutcome]:
+    def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
-        return self._tasks.retry(self.desk.me().who, named(task))
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.retry(seat.who, named(task)))
 
     def show(self, task: str) -> Op[Shown | core.NoTask]:
         """One task: how it stands, who works on it, its data, and what came of it."""

@@ -78,7 +78,7 @@ class Claiming:
         bid = Bid(seat, ttl, self._queues.speaks())
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
-            bid.standby = Standby(self._runner, self._queues, seat.who, ask, bid.terms)
+            bid.standby = Standby(self._runner, self._queues, seat.who.plain, ask, bid.terms)
         waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
         return (yield from self._told(bid, waiting))
 
@@ -128,7 +128,8 @@ class Claiming:
     def _open(self, bid: Bid) -> Iterator[Debt]:
         """What takes back the claim that may stand."""
         if (ask := bid.open) is not None:
-            pay = partial(self.take_back, bid.seat, ask.task, ask.claim)
+            seat = replace(bid.seat, who=bid.seat.who.plain)
+            pay = partial(self.take_back, seat, ask.task, ask.claim)
             yield Debt(ask.claim, f"task/{ask.task}", pay)
 
     def _waiting(

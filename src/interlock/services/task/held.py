@@ -340,7 +340,7 @@ def _by_session(desk: Desk) -> tuple[Lease, ...]:
     return () if desk.session_lease is None else (desk.session_lease,)
 
 
-def _no(outcome: core.Taken | core.Blocked | core.NoTask | core.TaskDeadlock) -> Unavailable:
+def _no(outcome: core.ClaimOutcome) -> Unavailable:
     """Why there is nothing to hold."""
     match outcome:
         case core.TaskDeadlock(task=task, cycle=cycle):
@@ -349,8 +349,10 @@ def _no(outcome: core.Taken | core.Blocked | core.NoTask | core.TaskDeadlock) ->
             said = f"task {task} is taken by {holder}; wait longer, or take another"
         case core.Blocked(task=task, reason=reason):
             said = f"task {task} cannot begin: {reason}; wait longer, or take another"
+        case core.NoTask(reason=reason):
+            said = f"there is nothing to claim: {reason}"
         case _:
-            said = f"there is nothing to claim: {outcome.reason}"
+            said = "what this claim relies on is no longer yours; acquire it again"
     return Unavailable(said, outcome)
 
 
