@@ -9,11 +9,13 @@ from interlock.core import keys
 from interlock.core import session as sessions
 from interlock.core.lock import LockAcquired, LockBusy, LockExtended, LockReleased, Reclaimed
 from interlock.core.log import Entry, decode
+from interlock.core.semaphore import SlotsAcquired
 from interlock.core.session import Left, Renewed, SessionLapsed
 from interlock.driving import Step
 from interlock.errors import Lapsed as LapsedError
-from interlock.services.steps import Read
-from interlock.store import Log, Range
+from interlock.errors import StoreAway
+from interlock.services.steps import Commit, Read
+from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -234,3 +236,119 @@ def test_what_a_session_works_on_is_among_what_it_holds(stage: Stage, ada: Clien
     assert held == {"ada": ("merge", "task/a/b", "task/c"), "bob": ()}
     ada.run(ada.tasks.complete("c"))
     assert [each.holds for each in bob.run(bob.agents.show("ada"))] == [("merge", "task/a/b")]
+
+
+def shell(stage: Stage, session: str) -> Client:
+    """A command of its own process in a session that another one began."""
+    command = stage.client("ada", ttl=None)
+    command.run(command.desk.resume(session))
+    return command
+
+
+def listed(stage: Stage) -> list[str]:
+    ref = Range(keys.HELD)
+    return [item.key for item in stage.store.read(ref).ranges[ref]]
+
+
+def test_leaving_looks_at_no_pool_of_others(
+    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand idle semaphores cost nobody who goes."""
+    bob = stage.client("bob")
+    for number in range(30):
+        bob.run(bob.semaphores.acquire(f"idle{number}", capacity=1))
+        bob.run(bob.semaphores.release(f"idle{number}"))
+    ada.run(ada.semaphores.acquire("own", capacity=1))
+    ada.run(ada.locks.acquire("own"))
+    inside = shell(stage, ada.session)
+    inside.run(inside.locks.acquire("inside"))
+    monkeypatch.setattr("interlock.services.session._searched", None)
+    left = ada.run(ada.agents.leave())
+    assert isinstance(left, Left)
+    assert sorted(left.released) == ["inside", "own", "sem/own"]
+    assert listed(stage) == []
+
+
+def test_a_shells_session_leaves_all_that_its_commands_took(stage: Stage) -> None:
+    joins = stage.client("ada", ttl=None)
+    session = joins.run(joins.agents.join()).session
+    bob = stage.client("bob")
+    bob.run(bob.locks.acquire("later"))
+    for name in ("one", "two"):
+        command = shell(stage, session)
+        command.run(command.locks.acquire(name))
+    waiting = shell(stage, session)
+    wait = waiting.start(waiting.locks.acquire("later", wait=600))
+    assert listed(stage) == [keys.held(session, keys.lock(n)) for n in ("later", "one", "two")]
+    bob.run(bob.locks.release("later"))
+    assert isinstance(wait.run().result(), LockAcquired)
+    gives = shell(stage, session)
+    assert isinstance(gives.run(gives.locks.release("two")), LockReleased)
+    assert listed(stage) == [keys.held(session, keys.lock(n)) for n in ("later", "one")]
+    leaves = shell(stage, session)
+    left = leaves.run(leaves.agents.leave())
+    assert isinstance(left, Left)
+    assert sorted(left.released) == ["later", "one"]
+    assert listed(stage) == []
+    assert bob.run(bob.locks.list()) == ()
+
+
+def test_a_pool_stays_listed_while_its_session_has_anything_of_it(
+    stage: Stage, ada: Client
+) -> None:
+    one, two = shell(stage, ada.session), shell(stage, ada.session)
+    for command in (one, two):
+        command.desk.seat = replace(command.desk.seat, whole_session=False)
+    first = one.run(one.semaphores.acquire("s", capacity=2))
+    second = two.run(two.semaphores.acquire("s"))
+    assert isinstance(first, SlotsAcquired)
+    assert isinstance(second, SlotsAcquired)
+    one.run(one.semaphores.release("s", token=first.token))
+    assert listed(stage) == [keys.held(ada.session, keys.semaphore("s"))]
+    two.run(two.semaphores.release("s", token=second.token))
+    assert listed(stage) == []
+
+
+def test_a_session_that_its_own_process_does_not_end_is_left_whole_too(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.locks.acquire("merge"))
+    other = shell(stage, ada.session)
+    left = other.run(other.agents.leave())
+    assert isinstance(left, Left)
+    assert left.released == ("merge",)
+
+
+def test_a_session_of_an_older_version_is_left_whole_too(stage: Stage) -> None:
+    """Whose grants are listed nowhere."""
+    joins = stage.client("ada", ttl=None)
+    session = joins.run(joins.desk.sessions.join("ada", ttl=900.0)).session
+    command = shell(stage, session)
+    command.desk.seat = replace(command.desk.seat, listed=False)
+    command.run(command.locks.acquire("merge"))
+    assert listed(stage) == []
+    left = command.run(command.agents.leave())
+    assert isinstance(left, Left)
+    assert left.released == ("merge",)
+
+
+def test_maintenance_clears_what_is_listed_and_not_held(stage: Stage, ada: Client) -> None:
+    command = shell(stage, ada.session)
+    command.run(command.locks.acquire("kept"))
+    stray = keys.held(ada.session, keys.lock("gone"))
+    stage.store.commit(Txn(id="txn_stray", entry=b"{}", puts=(Put(stray, b"{}"),)))
+    ada.run(ada.fleet.maintain())
+    assert listed(stage) == [keys.held(ada.session, keys.lock("kept"))]
+
+
+def test_leaving_gives_back_what_a_call_of_unknown_outcome_took(stage: Stage) -> None:
+    ada = stage.remote("ada")
+    taking = ada.locks.acquire("merge")
+    step = next(taking)
+    while not isinstance(step, Commit):
+        step = taking.send(step.perform(ada.store))
+    step.perform(ada.store)
+    with pytest.raises(StoreAway):
+        taking.throw(StoreAway("gone"))
+    left = ada.run(ada.agents.leave())
+    assert isinstance(left, Left)
+    assert left.released == ("merge",)

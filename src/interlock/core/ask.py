@@ -55,6 +55,7 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     wait: bool = False
     indexed: bool = False
     also: tuple[str, ...] = ()
+    listed: bool = False
 
     @property
     def wants(self) -> tuple[Want, ...]:

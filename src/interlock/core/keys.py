@@ -5,6 +5,7 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
 
     locks/{name}          the lock: its grant and its waiters, one item
     semaphores/{name}     the semaphore: its capacity, its grants and its waiters, one item
+    held/{session}/{pool} a pool that a session holds or waits for, if another process began it
     waits/{name}/{id}     what an agent waits for; a caller, too, while others may wait for it
     tasks/{id}/data       what a task is; written once
     tasks/{id}/status     how it stands
@@ -74,6 +75,7 @@ from interlock.core.codec import canonical, digest
 LOCKS = "locks/"
 SEMAPHORES = "semaphores/"
 POOLS = (LOCKS, SEMAPHORES)
+HELD = "held/"
 WAITS = "waits/"
 TASKS = "tasks/"
 READY = "ready/"
@@ -170,6 +172,17 @@ def name(part: str) -> str:
 
 def _percent(found: re.Match[str]) -> str:
     return "".join([f"%{byte:02X}" for byte in found[0].encode()])
+
+
+def held(session: str, pool: str = "") -> str:
+    """Where a pool is listed that a session has something of, or the folder of all of them."""
+    return f"{HELD}{session}/{pool}"
+
+
+def held_of(key: str) -> tuple[str, str]:
+    """The session and the pool that such a key names."""
+    _, session, pool = key.split("/", 2)
+    return session, pool
 
 
 def several(things: Iterable[str]) -> str:

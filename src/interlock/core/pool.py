@@ -60,6 +60,8 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who holds, how much, since when, and what keeps it alive.
 
     ``together`` are all pools of its request, if there are several.
+    ``listed`` says that the process which began the session does not know of it: while it lives by
+    the session, its pool is listed there (``held/{session}/{pool}``).
     """
 
     id: str
@@ -75,6 +77,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     weight: int = 1
     caller: str = ""
     together: tuple[str, ...] = ()
+    listed: bool = False
 
 
 class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -99,6 +102,7 @@ class Waiter(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     into: str = ""
     indexed: bool = False
     also: tuple[str, ...] = ()
+    listed: bool = False
 
 
 class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -134,6 +138,14 @@ class Pool(Struct, frozen=True, omit_defaults=True, gc=False):
         """The same with this grant in the place of the one with its id."""
         grants = tuple([grant if each.id == grant.id else each for each in self.grants])
         return Pool(grants, self.waiters, self.capacity)
+
+
+def listing(pool: Pool | None) -> set[str]:
+    """The sessions that a pool is listed under."""
+    if pool is None:
+        return set()
+    held = {grant.session for grant in pool.grants if grant.listed and grant.ttl is None}
+    return held | {waiter.session for waiter in pool.waiters if waiter.listed}
 
 
 class Proof(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from interlock.core import keys
 from interlock.core.ask import Ask, Caller, Standing, Want
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.pool import WAITERS, Grant, Pool, Waiter
+from interlock.core.pool import WAITERS, Grant, Pool, Waiter, listing
 from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
 from interlock.core.wait import listed
 from interlock.core.words import shell
@@ -174,11 +174,14 @@ def _take_at_once(ask: Ask[O_co], pool: Pool | None, want: Want, now: float) -> 
     grant = grant_of(ask, want.weight, now)
     pool = Pool((*pool.grants, grant), (), pool.capacity)
     thing = keys.thing(want.key)
+    lists: tuple[Write, ...] = ()
+    if grant.listed and grant.ttl is None:
+        lists = (Write(keys.held(grant.session, want.key), {}),)
     return Decision(
         outcome=ask.answer(Standing("granted", (pool,), grant, 0, _lives(ask))),
         verb=ask.verb("acquire"),
         thing=thing,
-        puts=(Write(want.key, pool), *liveness(grant, thing)),
+        puts=(Write(want.key, pool), *lists, *liveness(grant, thing)),
         events=(Event(f"{keys.kind(want.key)}:acquired", ask.agent),),
     )
 
@@ -189,11 +192,14 @@ def _give_back_at_once(who: Caller[O_co], pool: Pool, key: str, grant: Grant) ->
     over = not rest and key.startswith(keys.LOCKS)
     thing, session = keys.thing(key), keys.live(grant.session)
     own = [each for each in grant.live if each != session]
+    left = Pool(rest, (), pool.capacity)
+    if grant.listed and grant.session not in listing(left):
+        own.append(keys.held(grant.session, key))
     return Decision(
         outcome=who.released((thing,), ()),
         verb=who.verb("release"),
         thing=thing,
-        puts=() if over else (Write(key, Pool(rest, (), pool.capacity)),),
+        puts=() if over else (Write(key, left),),
         deletes=(key, *own) if over else tuple(own),
         events=(Event(f"{keys.kind(key)}:released", grant.agent),),
     )
@@ -416,6 +422,7 @@ def _waiter(ask: Ask[Any], weight: int, now: float, together: tuple[str, ...], i
         into=into,
         indexed=ask.indexed,
         also=ask.also,
+        listed=ask.listed,
     )
 
 

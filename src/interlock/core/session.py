@@ -37,7 +37,11 @@ _FOR_A_POOL = 16
 
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a session is."""
+    """Who a session is.
+
+    ``listed`` says that no process began it for itself, as in a shell: then all that lives by it
+    is listed (``held/{session}/{pool}``).
+    """
 
     id: str
     agent: str
@@ -46,6 +50,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float
     ttl: float
     metadata: Any = None
+    listed: bool = False
 
 
 class Death(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Event, Write
-from interlock.core.pool import Grant, Pool, Waiter
+from interlock.core.pool import Grant, Pool, Waiter, listing
 from interlock.core.wait import Someone, listed
 
 T = TypeVar("T")
@@ -53,6 +53,10 @@ class Terms(Someone, Protocol):
     @property
     def metadata(self) -> object:
         """What others see beside it."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether its pool is listed under its session."""
 
 
 class Missing(Exception):
@@ -278,11 +282,15 @@ class Turn:
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision that carries all of it out; none if nothing changes."""
-        puts, deletes = [], []
+        puts, deletes, lists = [], [], list[Write]()
         for key, pool in self._pools.items():
             before, empty = self.known.pool(key), not pool.grants and not pool.waiters
             if pool == before or (before is None and empty):
                 continue
+            was, now = listing(before), listing(pool)
+            lists += [Write(keys.held(each, key), {}) for each in now - was]
+            if self.spare:  # maintenance finds the rest
+                deletes += [keys.held(each, key) for each in was - now]
             if empty and key.startswith(keys.LOCKS):
                 deletes.append(key)
             else:
@@ -293,7 +301,7 @@ class Turn:
             outcome=outcome,
             verb=verb,
             thing=thing,
-            puts=(*puts, *self._puts),
+            puts=(*puts, *lists, *self._puts),
             deletes=(*deletes, *self._deletes),
             signals=tuple(dict.fromkeys(self._signals)),
             events=tuple([event(key, word, who, thing) for key, word, who in self._events]),
@@ -384,6 +392,7 @@ def grant_of(terms: Terms, weight: int, now: float, together: tuple[str, ...] = 
         weight=weight,
         caller=terms.caller,
         together=together,
+        listed=terms.listed,
     )
 
 

@@ -49,6 +49,7 @@ class AgentCalls(Calls):
             trace=who.trace,
             pid=None if pid is None else words.whole(pid, "pid", 0, words.LARGEST),
             more=self._able(who.agent, session, can) if can else (),
+            listed=True,
         )
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
@@ -99,7 +100,8 @@ class AgentCalls(Calls):
         who = self.desk.me().who
         tasks = yield from self.desk.sessions.works_on(who)
         released = (yield from self.desk.tasks.leave(who)) if tasks else ()
-        left = yield from self.desk.sessions.leave(who)
+        own = self.desk.queues.own() if self.desk.began else None
+        left = yield from self.desk.sessions.leave(who, own)
         if released and isinstance(left, sessions.Left):
             return replace(left, released=(*released, *left.released))
         return left

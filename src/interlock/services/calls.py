@@ -187,6 +187,7 @@ class Desk:
             joined=True,
             whole_session=True,
             caller=self._caller,
+            listed=True,
         )
 
     def terms(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from interlock.core import keys, queue
 from interlock.core import session as sessions
 from interlock.core.decision import Decision, Success
-from interlock.core.pool import Pool
+from interlock.core.pool import Pool, listing
 from interlock.core.report import at_work
 from interlock.core.wait import Asleep
 from interlock.driving import Op
@@ -101,7 +101,13 @@ class Maintenance:
         ]
         live = yield from looked_up(key for _, wanted in lives for key in wanted)
         stale = [item for item, wanted in lives if any(live[key] is None for key in wanted)]
-        return [*stale, *(yield from self._orphans(base))]
+        held = {item.key: listing(states.readable_pool(item, base)) for item in pools}
+        return [*stale, *(yield from self._orphans(base)), *(yield from self._unheld(held))]
+
+    def _unheld(self, held: dict[str, set[str]]) -> Op[list[Item]]:
+        """Pools that are listed under a session which has nothing of them."""
+        lists = [(item, keys.held_of(item.key)) for item in (yield from every(keys.HELD))]
+        return [item for item, (session, key) in lists if session not in held.get(key, ())]
 
     def _orphans(self, base: int) -> Op[list[Item]]:
         """Waits that are listed, but stand in no queue, or live no more."""
@@ -115,6 +121,8 @@ class Maintenance:
     def _deciding(self, item: Item, base: int) -> Callable[[], Deciding[str]]:
         if item.key.startswith(keys.POOLS):
             return lambda: self._pool(item.key, base)
+        if item.key.startswith(keys.HELD):
+            return lambda: self._listed(item.key, base)
         if item.key.startswith(keys.WAITS):
             return lambda: self._wait(item.key, _stands_on(item), base)
         return lambda: self._session(item.key)
@@ -124,6 +132,13 @@ class Maintenance:
         gathering.learn((yield (key,)).items)
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda known: queue.reclaim(key, known, now)))
+
+    def _listed(self, key: str, base: int) -> Deciding[str]:
+        session, pool = keys.held_of(key)
+        snapshot = yield (key, pool)
+        if snapshot[key] is None or session in listing(states.pool(snapshot[pool], base)):
+            return Decision(outcome="gone")
+        return Decision(outcome="cleared", verb="wait.clear", thing="record", deletes=(key,))
 
     def _wait(self, key: str, stands_on: str, base: int) -> Deciding[str]:
         snapshot = yield ((key, stands_on) if stands_on else (key,))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -48,6 +48,54 @@ class Debt(Struct, frozen=True, eq=False):
     pay: Callable[[], Op[None]]
 
 
+class Own:
+    """The pools that one client may have something of, so that nobody has to look for them.
+
+    It may name too many, and never too few: what is asked for counts, what was answered by an
+    error counts, and what is given back without a token counts on.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, tuple[str, ...]] = {}
+        self._granted: dict[tuple[str, int], None] = {}
+        self._perhaps: dict[str, None] = {}
+
+    def asks(self, grant: str, pools: tuple[str, ...]) -> None:
+        """A grant of these is asked for, until it is answered."""
+        self._asked[grant] = pools
+
+    def answered(self, grant: str, outcome: object) -> None:
+        """It was granted or refused."""
+        if isinstance(outcome, answers.Granted):
+            for key in self._asked[grant]:
+                self._granted[key, outcome.token or 0] = None
+        del self._asked[grant]
+
+    def unanswered(self, grant: str, *, refused: bool) -> None:
+        """An error ended it; one that ``refused`` it left nothing behind."""
+        pools = self._asked.pop(grant, ())
+        if not refused:
+            self._perhaps.update(dict.fromkeys(pools))
+
+    def released(self, pools: tuple[str, ...], token: int | None) -> None:
+        """It was given back; without a token nobody knows which grant that was."""
+        for key in pools:
+            if token is not None:
+                self._granted.pop((key, token), None)
+            else:
+                self._perhaps[key] = None
+        if token is None:
+            for each in [each for each in tuple(self._granted) if each[0] in pools]:
+                self._granted.pop(each, None)
+
+    def pools(self) -> Collection[str] | None:
+        """All of them; None if there were too many to count."""
+        if len(self._perhaps) > _REMEMBERED:  # looking for them is as quick by then
+            return None
+        asked = [key for some in tuple(self._asked.values()) for key in some]
+        return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._perhaps)}
+
+
 class Queues:
     """Every operation on pools, as generators for a driver."""
 
@@ -55,6 +103,7 @@ class Queues:
         self._runner = runner
         self._waiting = Waiting(runner)
         self._held: dict[tuple[str, int], Someone] = {}
+        self._own = Own()
         runner.on_unsettled = self._notify
         self.owed: deque[Debt] = deque()
         """Grants and waits that nobody wants any more and that could not be taken back yet."""
@@ -85,18 +134,23 @@ class Queues:
         someone = None if seat.caller else self.speaks()
         ask = self._on_terms(seat, ask, someone, wait=bool(wait))
         ticket = handover.current(self)
+        wanted = ask.keys
         while True:
             ticket.asks(ask.grant, partial(self._debts, seat, ask))
+            self._own.asks(ask.grant, wanted)
             try:
                 outcome = yield from self._acquire(seat, ask, base, deadline, given)
-                if isinstance(outcome, answers.Gone) and len(ask.keys) > 1:
+                self._own.answered(ask.grant, outcome)
+                if isinstance(outcome, answers.Gone) and len(wanted) > 1:
                     yield from self._take_back(seat, ask)  # some of it may be left
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
+                self._own.unanswered(ask.grant, refused=False)
                 self.owe(seat, ask)
                 ticket.remove(ask.grant)
                 raise
-            except BaseException:
+            except BaseException as error:
+                self._own.unanswered(ask.grant, refused=isinstance(error, InterlockError))
                 yield from self.give_up(seat, ask)
                 ticket.remove(ask.grant)
                 raise
@@ -206,7 +260,12 @@ class Queues:
         )
         if isinstance(done.outcome, answers.Released):
             self.forget(caller.keys, caller.token)
+            self._own.released(caller.keys, caller.token)
         return done.outcome
+
+    def own(self) -> Collection[str] | None:
+        """The pools that this client may have something of; None if it lost count."""
+        return self._own.pools()
 
     def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
         """Renew what keeps the grant alive."""
@@ -268,6 +327,7 @@ class Queues:
             wait=wait,
             indexed=wait and terms.indexed,
             also=terms.also if wait else (),
+            listed=seat.listed,
         )
 
     def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:

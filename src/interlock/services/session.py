@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -16,12 +16,15 @@ from interlock.core.pool import Pool
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services import states
-from interlock.services.gather import Gathering, every, looked_up
-from interlock.services.runner import Deciding, Done, Reading, Runner, Who
+from interlock.services.gather import KEYS_AT_ONCE, Gathering, every, looked_up
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
 
 T = TypeVar("T")
+
+_LISTED = 32
+"""What is listed under a session and goes with it; maintenance finds the rest."""
 
 
 class Sessions:
@@ -40,9 +43,11 @@ class Sessions:
         trace: str = "",
         pid: int | None = None,
         more: tuple[Write, ...] = (),
+        listed: bool = False,
     ) -> Op[core.Joined]:
         """Begin a session under this name, for the process ``pid``, or for this one.
 
+        It is ``listed`` if this process does not go on with it.
         ``more`` is what it says of itself, with the same commit.
         """
         record = core.Session(
@@ -53,6 +58,7 @@ class Sessions:
             since=self._runner.clock.wall(),
             ttl=ttl,
             metadata=metadata,
+            listed=listed,
         )
 
         def deciding() -> Deciding[core.Joined]:
@@ -64,17 +70,20 @@ class Sessions:
         done: Done[core.Joined] = yield from self._runner.change(deciding, who, fresh)
         return done.outcome
 
-    def leave(self, who: Who) -> Op[core.Left | core.SessionLapsed]:
+    def leave(
+        self, who: Who, own: Collection[str] | None = None
+    ) -> Op[core.Left | core.SessionLapsed]:
         """End a session and pass on everything that lives by it.
 
         In one commit, if the store takes that much at once; else in several, the session last.
+        ``own`` are the pools that its process may have something of; the others are listed.
         """
         base = yield from self._runner.base()
         released: tuple[str, ...] = ()
         while True:
             done: Done[
                 core.Left | core.SessionLapsed | core.Leaving
-            ] = yield from self._runner.change(lambda: self._leaving(who, base), who)
+            ] = yield from self._runner.change(lambda: self._leaving(who, base, own), who)
             if isinstance(done.outcome, core.SessionLapsed):
                 return done.outcome
             released += done.outcome.released
@@ -82,7 +91,7 @@ class Sessions:
                 return replace(done.outcome, released=released)
 
     def _leaving(
-        self, who: Who, base: int
+        self, who: Who, base: int, mine: Collection[str] | None
     ) -> Deciding[core.Left | core.SessionLapsed | core.Leaving]:
         own = (keys.session(who.session), keys.live(who.session), keys.report(who.session))
         snapshot = yield own
@@ -90,7 +99,9 @@ class Sessions:
         if session is None:
             return Decision(outcome=core.SessionLapsed(session=who.session))
         said = reported(snapshot, who.session)
-        wanted = yield from _pools_of(who.session)
+        listed = yield from _listed(who.session)
+        wanted = yield from _pools_of(session, mine, listed)
+        said += tuple(keys.held(who.session, key) for key in listed[:_LISTED])
         gathering = Gathering(self._runner, base)
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
@@ -190,8 +201,36 @@ class Sessions:
         return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
 
 
-def _pools_of(session: str) -> Reading[list[str]]:
-    """The pools that a session holds something of; whoever relies on one reads it again."""
+def _listed(session: str) -> Reading[list[str]]:
+    """The pools that are listed under a session."""
+    found: list[str] = []
+    page = Range(keys.held(session))
+    while True:
+        items = (yield (page,)).ranges[page]
+        found += [keys.held_of(item.key)[1] for item in items]
+        if len(items) < page.limit:
+            return found
+        page = Range(page.prefix, items[-1].key)
+
+
+def _pools_of(
+    session: core.Session, own: Collection[str] | None, listed: list[str]
+) -> Reading[list[str]]:
+    """The pools that a session has something of; whoever relies on one reads it again."""
+    if own is None and not session.listed:
+        return (yield from _searched(session.id))
+    wanted = sorted({*listed, *(own or ())})
+    found: list[str] = []
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        some = Glance(wanted[start : start + KEYS_AT_ONCE])
+        items = [item for item in (yield some).items.values() if item is not None]
+        pools = [(item.key, states.readable_pool(item, 0)) for item in items]
+        found.extend(key for key, pool in pools if pool and is_in(pool, session.id))
+    return found
+
+
+def _searched(session: str) -> Reading[list[str]]:
+    """The same for a session of which nobody keeps a list: one that another process began."""
     found: list[str] = []
     for prefix in keys.POOLS:
         after = ""

@@ -41,6 +41,7 @@ _FOLDERS = frozenset(
         keys.DEATHS,
         keys.LOGBOOKS,
         keys.LOGS,
+        keys.HELD,
         keys.WAITS,
         keys.REFUSALS,
         "meta/",

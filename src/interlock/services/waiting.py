@@ -49,6 +49,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     """Whose hands a grant goes into: the session, and whether the store knows that it lives.
 
     ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``core/pool.py``.
+    ``listed`` says that another process began the session, which learns of it by a list.
     """
 
     who: Who
@@ -56,6 +57,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     joined: bool = False
     whole_session: bool = False
     caller: str = ""
+    listed: bool = False
 
 
 class Debts(Protocol):
