@@ -52,6 +52,17 @@ def test_a_place_without_room_is_bad_before_the_next_commit_finds_out(ada: Shell
     assert "ok   stale grants: none" in done.out, "every other check still speaks"
 
 
+def test_a_folder_in_which_every_user_can_replace_the_store_is_a_warning(ada: Shell) -> None:
+    place = ada.folder / "open"
+    place.mkdir()
+    ada.run("init", "--store", str(place / "store.db"))
+    place.chmod(0o777)
+    said = ada.run("doctor", "--store", str(place / "store.db")).out
+    assert f"warn permissions: every user can replace files in {place}; chmod o-w {place}" in said
+    place.chmod(0o1777)
+    assert "ok   permissions" in ada.run("doctor", "--store", str(place / "store.db")).out
+
+
 def test_no_store_is_bad(bare: Shell) -> None:
     done = bare.run("doctor")
     assert done.status == 4

@@ -273,6 +273,43 @@ def test_a_side_folder_of_somebody_else_is_refused(
     assert "belongs to somebody else" in refused(path)
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+def test_a_file_that_another_user_planted_is_refused(
+    shared: Path, cast: Cast, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """That user may read and write it, and so could take every lock."""
+    shared.chmod(0o1777)  # as /tmp is
+    planted = shared / f"store.db{suffix}"
+    if suffix:
+        planted.touch()
+    else:
+        SQLiteStore(str(planted)).close()
+    planted.chmod(0o666)
+    before = {found: found.stat() for found in shared.iterdir()}
+    if os.getuid() == 0:
+        answer = as_nobody(cast, shared / "store.db")
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        answer = f"StoreUnsuitable {refused(str(shared / 'store.db'))}"
+    assert answer.startswith(f"StoreUnsuitable {planted} belongs to user {os.getuid()}, ")
+    assert "; name a file of your own, or" in answer
+    assert {found: found.stat().st_size for found in shared.iterdir()} == {
+        found: was.st_size for found, was in before.items()
+    }
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
+def test_root_uses_the_store_of_another_user_unless_any_user_could_have_put_it_there(
+    shared: Path, cast: Cast
+) -> None:
+    give(shared)
+    store = shared / "store.db"
+    assert as_nobody(cast, store) == "ok"
+    SQLiteStore(str(store)).close()
+    shared.chmod(0o1777)
+    assert f"{store} belongs to user {NOBODY}" in refused(str(store))
+
+
 def test_a_gate_that_is_a_link_is_not_followed(path: str, tmp_path: Path) -> None:
     os.mkdir(path + "-bells", 0o700)
     os.symlink(tmp_path / "victim", path + "-bells/gate")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,10 @@ def _permissions(path: str) -> Iterator[Finding]:
     if os.path.basename(folder) == FOLDER:
         wanted[folder] = 0o700
     clean = True
+    if (found := os.stat(folder).st_mode) & stat.S_IWOTH and not found & stat.S_ISVTX:
+        clean = False
+        fact = f"every user can replace files in {folder}"
+        yield _warn("permissions", fact, f"chmod o-w {folder}")
     for name, mode in wanted.items():
         if os.path.exists(name) and (found := os.stat(name).st_mode & 0o777) & 0o077:
             clean = False

@@ -2,7 +2,7 @@
 
 SQLite in WAL mode needs shared memory and honest file locks, which network and host-shared file
 systems do not give: there a store would be damaged, so it is refused.
-A store is for its owner only: folder 0700, files 0600.
+A store is for its owner only: folder 0700, files 0600, and no file of another user.
 
 An open store must stay the one that stands at its path.  What is committed into a file that was
 deleted or replaced is in no store, and no other client sees it.  So ``Standing`` compares names and
@@ -93,11 +93,32 @@ def prepare(path: str, *, create: bool) -> str:
         raise StoreMissing(f"{path} is empty, so no store; to begin anew: {init}")
     if exists and not (os.access(path, os.W_OK) and os.access(folder, os.W_OK)):
         raise StoreReadOnly(f"{path} cannot be written by you; mend the rights of file and folder")
+    _refuse_foreign(path)
     kind = file_system(path if exists else _nearest(folder))
     refuse_shared(path, kind)
     if not exists:
         _create(path, folder)
     return kind
+
+
+def _refuse_foreign(path: str) -> None:
+    """Raise if another user made the file, or one that SQLite would take for a part of it.
+
+    That user could read and change everything in it.  Root may use the store of another user, but
+    not one that stands where any user can put files.
+    """
+    folder = os.path.dirname(path)
+    shared = os.path.isdir(folder) and bool(os.stat(folder).st_mode & stat.S_IWOTH)
+    for name in (path, path + "-wal", path + "-shm", path + "-journal"):
+        try:
+            owner = os.lstat(name).st_uid
+        except OSError:
+            continue
+        if owner != os.geteuid() and (os.geteuid() or shared):
+            raise StoreUnsuitable(
+                f"{name} belongs to user {owner}, who could change the store behind your back;"
+                " name a file of your own, or have it handed over with chown"
+            )
 
 
 def beginning(path: str) -> str:
@@ -279,7 +300,8 @@ def _create(path: str, folder: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         if os.path.isdir(folder):
-            return  # somebody else was faster
+            _refuse_foreign(path)
+            return  # another process was faster
         raise StoreMissing(f"{folder} is not a folder; name another place") from None
     except NotADirectoryError:
         raise StoreMissing(f"{folder} is not a folder; name another place") from None
