@@ -424,6 +424,7 @@ async def connect(
     try:
         name, resumed = speaker(agent, session)
         desk = desk_at(store, name, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
+        desk.runner.via = "python-async"
         term, inherited = ttl if join else None, resumed != session
         await drive_async(desk.begin(resumed, term, inherited=inherited), store)
     except BaseException:

@@ -3,14 +3,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.faces.shell import Shell
 
 import interlock
 from interlock import aio
 from interlock.client import Fleet
 from interlock.errors import BadName
 from interlock.stores.memory import MemoryStore
+from interlock.testing.stage import Stage
 
 
 @pytest.fixture
@@ -178,3 +181,48 @@ def test_an_answer_goes_under_the_trace_of_the_question(url: str) -> None:
         assert isinstance(ada.messages.query("bob", "what?", timeout=20), interlock.Answered)
         thread.join()
         assert {"query.ask", "query.reply"} <= set(told(ada, "story"))
+
+
+def claims(fleet: Fleet) -> list[tuple[str, float]]:
+    """Which component made each claim, and how long that took."""
+    lines = fleet.record.log(verb="task.claim", limit=100)
+    return [(line.via, -1.0 if line.took is None else line.took) for line in lines]
+
+
+def test_a_claim_says_which_component_made_it_and_how_long_that_took(
+    url: str, tmp_path: Path
+) -> None:
+    async def claim_in_a_loop() -> None:
+        async with await aio.connect(url, agent="bob") as fleet:
+            await fleet.tasks.claim("second")
+            async for _ in fleet.tasks.work(stop_on_signals=False):
+                break
+
+    with interlock.connect(url, agent="ada") as ada:
+        for name in ("first", "second", "third", "fourth", "fifth"):
+            ada.tasks.publish(name)
+        ada.tasks.claim("first")
+        asyncio.run(claim_in_a_loop())
+        for _ in ada.tasks.work(stop_on_signals=False):
+            break
+        shell = Shell(tmp_path, INTERLOCK_STORE=url, INTERLOCK_AGENT="cleo")
+        assert shell.run("task", "next").status == 0
+        made = claims(ada)
+        components = ["python", "python-async", "python-async/worker", "python/worker", "cli"]
+        assert [via for via, _ in made] == components
+        assert all(0 <= took < 60_000 for _, took in made)
+        others = [line.via for line in ada.record.log(limit=100) if line.verb != "task.claim"]
+        assert not any(others), "only claims pay for it"
+        assert ada.record.verify().exit_status == 0
+
+
+def test_a_wait_for_a_task_counts_as_time_that_the_claim_took() -> None:
+    stage = Stage()
+    ada, bob = stage.client("ada"), stage.client("bob")
+    waiting = bob.start(bob.tasks.next(wait=60))
+    stage.clock.advance(3)
+    ada.run(ada.tasks.publish("late"))
+    assert isinstance(waiting.run().result(), interlock.Claimed)
+    (line,) = ada.run(ada.record.log(verb="task.claim"))
+    assert line.took is not None
+    assert 3000 <= line.took < 4000

@@ -79,6 +79,8 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
 
     ``reads`` are keys that the commit is to bring back; only engines across a network do.
     ``trace`` is that of what it is about, if that has one; else the caller's own is recorded.
+    ``via`` and ``took`` say which component asked, and for how many milliseconds, where that is
+    recorded.
     """
 
     outcome: T_co
@@ -91,6 +93,8 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     quiet: bool = False
     reads: tuple[str, ...] = ()
     trace: str = ""
+    via: str = ""
+    took: float | None = None
 
     @property
     def changes(self) -> bool:

@@ -18,6 +18,10 @@ The hash of an entry is the SHA-256 of its stored bytes.  The items that it wrot
 hash beside their payload, so nothing is circular.  Liveness keys and signals stay out: they are
 not state.  Entries hold digests, not values, and stay small.
 
+``via`` and ``took`` are in the entries of claims: which component asked (``cli``, ``python``,
+``python-async``; ``/worker`` if a loop of a worker did), and how many milliseconds went by from
+asking to the commit, as its writer sent it; a wait for a task counts.
+
 Links leave out what nobody looked at again.  So one digest is rolled over all entries in their
 order, from the first one on; a checkpoint inside of the log, a segment of sealed entries and an
 anchor outside of the store each keep it as it was after some entry, which proves every entry and
@@ -63,6 +67,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     deleted: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     signed: Signature | None = None
+    via: str = ""
+    took: float | None = None
 
 
 decode = msgspec.json.Decoder(Entry).decode

@@ -149,6 +149,8 @@ class Runner:
         self.on_unsettled: Callable[[], None] = lambda: None
         """Called when there is one more."""
         self._base: int | None = None
+        self.via = "python"
+        """The component that writes, as the entries of claims name it."""
         self._memory: dict[str, tuple[Put, int, Txn] | Item] = {}
 
     def new_id(self, prefix: str) -> str:
@@ -452,6 +454,8 @@ class Runner:
                 put={p.key: codec.digest(p.value) for p in puts if p.ttl is None},
                 deleted=tuple([k for k in decision.deletes if not k.startswith(LIVE)]),
                 events=decision.events,
+                via=decision.via,
+                took=decision.took,
             )
         )
         return Draft(

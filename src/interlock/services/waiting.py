@@ -50,6 +50,7 @@ class Seat(Struct, frozen=True, kw_only=True):
 
     ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``core/pool.py``.
     ``listed`` says that another process began the session, which learns of it by a list.
+    ``role`` is what the client does it as, if not at the word of its user: ``worker``.
     """
 
     who: Who
@@ -58,6 +59,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     whole_session: bool = False
     caller: str = ""
     listed: bool = False
+    role: str = ""
 
 
 class Debts(Protocol):

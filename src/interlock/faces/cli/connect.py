@@ -87,7 +87,9 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
     place = url or places.find_store()
     if is_network(place):
         hush()
-    return begun(open_store(place, create=create and url is not None), **options)
+    fleet = begun(open_store(place, create=create and url is not None), **options)
+    fleet.calls.desk.runner.via = "cli"
+    return fleet
 
 
 def hush() -> None:

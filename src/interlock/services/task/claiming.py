@@ -75,7 +75,7 @@ class Claiming:
         self, seat: Seat, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        bid = Bid(seat, ttl, self._queues.speaks())
+        bid = self._bid(seat, ttl)
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
             bid.standby = Standby(self._runner, self._queues, seat.who.plain, ask, bid.terms)
@@ -86,10 +86,13 @@ class Claiming:
         self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do."""
-        bid, able = Bid(seat, ttl, self._queues.speaks()), frozenset(can)
+        bid, able = self._bid(seat, ttl), frozenset(can)
         best, peek = (lambda: self._best(bid, able)), (lambda: self._peek(able))
         waiting = self._waiting(bid, keys.WAKE_READY, wait, best, peek)
         return (yield from self._told(bid, waiting))
+
+    def _bid(self, seat: Seat, ttl: float | None) -> Bid:
+        return Bid(seat, ttl, self._queues.speaks(), self._runner.clock.monotonic())
 
     def _told(self, bid: Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Carry a call through; if it raises, leave no claim behind of which nobody was told.
@@ -235,7 +238,7 @@ class Claiming:
             bid.open = ask
             enough = woken >= _WAKES
             done = yield from self._runner.change(
-                partial(self._choosing, seat, ask, base, able, found, enough=enough), seat.who
+                partial(self._choosing, bid, ask, base, able, found, enough=enough), seat.who
             )
             if isinstance(done.outcome, core.Claimed):
                 return (yield from self._stamped(done.outcome, done, base))
@@ -254,7 +257,7 @@ class Claiming:
 
     def _choosing(
         self,
-        seat: Seat,
+        bid: Bid,
         ask: core.Ask,
         base: int,
         able: frozenset[str],
@@ -269,7 +272,7 @@ class Claiming:
             return Decision(outcome="due")
         for place in window.places:
             one = replace(ask, task=keys.listed(place.key))
-            decision = yield from self._deciding(seat, one, base, "", blind=False)
+            decision = yield from self._deciding(bid, one, base, "", blind=False)
             if decision.changes:
                 return decision
         return Decision(outcome="left behind" if window.places else "nothing")
@@ -333,7 +336,7 @@ class Claiming:
         def deciding() -> Deciding[core.ClaimOutcome | str]:
             key = "" if place is None else place.key
             return (
-                yield from self._deciding(seat, ask, base, key, blind=bool(first and first.pop()))
+                yield from self._deciding(bid, ask, base, key, blind=bool(first and first.pop()))
             )
 
         bid.open = ask
@@ -344,9 +347,10 @@ class Claiming:
         return done.outcome
 
     def _deciding(
-        self, seat: Seat, ask: core.Ask, base: int, place: str, *, blind: bool
+        self, bid: Bid, ask: core.Ask, base: int, place: str, *, blind: bool
     ) -> Deciding[core.ClaimOutcome | str]:
         """One attempt at a claim."""
+        seat = bid.seat
         own = keys.live(seat.who.session) if seat.joined else ""
         data = keys.data(ask.task)
         wanted = [keys.status(ask.task), keys.owner(ask.task)]
@@ -365,7 +369,17 @@ class Claiming:
         )
         if isinstance(decision.outcome, core.Taken):
             return Decision(outcome=facts.timed(decision.outcome))
-        return replace(decision, reads=(data,)) if blind and decision.changes else decision
+        return self._signed(bid, decision, (data,) if blind else ())
+
+    def _signed(
+        self, bid: Bid, decision: Decision[core.ClaimOutcome | str], reads: tuple[str, ...]
+    ) -> Decision[core.ClaimOutcome | str]:
+        """A claim, with which component made it and how long that took so far."""
+        if not decision.changes:
+            return decision
+        role, via = bid.seat.role, self._runner.via
+        took = round((self._runner.clock.monotonic() - bid.began) * 1000, 3)
+        return replace(decision, reads=reads, via=f"{via}/{role}" if role else via, took=took)
 
     def take_back(self, seat: Seat, task: str, claim: str) -> Op[None]:
         """Release what we may have claimed; without a task, find out which that was."""

@@ -26,12 +26,15 @@ _WITHDRAW = "task.withdraw"
 
 
 class Bid:
-    """What one call asks for, and what of it may stand by now: a claim (``open``), a wait."""
+    """What one call asks for, since when, and what may stand by now: a claim, a wait."""
 
-    __slots__ = ("open", "seat", "someone", "standby", "terms", "ttl")
+    __slots__ = ("began", "open", "seat", "someone", "standby", "terms", "ttl")
 
-    def __init__(self, seat: Seat, ttl: float | None, someone: callers.Someone | None) -> None:
+    def __init__(
+        self, seat: Seat, ttl: float | None, someone: callers.Someone | None, began: float
+    ) -> None:
         self.seat = seat
+        self.began = began
         self.ttl = ttl
         self.someone = None if seat.caller else someone
         self.terms = callers.terms(seat.caller, someone)

@@ -125,7 +125,7 @@ class Shift:
         desk = self._desk
         sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
         fresh = "" if desk.seat.caller else callers.fresh()
-        seat = replace(desk.seat, caller=desk.seat.caller or fresh)
+        seat = replace(desk.seat, caller=desk.seat.caller or fresh, role="worker")
         outcome = yield from desk.tasks.next(seat, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):
             return None
