@@ -32,7 +32,8 @@ def open_store(url: str, *, create: bool = True) -> Store:
     if path is None:
         from interlock.stores.memory import MemoryStore
 
-        return MemoryStore()
+        name = url.partition(":")[2].strip("/")
+        return MemoryStore.shared(name) if name else MemoryStore()
     from interlock.stores.sqlite import SQLiteStore
 
     return SQLiteStore(path, create=create)

@@ -82,6 +82,20 @@ class MemoryStore(Local):
         self._revision = 0
         self._watches: list[MemoryWatch] = []
         self._closed = False
+        self._name = ""
+        self._users = 1
+
+    @classmethod
+    def shared(cls, name: str) -> MemoryStore:
+        """The store of this name in this process; a new one if no client has it open."""
+        with _naming:
+            store = _named.get(name)
+            if store is None:
+                store = _named[name] = cls()
+                store._name = name
+            else:
+                store._users += 1
+            return store
 
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision."""
@@ -161,7 +175,13 @@ class MemoryStore(Local):
         return self._clock.wall()
 
     def close(self) -> None:
-        """Refuse everything from now on and wake whoever waits."""
+        """Refuse everything from now on and wake whoever waits; of a shared one, the last does."""
+        with _naming:
+            self._users -= 1
+            if self._users > 0:
+                return
+            if _named.get(self._name) is self:
+                del _named[self._name]
         with self._mutex:
             self._closed = True
             for watch in self._watches:
@@ -265,6 +285,11 @@ class MemoryStore(Local):
         found = [c for c in self._history[fresh:] if covers(watch.scopes, c.key)]
         watch.after = self._revision
         return list(found)
+
+
+_named: dict[str, MemoryStore] = {}
+_naming = threading.Lock()
+"""Held while a shared store is opened or closed."""
 
 
 class MemoryWatch:

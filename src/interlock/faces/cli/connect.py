@@ -45,7 +45,7 @@ class Identity:
         self.store = common.store
         if common.store == "":
             raise BadInput("--store is empty; give a path, or leave it out")
-        if common.store == "memory:":
+        if common.store and common.store.startswith("memory:"):
             raise BadInput("memory: is gone when this command ends; name a file")
         trace = _either(common.trace, "INTERLOCK_TRACE")
         self.trace = words.name(trace, "trace") if trace else ""
