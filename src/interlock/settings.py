@@ -28,6 +28,9 @@
     [query."*"]
     timeout = "30s"
 
+    [query.timeouts]
+    review = "5m"
+
     [record]
     hot = "256MB"
     keep = "90d"
@@ -36,7 +39,8 @@
 No file is needed.  What a call says stands above the environment (INTERLOCK_LOCK_TTL,
 INTERLOCK_SEMAPHORE_MAX_HOLD, INTERLOCK_RECORD_HOT and so on), and that above the file; the
 settings of one lock, one semaphore or one agent that is asked stand above those of all, ``"*"``,
-which is no legal name and so never one.
+which is no legal name and so never one.  The timeout of a type of questions, under
+``[query.timeouts]``, stands above that of whom it is asked.
 A store may be a URL or a path; a relative path begins at the folder of the file.
 The file is read when something first asks for it, and only if it is there.
 """
@@ -62,6 +66,7 @@ _TABLES = {
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
+_TIMEOUTS = "timeouts"
 _LEAST_PACE = 1.0
 LEAST_WINDOW = 0.01
 MOST_MESSAGES = 10_000_000
@@ -127,9 +132,28 @@ class Settings:
         """
         return self._limits("message")
 
-    def query(self, to: str) -> float | None:
-        """How long to wait for an answer of this agent, or of ``?ability``, if that is set."""
-        return self._of("query", to, 0.0).get("timeout")
+    def query(self, to: str, type_: str = "") -> float | None:
+        """How long to wait for an answer, if that is set.
+
+        To a question of this type, else of this agent or ``?ability``, else to any.
+        """
+        set_for_all = os.environ.get("INTERLOCK_QUERY_TIMEOUT")
+        of_type = None if set_for_all else self._timeouts().get(type_)
+        return self._of("query", to, 0.0).get("timeout") if of_type is None else of_type
+
+    def _timeouts(self) -> dict[str, float]:
+        """How long to wait for answers to questions of each type."""
+        table = self._read().get("query", {}).get(_TIMEOUTS, {})
+        where = f"{self._path}: [query.{_TIMEOUTS}]"
+        if not isinstance(table, dict):
+            raise BadInput(f"{where} must be a table, such as review = '5m'")
+        for key, value in table.items():
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise BadInput(f"{where} {key} must be a duration, such as '5m'")
+        try:
+            return {key: words.lease(value, 0.0, key) for key, value in table.items()}
+        except (BadDuration, BadInput) as error:
+            raise type(error)(f"{where}: {error}") from None
 
     def _limits(self, kind: str) -> dict[str, float]:
         table = self._read().get(kind, {})
@@ -160,6 +184,8 @@ class Settings:
             if text := os.environ.get(variable):
                 environment[term] = words.lease(text, least, variable)
         tables = {_ALL: {}, **self._read().get(kind, {})}
+        if kind == "query":
+            tables.pop(_TIMEOUTS, None)
         if "default" in tables:
             raise BadInput(
                 f'{self._path}: [{kind}.default] is not clear; write [{kind}."*"] for all'

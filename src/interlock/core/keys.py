@@ -103,12 +103,14 @@ TRIMMED = "trimmed/"
 QUERIES = "queries/"
 REPLIES = "replies/"
 OPEN = "open/"
+ASKING = "asking/"
 ANSWERS = "answers/"
 DECISIONS = "decisions/"
 RATES = "rates/"
 POST = (
     MAILBOXES, JOINED, AGENTS, SERVING, PAUSED, MESSAGES, UNREAD, READ, SENT, IDS,
-    TOPICS, SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, REPLIES, OPEN, ANSWERS, DECISIONS, RATES,
+    TOPICS, SUBSCRIPTIONS, CURSORS, TRIMMED, QUERIES, REPLIES, OPEN, ASKING, ANSWERS, DECISIONS,
+    RATES,
 )  # fmt: skip
 SESSIONS = "sessions/"
 REPORTS = "reports/"
@@ -130,7 +132,7 @@ SUSPECTED = "meta/suspected"
 OVER = "meta/over"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
-DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, SERVING, ANSWERS, RATES, REPORTS)
+DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, ASKING, SERVING, ANSWERS, RATES, REPORTS)
 """What can be made again, or comes again by itself."""
 
 LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
@@ -523,6 +525,15 @@ def reply(id_: str) -> str:
 def open_query(agent: str, id_: str = "") -> str:
     """A question of an agent that nobody answered yet; without one, all of them."""
     return f"{OPEN}{part(agent)}/{id_}"
+
+
+def asking(agent: str, number: int | None = None) -> str:
+    """A place of an open question, among those of an agent or, without one, of all.
+
+    Without a number, where all of them are.
+    """
+    folder = f"{ASKING}by/{part(agent)}/" if agent else f"{ASKING}all/"
+    return folder if number is None else f"{folder}{number:07d}"
 
 
 def open_of(key: str) -> tuple[str, str]:

@@ -198,12 +198,20 @@ class UnknownAgent(answers.Unknown, frozen=True, kw_only=True, tag="unknown"):
     hold: bool = True
 
 
+RETRY_FULL = 1.0
+"""Seconds for which an inbox is taken to be full without another count."""
+
+
 class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
-    """So many messages wait for this agent that no more are taken."""
+    """So many messages wait for this agent that no more are taken.
+
+    ``retry_in`` is in how many seconds it is worth trying again: it is not counted sooner.
+    """
 
     exit_status = 3
     agent: str
     depth: int
+    retry_in: float = RETRY_FULL
 
 
 class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys, rate
 from interlock.core.decision import Decision, Event, Write
@@ -152,6 +153,7 @@ def post(
         return Decision(outcome=AlreadyAcknowledged(messages=ends.already, unknown=ends.unknown))
     if (refused := refusal(message.sender, facts, now, hold=terms.hold)) is not None:
         return refused
+    message = replace(message, at=now)  # as its turn says: a rate is kept by the times shown
     puts, deletes = acknowledged(message.sender, ends.waiting, now)
     id_ = (Write(keys.taken(message.id), ReadMark(message.at)),) if terms.chosen else ()
     written = (

@@ -68,6 +68,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     ``apart`` is whether its answer stands under ``replies/{id}``.
 
+    ``room`` are the places that it takes while it is open (``services/message/room.py``).
+
     ``waits`` is where the wait of its asker is listed (``core/wait.py``), and what keeps it alive
     if that is a key of its own; empty while nobody waits.
     """
@@ -80,6 +82,8 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     timeout: float
     session: str = ""
     waits: tuple[str, ...] = ()
+    room: tuple[str, ...] = ()
+    type: str = ""
     urgent: bool = False
     person: bool = False
     state: State = "open"
@@ -102,7 +106,13 @@ class Query(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     def listings(self) -> tuple[str, ...]:
         """All that says that it is open, and ends with that."""
         own = keys.open_query(self.agent, self.id)
-        return self.mark, own, keys.live(self.id), *self.waits
+        return self.mark, own, keys.live(self.id), *self.waits, *self.room
+
+
+class Asking(Struct, frozen=True):
+    """Which open question has a place."""
+
+    query: str
 
 
 class Cached(Struct, frozen=True):
@@ -119,12 +129,13 @@ class Asked(Success, frozen=True, kw_only=True, tag="asked"):
 
 
 class Answered(Success, frozen=True, kw_only=True, tag="answered"):
-    """The answer, and who gave it; ``age`` if it was given to an earlier question."""
+    """The answer, who gave it and when; ``age`` if it was given to an earlier question."""
 
     query: str
     answer: Any
     by: str
     age: float | None = None
+    replied_at: float | None = None
 
 
 class TimedOut(Refusal, frozen=True, kw_only=True, tag="timed_out"):
@@ -171,7 +182,8 @@ class Handed(Refusal, frozen=True, kw_only=True, tag="handed"):
 class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
     """So many questions are open that no more are taken, of ``agent`` or, without one, of all.
 
-    ``by`` is who has how many open: those with the most.
+    ``by`` is who has how many open: those with the most.  ``retry_in`` is how many seconds the
+    first of those that are open has left: after that there is room, if not sooner.
     """
 
     exit_status = 3
@@ -179,6 +191,7 @@ class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
     limit: int
     agent: str = ""
     by: Mapping[str, int] = {}
+    retry_in: float | None = None
 
 
 class QueryExists(answers.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
@@ -240,7 +253,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     """What is known when somebody asks.
 
     ``before`` is what stands under the id, ``alive`` whether that may still be answered; ``here``
-    whether anybody may answer; ``hold`` to ask even so.  ``many`` says that too many are open.
+    whether anybody may answer; ``hold`` to ask even so.  ``full`` says that too many are open.
     ``notes`` list the wait.
     """
 
@@ -248,7 +261,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     alive: bool = True
     here: bool = True
     hold: bool = False
-    many: TooMany | None = None
+    full: bool = False
     notes: tuple[Write, ...] = ()
     least: float = 0.0
 
@@ -260,10 +273,11 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
     """
     if ask.before is not None:
         return _again(query, ask.before, ask, now, matter)
-    if ask.many is not None:
-        return Decision(outcome=ask.many)
+    if ask.full:
+        return Decision(outcome=TooMany(open=0, limit=0))
     if (refused := post.refusal(query.agent, facts, now, hold=ask.hold)) is not None:
         return refused
+    query = replace(query, at=now)
     own = (*post.turn(query.agent, facts, now), *post.held(facts))
     if not ask.here and not ask.hold:
         if not query.person:
@@ -280,6 +294,7 @@ def ask(query: Query, ask: Ask, facts: Facts, now: float, matter: str) -> Decisi
             Write(query.mark, Unread(query.urgent, query.trace)),
             Write(keys.open_query(query.agent, query.id), {"to": query.to}),
             Write(keys.live(query.id), {"for": query.to}, max(query.timeout, ask.least)),
+            *[Write(place, Asking(query.id)) for place in query.room],
             *own,
             *ask.notes,
         ),
@@ -351,7 +366,8 @@ def standing(query: Query) -> AskOutcome:
         case "open":
             return Asked(query=query.id, to=query.to)
         case "answered":
-            return Answered(query=query.id, answer=query.answer, by=query.by)
+            replied = query.replied or None
+            return Answered(query=query.id, answer=query.answer, by=query.by, replied_at=replied)
         case "cancelled":
             return TakenBack(query=query.id)
         case "handed":
@@ -369,7 +385,7 @@ def _handed(
     asked = Matter(
         id=matter, about=f"query/{query.id}", agent=query.agent, question=query.question, at=now
     )
-    handed = replace(query, state="handed", decision=matter)
+    handed = replace(query, state="handed", decision=matter, room=())
     return Decision(
         outcome=Handed(query=query.id, decision=matter),
         verb="query.hand",
@@ -389,7 +405,7 @@ def moved(query: Query, act: str, **changes: object) -> Query:
     allowed, state = MOVES[act]
     if query.state not in allowed:
         raise AssertionError(f"{act} of a query that is {query.state}")
-    return replace(query, state=state, **changes)
+    return replace(query, state=state, room=(), **changes)
 
 
 def cancel(query: Query | None, id_: str, agent: str) -> Decision[CancelOutcome]:

@@ -5,6 +5,9 @@ a window later.  Sending takes a free slot in the same commit; so within any win
 ``limit`` messages are sent, by however many processes of one sender, and none of them fights with
 another unless both pick the same slot.
 
+The moment of a slot is the time of the message that took it, to the same digit: so the rate is kept
+by the times that messages show, and not only by those of their commits.
+
 The moments are those of the sender's own clocks, which alone are limited by them.  One that lies
 less than a window ahead counts as used: another machine of the sender has a clock that is ahead of
 ours.  Further ahead it was written before a clock was set back, and says nothing.

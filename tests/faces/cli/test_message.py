@@ -359,10 +359,12 @@ def test_an_agent_that_sends_too_much_is_told_the_limit(
 def test_an_inbox_that_is_full_takes_no_more(shell: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "1")
     shell.run("send", "bob", "x")
-    assert shell.run("send", "bob", "x") == (
-        3, "full bob: 1 messages wait there already; try again when bob has read some\n", "",
-    )  # fmt: skip
-    assert shell.json("send", "bob", "x")[1] == {"outcome": "full", "agent": "bob", "depth": 1}
+    again = "try again in 1 s, or when bob has read some"
+    refused = shell.run("send", "bob", "x")
+    assert refused == (3, f"full bob: 1 messages wait there already; {again}\n", "")
+    assert shell.json("send", "bob", "x")[1] == {
+        "outcome": "full", "agent": "bob", "depth": 1, "retry_in": 1.0,
+    }  # fmt: skip
 
 
 def test_whoever_has_no_session_and_can_be_written_to_is_listed(shell: Here) -> None:

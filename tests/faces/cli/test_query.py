@@ -48,7 +48,10 @@ def test_a_question_is_answered_from_another_shell(ada: Shell) -> None:
     assert 0 < found["expires_in"] <= 60
     replied = ada.json("reply", found["id"], "https://example.org", "--agent", "bob")
     assert replied == (0, {"outcome": "replied", "query": found["id"], "to": "ada"})
-    assert answer(asker) == (
+    status, told = answer(asker)
+    assert told.pop("replied_at") > 0
+    assert told.pop("replied_at_iso").startswith("20")
+    assert (status, told) == (
         0,
         {
             "outcome": "answered",

@@ -114,3 +114,37 @@ def test_what_is_for_all_locks_is_no_lock_of_its_own(configured: Shell) -> None:
     assert configured.json("lock", "acquire", "*")[1]["error"] == "bad_name"
     (configured.folder / ".interlock" / "config.toml").write_text("[lock.default]\nttl = '9s'\n")
     assert 'write [lock."*"] for all' in configured.run("lock", "acquire", "merge").err
+
+
+def test_a_type_of_questions_has_its_own_timeout(
+    ada: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ada.folder / ".interlock" / "config.toml"
+    place.write_text(
+        '[query."*"]\ntimeout = "50ms"\n[query.slow]\ntimeout = "70ms"\n'
+        '[query.timeouts]\nreview = "60ms"\n'
+    )
+    ada.run("inbox", "--agent", "bob")
+    ada.run("inbox", "--agent", "slow")
+
+    def timeout(*words: str) -> float:
+        return float(ada.json("query", *words)[1]["timeout"])
+
+    assert timeout("bob", "x") == 0.05
+    assert timeout("slow", "x") == 0.07
+    assert timeout("slow", "x", "--type", "review") == 0.06
+    assert timeout("bob", "x", "--type", "other") == 0.05
+    assert timeout("bob", "x", "--type", "review", "--timeout", "40ms") == 0.04
+    ada.exported["INTERLOCK_QUERY_TIMEOUT"] = "30ms"
+    assert timeout("bob", "x", "--type", "review") == 0.03
+    monkeypatch.chdir(ada.folder)
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    with interlock.connect(agent="eve") as fleet:
+        outcome = fleet.messages.query("bob", "x", type="review")
+        assert isinstance(outcome, interlock.TimedOut)
+        assert outcome.timeout == 0.06
+    del ada.exported["INTERLOCK_QUERY_TIMEOUT"]
+    place.write_text('[query.timeouts]\nreview = "soon"\n')
+    said = ada.run("query", "bob", "x", "--type", "review")
+    assert said.status == 2
+    assert "[query.timeouts]" in said.err

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from interlock.core.message import Received, Sent
+from interlock.core.query import Answered
 from interlock.driving import Op
 from interlock.services.message.receiver import Receiver
 from interlock.testing.stage import Client
@@ -28,3 +31,11 @@ def said(client: Client, receiver: Receiver) -> list[object]:
 def waiting(client: Client) -> list[object]:
     """What the messages say that are unread."""
     return [each.data for each in client.run(client.messages.inbox()).messages]
+
+
+def answer(outcome: object) -> object:
+    """An outcome; an answer without the moment at which it was given, which must be there."""
+    if not isinstance(outcome, Answered):
+        return outcome
+    assert outcome.replied_at
+    return replace(outcome, replied_at=None)

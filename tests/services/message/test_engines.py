@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 
 import pytest
 from tests.faces.shell import until
 
 import interlock
+from interlock.core import keys
 from interlock.core.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.core.query import Answered, Late, TimedOut
+from interlock.core.query import Answered, Late, TimedOut, TooMany
+from interlock.store import Range
+from interlock.stores import open_store
 
 
 def test_alert_query_share_mail_and_stop_reach_whoever_receives(url: str) -> None:
@@ -110,3 +115,42 @@ def test_a_question_is_open_for_all_of_its_time(url: str) -> None:
         waited = time.monotonic() - began
         assert isinstance(outcome, TimedOut)
         assert waited >= 1.2
+
+
+def test_askers_at_once_never_have_more_questions_open_than_are_allowed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_OPEN_QUERIES", "5")
+    start = threading.Barrier(12)
+    with ExitStack() as stack, closing(open_store(url)) as store:
+        fleets = [
+            stack.enter_context(interlock.connect(url, agent=f"a{number}")) for number in range(12)
+        ]
+        stack.enter_context(interlock.connect(url, agent="bob"))
+
+        def ask(fleet: interlock.Fleet) -> object:
+            start.wait(30)
+            return fleet.messages.query("bob", "you?", timeout=60)
+
+        with ThreadPoolExecutor(12) as aside:
+            asking = [aside.submit(ask, fleet) for fleet in fleets]
+            until(lambda: sum(each.done() for each in asking) == 7)
+            page = Range(keys.OPEN)
+            listed = store.read(page).ranges[page]
+            for item in listed:
+                agent, id_ = keys.open_of(item.key)
+                fleets[int(agent.removeprefix("a"))].messages.cancel(id_)
+        outcomes = [each.result() for each in asking]
+    refused = [each for each in outcomes if isinstance(each, TooMany)]
+    assert (len(listed), len(refused)) == (5, 7)
+    assert all(each.retry_in and 0 < each.retry_in <= 62 for each in refused)
+
+
+def test_a_question_that_nobody_answers_is_told_to_the_log(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob"):
+        outcome = ada.messages.query("bob", "you?", timeout=0.1)
+    assert isinstance(outcome, TimedOut)
+    (said,) = [each for each in caplog.records if outcome.query in each.getMessage()]
+    assert (said.name, said.levelname) == ("interlock", "WARNING")

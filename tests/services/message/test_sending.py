@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -253,6 +254,26 @@ def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -
     halt = Paused(agent="ada", by="eve", since=0.0)
     decide(eve, lambda: post.resume(replace(known, paused=halt), "ada"))
     assert isinstance(ada.run(ada.messages.send("bob", "hi")), Sent)
+
+
+def test_no_window_has_more_than_the_limit_by_the_times_that_messages_show(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that was begun in one window, and sent in the next, is one of the next."""
+    limited(monkeypatch, rate=1, window="1s")
+    ada, bob = stage.client("ada"), stage.client("bob")
+    assert isinstance(ada.run(ada.messages.send("bob", 1)), Sent)
+    stage.clock.advance(0.9996)
+    begun = ada.messages.send("bob", 2)
+    stage.clock.advance(0.0004)
+    assert isinstance(ada.run(begun), Sent)
+    stage.clock.advance(0.9996)
+    asked = ada.messages.query("bob", 3)
+    stage.clock.advance(0.0006)
+    ada.start(asked)
+    times = [each.at for each in bob.run(bob.messages.inbox()).messages]
+    assert len(times) == 3
+    assert all(later - earlier >= 1 for earlier, later in pairwise(times))
 
 
 def test_no_window_has_more_than_the_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppabl
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.operations.inbox import Subscribe, introduced, look, settle, wanted
+from interlock.services.message import journal
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -53,6 +54,7 @@ def query(parsed: Parsed) -> int:
     """Ask; whoever is interrupted hears what becomes of the question."""
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
     ask, begun = parsed.operation.act, time.monotonic()
+    journal.at_a_shell()
 
     def asking(fleet: Fleet, request: Ask) -> object:
         try:
@@ -78,7 +80,7 @@ def _left(fleet: Fleet, request: Ask, waited: float) -> str:
     from interlock.core.query import TIMEOUT
     from interlock.core.words import duration
 
-    usual = fleet.calls.desk.settings.query(request.who) or TIMEOUT
+    usual = fleet.calls.desk.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
     stays = f"{request.id} stays open for up to {max(timeout - waited, 0.0):.0f} s"
     return f"interrupted; {stays}: 'interlock cancel {request.id}', or ask again with this --id"

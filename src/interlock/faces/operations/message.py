@@ -61,6 +61,9 @@ class Ask(Request, frozen=True, kw_only=True):
         bool, option("flag", "let it wait for somebody who is away, or has not been here yet")
     ] = False
     person: Annotated[bool, option("flag", "ask a person if nobody answers")] = False
+    type: Annotated[
+        str, option("name", "what kind of question it is; [query.timeouts] sets how long to wait")
+    ] = ""
     urgent: Urgent = False
     id: Annotated[
         str | None, option("name", "its id: whoever asks with it again waits for the same answer")
@@ -191,6 +194,7 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
         cached=request.cached,
         hold=request.hold,
         person=request.person,
+        type=request.type,
         urgent=request.urgent,
         id=request.id,
     )

@@ -214,7 +214,7 @@ def gone(outcome: core.NobodyToStop, paint: Paint) -> str:
 def full(outcome: core.InboxFull, paint: Paint) -> str:
     """How much waits there."""
     waits = f"{outcome.depth} messages wait there already"
-    then = f"try again when {outcome.agent} has read some"
+    then = f"try again in {lasting(outcome.retry_in)}, or when {outcome.agent} has read some"
     return f"{paint('yellow', 'full')} {outcome.agent}: {waits}; {then}"
 
 

@@ -81,13 +81,15 @@ def asked(outcome: core.Asked, paint: Paint) -> str:
 def too_many(outcome: core.TooMany, paint: Paint) -> str:
     """How many are open, and whose they are."""
     word = paint("yellow", "too many")
+    soon = "" if outcome.retry_in is None else f"in {lasting(outcome.retry_in)}, or "
+    again = f"try again {soon}when some are answered"
     if outcome.agent:
         count = f"{outcome.agent} has {outcome.open} questions open, and may have {outcome.limit}"
-        return f"{word}: {count}; wait for answers, or 'interlock cancel' some"
+        return f"{word}: {count}; {again}, or 'interlock cancel' some"
     whose = ", ".join(f"{agent} has {number}" for agent, number in outcome.by.items())
     count = f"{outcome.open} questions are open, and no more are allowed"
     more = f" ({whose})" if whose else ""
-    return f"{word}: {count}{more}; try again when some are answered"
+    return f"{word}: {count}{more}; {again}"
 
 
 def taken(outcome: core.QueryExists, paint: Paint) -> str:

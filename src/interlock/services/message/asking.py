@@ -84,7 +84,10 @@ class Asking:
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            return told((yield from self._sleep.wait(who, query, start)))
+            outcome = yield from self._sleep.wait(who, query, start)
+            if isinstance(outcome, core.TimedOut):
+                journal.timed_out(who.agent, query.id, query.to, outcome.timeout)
+            return told(outcome)
         except (Exception, GeneratorExit):
             raise
         except BaseException:
@@ -194,7 +197,10 @@ class Asking:
         if ago > age:
             return None
         answer = msgspec.json.decode(before.answer)
-        return core.Answered(query=before.id, answer=answer, by=before.by, age=round(ago, 3))
+        replied = before.replied or None
+        return core.Answered(
+            query=before.id, answer=answer, by=before.by, age=round(ago, 3), replied_at=replied
+        )
 
     def _asleep(self, seat: Seat, query: Query, waits: callers.Terms, *, keep: bool) -> Asleep:
         """The wait as others find it, which ends soon after whoever waits.
@@ -221,35 +227,34 @@ class Asking:
         self, who: Who, query: Query, terms: Terms, notes: tuple[Write, ...]
     ) -> Op[Done[AskOutcome]]:
         present = yield from here(query.to, who.session)
-        many = yield from self._room.enter(who)
-        ask = core.Ask(
-            here=present,
-            hold=terms.hold,
-            many=many,
-            least=self._runner.capabilities.min_ttl,
-            notes=notes,
-        )
-        try:
-            return (yield from self._put(who, query, ask))
-        finally:
-            if many is None:
-                self._room.settled()
+        least = self._runner.capabilities.min_ttl
+        ask = core.Ask(here=present, hold=terms.hold, least=least, notes=notes)
+        done = yield from self._put(who, query, ask)
+        if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(who)):
+            done = yield from self._put(who, query, ask)
+        if isinstance(done.outcome, core.TooMany):
+            return Done((yield from self._room.refusal(who.agent)), None)
+        return done
 
     def _put(self, who: Who, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
-        errand = self._posting.errand(query.agent, (key,), to)
+        room = self._room.guess(query.agent)
+        errand = self._posting.errand(query.agent, (key,), to, room=room)
         matter = self._runner.new_id("dec")
 
         def deciding() -> Deciding[AskOutcome]:
             snapshot = yield errand.refs
             facts = yield from self._posting.facts(errand, snapshot)
-            now = self._runner.clock.wall()
+            now = self._posting.moment()
             before, alive = (yield from answered(snapshot[key])), True
             if before is not None and before.state == "open":
                 alive = (yield (live,))[live] is not None
-            known = replace(ask, before=before, alive=alive)
-            return core.ask(query, known, facts, now, matter)
+            places: tuple[str, ...] = ()
+            if before is None and room:
+                places = yield from self._room.take(query.agent, room, snapshot.items)
+            known = replace(ask, before=before, alive=alive, full=not places)
+            return core.ask(replace(query, room=places), known, facts, now, matter)
 
         return (yield from self._posting.carry_out(errand, deciding, who))
 

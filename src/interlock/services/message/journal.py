@@ -41,6 +41,27 @@ def received(agent: str, ids: Iterable[str]) -> None:
         _tell("%s acknowledged %s", agent, each)
 
 
+def timed_out(sender: str, query: str, to: str, timeout: float) -> None:
+    """Nobody answered a question in time: a warning, since its asker goes on without an answer.
+
+    A shell shows the outcome anyway, so there it is told only to a log that was set up (``-v``).
+    """
+    import logging
+
+    if not _Shell.here or logging.getLogger().handlers:
+        said = "%s had no answer to %s from %s within %g s"
+        logging.getLogger("interlock").warning(said, sender, query, to, timeout)
+
+
+def at_a_shell() -> None:
+    """What is warned of here is an outcome that the command shows."""
+    _Shell.here = True
+
+
+class _Shell:
+    here = False
+
+
 def replied(agent: str, query: str, to: str) -> None:
     """A question was answered."""
     _tell("%s answered %s of %s", agent, query, to)

@@ -22,8 +22,8 @@ _FIRST = 8
 """for so many at first, and for twice as many each time,"""
 _COUNTED = 5.0
 """and for so many seconds."""
-_BELIEVED = 1.0
-"""Seconds for which an inbox is taken to be full without another count,"""
+_BELIEVED = message.RETRY_FULL
+"""For so long an inbox is taken to be full without another count,"""
 _SHORT = 100
 """unless so few are allowed that counting them costs next to nothing."""
 

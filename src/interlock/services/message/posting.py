@@ -50,13 +50,15 @@ class Turn:
 class Errand(Struct, frozen=True, kw_only=True):
     """What is to be looked at before something is sent.
 
-    ``places`` are where something stands if it was sent before.
+    ``places`` are where something stands if it was sent before, ``room`` what it takes that must
+    be free.
     """
 
     sender: str
     places: tuple[str, ...]
     to: tuple[str, ...] = ()
     acks: tuple[str, ...] = ()
+    room: tuple[str, ...] = ()
     turn: Turn
 
     @property
@@ -69,6 +71,7 @@ class Errand(Struct, frozen=True, kw_only=True):
             *[keys.mailbox(agent) for agent in self.to],
             *[keys.unread(self.sender, id_) for id_ in self.acks],
             *([] if slot is None else [keys.rate(self.sender, slot)]),
+            *self.room,
         )
 
 
@@ -105,7 +108,7 @@ class Posting:
         def deciding() -> Deciding[SendOutcome]:
             snapshot = yield errand.refs
             facts = yield from self.facts(errand, snapshot)
-            now = self._runner.clock.wall()
+            now = self.moment()
             ends = NO_ENDS
             if terms.acks and not facts.exists:
                 ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
@@ -115,6 +118,10 @@ class Posting:
         if isinstance(done.outcome, Sent):
             journal.sent(message.sender, done.outcome)
         return done.outcome
+
+    def moment(self) -> float:
+        """What time it is, as a message and the turn that it takes both say it."""
+        return round(self._runner.clock.wall(), 3)
 
     def carry_out(
         self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who
@@ -162,11 +169,15 @@ class Posting:
         places: tuple[str, ...],
         to: Iterable[str],
         acks: tuple[str, ...] = (),
+        *,
+        room: tuple[str, ...] = (),
     ) -> Errand:
         """What to look at, with a turn that seems to be free."""
         meter = self._meter(sender)
-        slot = None if meter is None else meter.take(self._runner.clock.wall())
-        return Errand(sender=sender, places=places, to=tuple(to), acks=acks, turn=Turn(slot))
+        slot = None if meter is None else meter.take(self.moment())
+        return Errand(
+            sender=sender, places=places, to=tuple(to), acks=acks, room=room, turn=Turn(slot)
+        )
 
     def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
         """What we believe of it, if that is enough to send without a look."""
@@ -208,11 +219,11 @@ class Posting:
         while meter is not None:
             if slot is not None:
                 used = states.moment(snapshot[keys.rate(errand.sender, slot)])
-                if rate.free(used, meter.rate, self._runner.clock.wall()):
+                if rate.free(used, meter.rate, self.moment()):
                     return replace(facts, slots=slots, slot=slot)
                 meter.give_back(slot)  # another process was quicker
             slots = yield from turns(errand.sender)
-            now = self._runner.clock.wall()
+            now = self.moment()
             meter.learn(slots, now)
             slot = errand.turn.slot = meter.take(now)
             if slot is None:

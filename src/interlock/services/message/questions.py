@@ -31,6 +31,7 @@ class Asks(Common):
         hold: bool = False,
         person: bool = False,
         urgent: bool = False,
+        type: str = "",  # noqa: A002
         id: str | None = None,  # noqa: A002
         given: Given = (),
     ) -> Op[AskOutcome]:
@@ -40,12 +41,15 @@ class Asks(Common):
         question waits for it.  An answer that was given to the same question before will do if it
         is not older than ``cached``; it carries the id of the question that was answered then.
         With ``person`` a person is asked when nobody answers.
+        Without a ``timeout`` it waits as long as is set for questions of this ``type``, for whom
+        it asks, or for all (``[query.timeouts]`` and ``[query."*"]``), and 30 s if nothing is.
         Asked again with the same ``id``, also by another process, it is the same question;
         something else under that id is ``exists``.
         """
         seat = self._seat(given)
         whom = _whom(to)
-        usual = self.desk.settings.query(whom)
+        kind = words.name(type, "type") if type else ""
+        usual = self.desk.settings.query(whom, kind)
         wait = (usual or queries.TIMEOUT) if timeout is None else words.duration(timeout, "timeout")
         asked = queries.Query(
             id=self._id(id, "qry"),
@@ -55,6 +59,7 @@ class Asks(Common):
             question=self._body(question, "question"),
             at=self.desk.runner.clock.wall(),
             timeout=wait,
+            type=kind,
             urgent=words.flag(urgent, "urgent"),
             person=words.flag(person, "person"),
             trace=self.desk.purpose or self.desk.trace,

@@ -1,89 +1,150 @@
 """Room for another question: so many may be open, and one agent may have half of them.
 
-Questions whose time is up may still be listed, since whoever asked them is gone.  Whoever finds no
-room therefore ends some of those first.
+Each open question has two places, one of all and one of its agent's, which the commit that asks
+takes and the commit that ends it gives back.  A place is an item, and asking checks that it is not
+there: so the limits are exact, however many ask at once, and two askers meet only if both pick the
+same place.
+
+Questions whose time is up may still have theirs, since whoever asked them is gone.  Whoever finds
+no room therefore ends some of those first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.query import TooMany, share
+from interlock.core.decision import Decision
+from interlock.core.query import Asking, TakenBack, TooMany, share
 from interlock.driving import Op
-from interlock.services.gather import looked_up, outside
-from interlock.services.message.limits import Depths
+from interlock.services.gather import every, looked_up
+from interlock.services.message import states
 from interlock.services.message.sleep import expire
-from interlock.services.runner import Glance, Reading, Runner, Who
-from interlock.store import Range
+from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
+from interlock.services.states import readable
+from interlock.store import Item, Range
 
 _AT_ONCE = 32
 """So many questions of the past are ended by one who finds no room."""
+_TIMED = 64
+"""Of so many open questions it is asked how long they may still be answered."""
 _LOOK = 1.0
-"""Seconds after which it is looked again for such questions."""
+"""Seconds after which it is looked again for questions of the past."""
+_LEAST = 0.1
 _NAMED = 3
 
 
 class Room:
-    """How many questions are open, as one client knows."""
+    """How many questions may be open, as one client knows."""
 
     def __init__(self, runner: Runner, limit: int) -> None:
         self._runner = runner
         self._limit = limit
-        self._depths = Depths(limit, runner.clock)
-        self._open: dict[str, str] = {}
-        """All that were open at the last count, each with who asked it."""
         self._looked = float("-inf")
 
-    def enter(self, who: Who) -> Op[TooMany | None]:
-        """Take room for one question, until it is ``settled``; or why there is none."""
-        if not (yield from self._full(who.agent)):
-            return None
-        if (yield from self._cleared(who)) and not (yield from self._full(who.agent)):
-            return None
-        return self._refusal(who.agent)
+    def guess(self, agent: str) -> tuple[str, ...]:
+        """Two places that are probably free; none if no question may be open."""
+        if not self._limit:
+            return ()
+        return tuple(
+            keys.asking(whose, self._runner.random_below(most))
+            for whose, most in self._folders(agent).items()
+        )
 
-    def settled(self) -> None:
-        """Whoever entered has asked, or has not."""
-        self._depths.settled(keys.OPEN)
+    def take(
+        self, agent: str, guess: Sequence[str], items: Mapping[str, Item | None]
+    ) -> Reading[tuple[str, ...]]:
+        """Two places that are free, those of the guess if they are; none if there are none."""
+        found: list[str] = []
+        for key, (whose, most) in zip(guess, self._folders(agent).items(), strict=True):
+            place: str | None = key
+            if items[key] is not None:
+                place = yield from self._free(whose, most)
+            if place is None:
+                return ()
+            found.append(place)
+        return tuple(found)
 
-    def _full(self, agent: str) -> Op[bool]:
-        def room() -> Reading[int]:
-            self._open = yield from _listed(self._limit)
-            own = Counter(self._open.values())[agent]
-            return min(self._limit - len(self._open), share(self._limit) - own)
+    def _folders(self, agent: str) -> dict[str, int]:
+        """Where the places of all are, and those of one agent, and how many."""
+        return {"": self._limit, agent: share(self._limit)}
 
-        return (yield from outside(self._depths.closed(keys.OPEN, room)))
+    def _free(self, whose: str, most: int) -> Reading[str | None]:
+        """A place that is free, any of them; None if none is."""
+        while True:
+            taken = yield from _taken(keys.asking(whose))
+            every_one = (keys.asking(whose, number) for number in range(most))
+            free = [key for key in every_one if key not in taken]
+            if not free:
+                return None
+            place = free[self._runner.random_below(len(free))]
+            if (yield (place,))[place] is None:  # else somebody was quicker
+                return place
 
-    def _cleared(self, who: Who) -> Op[bool]:
+    def cleared(self, who: Who) -> Op[bool]:
         """End some whose time is up; whether there were any."""
         now = self._runner.clock.monotonic()
         if now < self._looked + _LOOK:
             return False
         self._looked = now
-        lives = yield from looked_up(map(keys.live, self._open))
-        over = [id_ for id_ in self._open if lives[keys.live(id_)] is None]
-        for id_ in over[:_AT_ONCE]:
-            yield from expire(self._runner, who, id_)
+        places = yield from every(keys.ASKING)
+        taken = {item.key: note.query for item in places if (note := readable(_asking, item))}
+        lives = yield from looked_up([keys.live(id_) for id_ in taken.values()])
+        over = {id_: None for id_ in taken.values() if lives[keys.live(id_)] is None}
+        for id_ in list(over)[:_AT_ONCE]:
+            outcome = yield from expire(self._runner, who, id_)
+            if isinstance(outcome, TakenBack):  # nothing else would give its places back
+                kept = tuple([key for key, query in taken.items() if query == id_])
+                yield from self._runner.change(partial(_given_back, kept, id_), who)
         return bool(over)
 
-    def _refusal(self, agent: str) -> TooMany:
-        by, own = Counter(self._open.values()), share(self._limit)
+    def refusal(self, agent: str) -> Op[TooMany]:
+        """Why there is no room: whose questions are open, and when the first of them ends."""
+        listed = dict(map(_named, (yield from every(keys.OPEN, most=self._limit))))
+        by, own = Counter(listed.values()), share(self._limit)
+        some = [keys.live(id_) for id_ in list(listed)[:_TIMED]]
+        lives = (yield from looked_up(some, times=True)).values()
+        left = [each.expires_in or 0.0 for each in lives if each is not None]
+        grain = self._runner.capabilities.grain
+        retry_in = round(max(min(left) + grain, _LEAST), 3) if left else None
         if own <= by[agent] < self._limit:
-            return TooMany(open=by[agent], limit=own, agent=agent, by={agent: by[agent]})
-        most = dict(by.most_common(_NAMED))
-        return TooMany(open=len(self._open), limit=self._limit, by=most)
+            refused = TooMany(open=by[agent], limit=own, agent=agent, by={agent: by[agent]})
+        else:
+            most = dict(by.most_common(_NAMED))
+            refused = TooMany(open=len(listed), limit=self._limit, by=most)
+        return replace(refused, retry_in=retry_in)
 
 
-def _listed(most: int) -> Reading[dict[str, str]]:
-    """The open questions, up to so many, each with who asked it."""
-    found: dict[str, str] = {}
-    page = Range(keys.OPEN)
+def _taken(folder: str) -> Reading[set[str]]:
+    """The places in a folder that are taken."""
+    found: set[str] = set()
+    page = Range(folder)
     while True:
         items = (yield Glance((page,))).ranges[page]
-        for item in items:
-            agent, id_ = keys.open_of(item.key)
-            found[id_] = agent
-        if len(items) < page.limit or len(found) >= most:
+        found.update(item.key for item in items)
+        if len(items) < page.limit:
             return found
-        page = Range(keys.OPEN, items[-1].key)
+        page = Range(folder, items[-1].key)
+
+
+def _asking(item: Item) -> Asking:
+    return states.asking(item)
+
+
+def _named(item: Item) -> tuple[str, str]:
+    """The id of an open question, and who asked it."""
+    agent, id_ = keys.open_of(item.key)
+    return id_, agent
+
+
+def _given_back(places: tuple[str, ...], query: str) -> Deciding[None]:
+    """Give back the places of a question that is not there."""
+    items = (yield places).items
+    gone = [key for key, item in items.items() if item and _asking(item).query == query]
+    if not gone:
+        return Decision(outcome=None)
+    return Decision(outcome=None, verb="query.forget", thing=f"query/{query}", deletes=tuple(gone))

@@ -10,7 +10,7 @@ from interlock.core import keys
 from interlock.core.inbox import Cursor, Trimmed
 from interlock.core.matter import Matter
 from interlock.core.message import ABLE, Message, Paused, ReadMark, Received, Subscription, Unread
-from interlock.core.query import Cached, Query
+from interlock.core.query import Asking, Cached, Query
 from interlock.services.states import decoded
 from interlock.store import Item
 
@@ -22,6 +22,7 @@ _CURSOR = msgspec.json.Decoder(Cursor)
 _TRIMMED = msgspec.json.Decoder(Trimmed)
 _PAUSED = msgspec.json.Decoder(Paused)
 _QUERY = msgspec.json.Decoder(Query)
+_ASKING = msgspec.json.Decoder(Asking)
 _CACHED = msgspec.json.Decoder(Cached)
 _MATTER = msgspec.json.Decoder(Matter)
 _MOMENT = msgspec.json.Decoder(float)
@@ -44,6 +45,7 @@ _ALL: dict[str, msgspec.json.Decoder[Any]] = {
     keys.RATES: _MOMENT,
     keys.MAILBOXES: _NOTE,
     keys.OPEN: _NOTE,
+    keys.ASKING: _ASKING,
 }
 
 
@@ -63,6 +65,7 @@ def asked(query: Query) -> Message:
         session=query.session,
         at=query.at,
         to=(query.to,),
+        type=query.type,
         urgent=query.urgent,
         data=query.question,
     )
@@ -131,6 +134,11 @@ def paused(item: Item | None) -> Paused | None:
 def query(item: Item | None) -> Query | None:
     """The question that an item is."""
     return None if item is None else decoded(_QUERY, item)
+
+
+def asking(item: Item) -> Asking:
+    """Which open question has a place."""
+    return decoded(_ASKING, item)
 
 
 def cached(item: Item | None) -> Cached | None:
