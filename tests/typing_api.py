@@ -71,7 +71,7 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.locks.heartbeat("merge"), LockExtended | LockNotOwner | LockFenced)
     assert_type(fleet.locks.list(), tuple[Shown, ...])
     assert_type(fleet.locks.show("merge"), Shown)
-    assert_type(fleet.tasks.list(state=["running"], agent="ada"), TaskList)
+    assert_type(fleet.tasks.list(state=["running"], holder="ada"), TaskList)
     assert_type(fleet.tasks.show("t1"), TaskShown | NoTask)
     assert_type(
         fleet.tasks.publish_all([{"id": "t2"}], id="p"),

@@ -286,6 +286,8 @@ def command(operation: Operation) -> Iterator[str]:
     usage = " ".join(_place(field) for field in own if field.positional)
     yield f"### interlock {operation.name}\n"
     yield f"{operation.help[0].upper()}{operation.help[1:]}.\n{_NEEDS[operation.needs]}".rstrip()
+    for alias in operations.aliases(operation.name):
+        yield f"Also called `interlock {alias}`, as in Python."
     line = f"interlock {operation.name} [options] {usage}".rstrip()
     yield "\n" + "\n".join(("```text", line, *operation.examples, "```")) + "\n"
     yield table(
@@ -496,7 +498,13 @@ def python() -> Iterator[str]:
 def methods(made: type) -> Iterator[str]:
     """The methods and properties of a class, its own before those that it inherits."""
     for home in made.__mro__:
+        named: dict[int, list[str]] = {}
         for name, member in vars(home).items():
+            named.setdefault(id(member), []).append(name)
+        for name, member in vars(home).items():
+            known, *others = named[id(member)]
+            if callable(member) and name != known:
+                continue
             inside = name in INSIDE and (made, name) not in OUTSIDE
             if name.startswith("_") or inside or home.__module__ == "typing":
                 continue
@@ -504,6 +512,9 @@ def methods(made: type) -> Iterator[str]:
                 yield f"### .{name}\n\n{whole(member.__doc__)}\n"
             elif callable(member):
                 yield f"### .{name}\n\n{signature('.' + name, member)}\n{whole(member.__doc__)}\n"
+                if others:
+                    also = ", ".join(f"`.{other}`" for other in others)
+                    yield f"Also called {also}, as the command is.\n"
 
 
 def signature(name: str, called: Callable[..., object]) -> str:

@@ -71,7 +71,7 @@ class Locks(Noun[LockCalls]):
 
     acquire = awaited(LockCalls.acquire)
     release = awaited(LockCalls.release)
-    heartbeat = awaited(LockCalls.heartbeat)
+    heartbeat = beat = awaited(LockCalls.heartbeat)
     list = awaited(LockCalls.list)
     show = awaited(LockCalls.show)
 
@@ -81,7 +81,7 @@ class Semaphores(Noun[SemaphoreCalls]):
 
     acquire = awaited(SemaphoreCalls.acquire)
     release = awaited(SemaphoreCalls.release)
-    heartbeat = awaited(SemaphoreCalls.heartbeat)
+    heartbeat = beat = awaited(SemaphoreCalls.heartbeat)
     resize = awaited(SemaphoreCalls.resize)
     remove = awaited(SemaphoreCalls.remove)
     list = awaited(SemaphoreCalls.list)
@@ -100,7 +100,7 @@ class Agents(Noun[AgentCalls]):
 
     join = awaited(AgentCalls.join)
     leave = awaited(AgentCalls.leave)
-    beat = awaited(AgentCalls.beat)
+    beat = heartbeat = awaited(AgentCalls.beat)
     status = awaited(AgentCalls.status)
     log = awaited(AgentCalls.log)
     logged = awaited(AgentCalls.logged)

@@ -26,14 +26,14 @@ class Tasks(Noun[TaskCalls]):
         super().__init__(calls)
         self._fleet = fleet
 
-    publish = awaited(TaskCalls.publish)
-    publish_all = awaited(TaskCalls.publish_all)
+    publish = add = awaited(TaskCalls.publish)
+    publish_all = import_ = awaited(TaskCalls.publish_all)
     claim = awaited(TaskCalls.claim)
     next = awaited(TaskCalls.next)
-    complete = awaited(TaskCalls.complete)
+    complete = done = awaited(TaskCalls.complete)
     fail = awaited(TaskCalls.fail)
     release = awaited(TaskCalls.release)
-    heartbeat = awaited(TaskCalls.heartbeat)
+    heartbeat = beat = awaited(TaskCalls.heartbeat)
     cancel = awaited(TaskCalls.cancel)
     retry = awaited(TaskCalls.retry)
     list = awaited(TaskCalls.list)
@@ -116,6 +116,8 @@ class Tasks(Noun[TaskCalls]):
         feed = self.calls.feed(events, prefix, can)
         await drive_async(feed.open(after), self.calls.desk.store)
         return Subscription(feed, self.calls.desk.store, callback)
+
+    watch = subscribe
 
 
 class Subscription:

@@ -98,7 +98,7 @@ class Locks(Noun[LockCalls]):
 
     acquire = granting(LockCalls.acquire)
     release = blocking(LockCalls.release)
-    heartbeat = blocking(LockCalls.heartbeat)
+    heartbeat = beat = blocking(LockCalls.heartbeat)
     list = blocking(LockCalls.list)
     show = blocking(LockCalls.show)
 
@@ -108,7 +108,7 @@ class Semaphores(Noun[SemaphoreCalls]):
 
     acquire = granting(SemaphoreCalls.acquire)
     release = blocking(SemaphoreCalls.release)
-    heartbeat = blocking(SemaphoreCalls.heartbeat)
+    heartbeat = beat = blocking(SemaphoreCalls.heartbeat)
     resize = blocking(SemaphoreCalls.resize)
     remove = blocking(SemaphoreCalls.remove)
     list = blocking(SemaphoreCalls.list)
@@ -127,7 +127,7 @@ class Agents(Noun[AgentCalls]):
 
     join = blocking(AgentCalls.join)
     leave = blocking(AgentCalls.leave)
-    beat = blocking(AgentCalls.beat)
+    beat = heartbeat = blocking(AgentCalls.beat)
     status = blocking(AgentCalls.status)
     log = blocking(AgentCalls.log)
     logged = blocking(AgentCalls.logged)

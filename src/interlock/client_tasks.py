@@ -26,14 +26,14 @@ class Tasks(Noun[TaskCalls]):
         super().__init__(calls)
         self._fleet = fleet
 
-    publish = blocking(TaskCalls.publish)
-    publish_all = blocking(TaskCalls.publish_all)
+    publish = add = blocking(TaskCalls.publish)
+    publish_all = import_ = blocking(TaskCalls.publish_all)
     claim = granting(TaskCalls.claim)
     next = granting(TaskCalls.next)
-    complete = blocking(TaskCalls.complete)
+    complete = done = blocking(TaskCalls.complete)
     fail = blocking(TaskCalls.fail)
     release = blocking(TaskCalls.release)
-    heartbeat = blocking(TaskCalls.heartbeat)
+    heartbeat = beat = blocking(TaskCalls.heartbeat)
     cancel = blocking(TaskCalls.cancel)
     retry = blocking(TaskCalls.retry)
     list = blocking(TaskCalls.list)
@@ -107,6 +107,8 @@ class Tasks(Noun[TaskCalls]):
         feed = self.calls.feed(events, prefix, can)
         drive(feed.open(after), self.calls.desk.store)
         return Subscription(feed, self.calls.desk.store, callback)
+
+    watch = subscribe
 
 
 class Subscription:

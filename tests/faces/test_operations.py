@@ -3,7 +3,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from interlock import aio
+from interlock.aio_tasks import Tasks as AioTasks
+from interlock.client import Agents, Locks, Semaphores
+from interlock.client_tasks import Tasks
 from interlock.faces import operations
+from interlock.faces.cli.help import one
+from interlock.faces.cli.parse import split
 from interlock.faces.operations import decision, inbox, message, observe
 from interlock.faces.operations.shape import Operation, fields
 from interlock.faces.render import RENDERERS, key, renderer
@@ -68,3 +74,38 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
 def test_every_operation_on_messages_has_an_example() -> None:
     of_messages = (inbox.OPERATIONS, message.OPERATIONS, decision.OPERATIONS, observe.OPERATIONS)
     assert [each.name for some in of_messages for each in some if not each.examples] == []
+
+
+def test_agent_always_means_who_speaks() -> None:
+    """No operation has an option of its own under the name of who, where or how it answers."""
+    ours = {"agent", "store", "session", "json", "quiet", "verbose", "help"}
+    for operation in TABLE:
+        options = {field.name for field in fields(operation.request) if not field.positional}
+        assert options.isdisjoint(ours), operation.name
+
+
+NOUNS = {"agent": "agents", "lock": "locks", "sem": "semaphores", "task": "tasks"}
+"""How Python calls the nouns of the command line."""
+
+
+@pytest.mark.parametrize("alias", operations.ALIASES)
+def test_both_names_of_an_operation_are_good_in_both_faces(alias: str) -> None:
+    first = operations.canonical(alias)
+    assert first in operations.names()
+    assert alias not in operations.names()
+    assert split([*alias.split(), "x", "--json"]) == (first, ["x", "--json"])
+    assert one(operations.find(first)).count(f"Also called: interlock {alias}") == 1
+    noun, verb = alias.split()
+    _, short = first.split()
+    python = verb.replace("-", "_"), "import_" if short == "import" else short
+    blocking = (Locks, Semaphores, Agents, Tasks)
+    for nouns in (blocking, (aio.Locks, aio.Semaphores, aio.Agents, AioTasks)):
+        home = next(each for each in nouns if each.__name__.lower() == NOUNS[noun])
+        one_of, other = (getattr(home, name) for name in python)
+        assert one_of is other
+
+
+def test_every_word_of_the_command_line_about_tasks_is_one_of_python() -> None:
+    for verb in operations.INDEX["task"]:
+        assert hasattr(Tasks, "import_" if verb == "import" else verb)
+        assert hasattr(AioTasks, "import_" if verb == "import" else verb)

@@ -179,10 +179,10 @@ def test_a_segment_that_cannot_be_read_is_named(store: SQLiteStore) -> None:
 @pytest.mark.parametrize("last", [True, False])
 def test_a_limit_counts_what_matches(store: SQLiteStore, last: bool) -> None:
     everything = fill(store, 2500)
-    found = drive(search(Filter(agent="ada"), limit=1200, last=last), store)
+    found = drive(search(Filter(by="ada"), limit=1200, last=last), store)
     ada = everything[1::2]
     assert [line.revision for line in found] == (ada[-1200:] if last else ada[:1200])
-    assert drive(search(Filter(agent="nobody"), limit=1), store) == ()
+    assert drive(search(Filter(by="nobody"), limit=1), store) == ()
 
 
 def test_only_what_stands_after_a_revision_is_searched(store: SQLiteStore) -> None:

@@ -128,7 +128,7 @@ def test_bad_words_are_refused(stage: Stage) -> None:
     with pytest.raises(BadInput):
         ada.record.explain("merge", limit=0)
     with pytest.raises(BadName):
-        ada.record.log(agent="a\tb")
+        ada.record.log(by="a\tb")
     with pytest.raises(BadInput):
         ada.record.log(since="soon")
 
@@ -143,9 +143,9 @@ def test_every_store_can_tell_a_story(url: str) -> None:
         assert agents == [
             *(("ada", "acquired"), ("ada", "released"), ("bob", "acquired"), ("bob", "released"))
         ]
-        log = bob.record.log(agent="ada", verb="lock", since="1h", limit=1)
+        log = bob.record.log(by="ada", verb="lock", since="1h", limit=1)
         assert [line.verb for line in log] == ["lock.release"]
-        assert bob.record.log(agent=ada.session, verb="lock")[-1:] == log
+        assert bob.record.log(by=ada.session, verb="lock")[-1:] == log
         assert bob.record.log(until="1h") == ()
 
 

@@ -19,10 +19,11 @@ from interlock.core.log import Entry
 class Filter(Struct, frozen=True, kw_only=True):
     """What an entry must be like; what is left empty asks for nothing.
 
-    ``agent`` is a name or the id of a session, ``verb`` a whole one (``lock.acquire``) or its noun.
+    ``by`` is an agent's name or the id of a session, ``verb`` a whole one (``lock.acquire``) or its
+    noun.
     """
 
-    agent: str = ""
+    by: str = ""
     verb: str = ""
     thing: str = ""
     since: float | None = None
@@ -36,7 +37,7 @@ class Filter(Struct, frozen=True, kw_only=True):
             and (not self.verb or f"{entry.verb}.".startswith(f"{self.verb}."))
             and (self.since is None or entry.at >= self.since)
             and (self.until is None or entry.at <= self.until)
-            and (not self.agent or concerns(entry, self.agent))
+            and (not self.by or concerns(entry, self.by))
             and (not self.thing or about(entry, self.thing))
         )
 

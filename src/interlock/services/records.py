@@ -28,7 +28,7 @@ class RecordCalls(Calls):
         after: int = 0,
         limit: int = 100,
         last: bool = True,
-        agent: str | None = None,
+        by: str | None = None,
         verb: str | None = None,
         thing: str | None = None,
         since: Moment | None = None,
@@ -37,23 +37,21 @@ class RecordCalls(Calls):
     ) -> Op[tuple[Line, ...]]:
         """Entries in order: the last ones, or (``last=False``) the first after a revision.
 
-        The others ask for some of them: what an ``agent`` (or a session, by its id) did and what
-        happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
+        The others ask for some of them: what was done ``by`` an agent (or a session, by its id),
+        and what happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
         (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
         message, a query or a decision; a plain name is a lock's);
         ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
         ``trace``.
         """
         most, begin = words.limit(limit), words.after(after)
-        wanted = self.wanted(
-            agent=agent, verb=verb, thing=thing, since=since, until=until, trace=trace
-        )
+        wanted = self.wanted(by=by, verb=verb, thing=thing, since=since, until=until, trace=trace)
         return Record().log(wanted, after=begin, limit=most, last=words.flag(last, "last"))
 
     def wanted(
         self,
         *,
-        agent: str | None = None,
+        by: str | None = None,
         verb: str | None = None,
         thing: str | None = None,
         since: Moment | None = None,
@@ -63,7 +61,7 @@ class RecordCalls(Calls):
         """Checked words as a filter."""
         now = self.desk.runner.clock.wall()
         return Filter(
-            agent="" if agent is None else words.agent(agent),
+            by="" if by is None else words.agent(by),
             verb="" if verb is None else words.name(verb, "verb"),
             thing="" if thing is None else words.thing(thing),
             since=None if since is None else words.moment(since, now, "'since'"),

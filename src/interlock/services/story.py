@@ -54,11 +54,11 @@ class _Apart(Filter, frozen=True, kw_only=True):
 
 def _lines(wanted: Filter, limit: int) -> Op[tuple[Line, ...]]:
     """The entries to tell from; what an agent says to others does not drown what it does."""
-    if not wanted.agent:
+    if not wanted.by:
         return (yield from search(wanted, limit=limit))
-    lines = yield from search(_Apart(agent=wanted.agent, plenty=False), limit=limit)
+    lines = yield from search(_Apart(by=wanted.by, plenty=False), limit=limit)
     begins = lines[0].revision if len(lines) == limit else 0
-    talk = _Apart(agent=wanted.agent, plenty=True)
+    talk = _Apart(by=wanted.by, plenty=True)
     more = yield from search(talk, after=begins, limit=_TALK)
     return tuple(sorted((*lines, *more), key=lambda line: line.revision))
 
@@ -80,7 +80,7 @@ def _wanted(thing: str) -> Op[Filter]:
     if kind != "agent":
         return Filter(thing=thing)
     if name.startswith("ses_"):
-        for line in (yield from search(Filter(agent=name), limit=1)):
+        for line in (yield from search(Filter(by=name), limit=1)):
             own = line.session == name
-            return Filter(agent=line.agent if own else line.thing.removeprefix("agent/"))
-    return Filter(agent=name)
+            return Filter(by=line.agent if own else line.thing.removeprefix("agent/"))
+    return Filter(by=name)

@@ -152,14 +152,14 @@ def test_the_record_can_be_asked_for_a_part_of_it(ada: Shell) -> None:
     ada.run("lock", "acquire", "one", "--trace", "t-1")
     ada.run("lock", "acquire", "two", "--agent", "bob")
     session = ada.json("agent", "join", "--agent", "cleo")[1]["session"]
-    assert things(ada, "--agent", "bob") == ["lock/two"]
-    assert things(ada, "--agent", session) == ["agent/cleo"]
+    assert things(ada, "--by", "bob") == ["lock/two"]
+    assert things(ada, "--by", session) == ["agent/cleo"]
     assert things(ada, "--verb", "lock") == ["lock/one", "lock/two"]
     assert things(ada, "--verb", "lock.acquire", "--limit", "1") == ["lock/two"]
     assert things(ada, "--thing", "one") == things(ada, "--trace", "t-1") == ["lock/one"]
     assert things(ada, "--since", "1h", "--until", "0s") == ["lock/one", "lock/two", "agent/cleo"]
     assert things(ada, "--since", "2000-01-01", "--until", "2000-01-02T10:00Z") == []
-    assert ada.run("record", "log", "--agent", "nobody").out.endswith("none that fits\n")
+    assert ada.run("record", "log", "--by", "nobody").out.endswith("none that fits\n")
 
 
 def test_the_trace_of_the_environment_is_no_filter(ada: Shell) -> None:
@@ -190,7 +190,7 @@ def test_following_shows_only_what_is_asked_for(ada: Shell) -> None:
     ada.run("lock", "acquire", "old", "--agent", "bob")
     for name in ("a", "b"):
         ada.run("lock", "acquire", name)
-    follower = ada.start("record", "log", "--follow", "--json", "--agent", "bob")
+    follower = ada.start("record", "log", "--follow", "--json", "--by", "bob")
     assert follower.stdout is not None
     assert json.loads(follower.stdout.readline())["thing"] == "lock/old"
     ada.run("lock", "acquire", "c")

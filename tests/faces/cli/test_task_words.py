@@ -66,8 +66,8 @@ def said(shell: Here, *words: str) -> tuple[int, str]:
         (("list", "--state", "ready"), "there are blocked, pending"),
         (("list", "--limit", "0"), "give 1 to"),
         (("list", "--prefix", "//"), "prefix"),
-        (("publish", "a"), "did you mean 'task add'?"),
-        (("complete", "a"), "did you mean 'task done'?"),
+        (("create", "a"), "did you mean 'task add'?"),
+        (("finish", "a"), "did you mean 'task done'?"),
     ],
 )
 def test_wrong_words_are_refused_with_what_to_do(

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 import pytest
-from tests.faces.shell import COMMAND, Result, Shell
+from tests.faces.shell import COMMAND, Here, Result, Shell
 
 from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
@@ -269,3 +269,34 @@ def _in_bash(shell: Shell, words: str) -> Result:
         check=False,
     )
     return Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_quiet_prints_what_was_asked_for_and_the_status_says_the_rest(here: Here) -> None:
+    token = here.run("lock", "acquire", "m", "--agent", "ada", "--quiet").out.strip()
+    assert token.isdigit()
+    assert here.run("lock", "acquire", "m", "--agent", "bob", "-q") == (1, "", "")
+    assert "m" in here.run("lock", "list", "--quiet").out
+    assert here.run("lock", "release", "m", "--agent", "ada", "--token", token, "-q") == (0, "", "")
+    assert here.run("task", "add", "t", "--agent", "ada", "--quiet") == (0, "", "")
+    assert here.run("send", "bob", "hello", "--agent", "ada", "--hold", "--quiet") == (0, "", "")
+    assert "acknowledge" not in here.run("inbox", "--agent", "bob", "--quiet").out
+    wrong = here.run("lock", "acquire", "m", "--ttl", "soon", "--quiet")
+    assert (wrong.status, wrong.out, wrong.err.count("\n")) == (2, "", 1)
+    assert here.json("lock", "list", "--quiet")[1]["count"] == 0
+
+
+@pytest.mark.parametrize("word", ["top", "up", "mcp", "guard"])
+def test_a_command_that_is_planned_is_not_answered_with_another(here: Here, word: str) -> None:
+    error = here.json(word)[1]
+    assert error["error"] == "bad_input"
+    assert "planned" in error["message"]
+    assert "did you mean" not in error["message"]
+
+
+@pytest.mark.parametrize(("word", "meant"), [("stpo", "stop"), ("atop", ""), ("elease", "")])
+def test_what_ends_something_is_suggested_only_for_a_word_that_begins_as_it(
+    here: Here, word: str, meant: str
+) -> None:
+    message = here.json(word)[1]["message"]
+    assert ("'stop'" in message) == (meant == "stop")
+    assert "release" not in message

@@ -160,7 +160,7 @@ def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
         for _ in range(2):
             assert isinstance(eve.run(eve.tasks.complete("t")), TaskNotOwner)
         ada.run(ada.tasks.release("t"))
-    lines = ada.run(ada.record.log(thing="task/t", agent="eve"))
+    lines = ada.run(ada.record.log(thing="task/t", by="eve"))
     assert [line.outcome for line in lines] == ["not_owner", "not_owner"]
 
 

@@ -74,6 +74,10 @@ def run(argv: Sequence[str]) -> int:
         return failed(_explained(error, words), json="--json" in words)
 
 
+_quiet = False
+"""Whether the command was asked to say no more than it must."""
+
+
 def failed(error: InterlockError, *, json: bool) -> int:
     """Say what went wrong, once."""
     message = one_line(str(error))
@@ -83,12 +87,17 @@ def failed(error: InterlockError, *, json: bool) -> int:
             return error.exit_status
     except OSError:  # nobody can read the answer; perhaps somebody reads this
         pass
-    note(message)
+    _tell(message)
     return error.exit_status
 
 
 def note(message: str) -> None:
-    """A line for whoever watches, beside the answer."""
+    """A line for whoever watches, beside the answer; none with ``--quiet``."""
+    if not _quiet:
+        _tell(message)
+
+
+def _tell(message: str) -> None:
     sys.stderr.write(f"interlock: {one_line(message)}\n")
 
 
@@ -112,11 +121,39 @@ def answer(parsed: Parsed, outcome: object) -> int:
     """Show an outcome, and return its exit status."""
     if parsed.common.json:
         write_json(outcome)
-    else:
-        from interlock.faces.render import render
-
-        write((render(outcome, colour=colourful()) + "\n").encode("utf-8", "replace"))
+    elif (text := _asked_for(outcome) if parsed.common.quiet else _rendered(outcome)) is not None:
+        write((text + "\n").encode("utf-8", "replace"))
     return int(getattr(outcome, "exit_status", 0))
+
+
+def _rendered(outcome: object) -> str:
+    from interlock.faces.render import render
+
+    return render(outcome, colour=colourful())
+
+
+def _asked_for(outcome: object) -> str | None:
+    """What ``--quiet`` leaves of an answer; the exit status says the rest.
+
+    The token of a grant, the answer to a question, the line that sets a session; and all of an
+    answer that is no outcome, as a list is.
+    """
+    from interlock.core.answers import Granted, Listing
+    from interlock.core.decision import Outcome
+    from interlock.core.query import Answered
+    from interlock.core.session import Joined
+
+    match outcome:
+        case Granted(token=token):
+            return None if token is None else str(token)
+        case Answered(answer=answer):
+            from interlock.faces.json_output import encoded
+
+            return plain(answer) if isinstance(answer, str) else encoded(answer).decode()
+        case Outcome() if not isinstance(outcome, Joined | Listing):
+            return None
+        case _:
+            return _rendered(outcome)
 
 
 def answer_to(you: str, parsed: Parsed, outcome: object) -> int:
@@ -159,6 +196,8 @@ def is_read() -> bool:
 def _run(argv: Sequence[str]) -> int:
     if sys.stdout is None:  # better nothing than a grant whose token nobody learns
         raise _Internal(_CLOSED)
+    global _quiet  # noqa: PLW0603 - of the one command that this process carries out
+    _quiet = False
     name, words = split(argv)
     if name in ("", "help") or name not in operations.names():
         return _no_operation(name, words)
@@ -168,6 +207,7 @@ def _run(argv: Sequence[str]) -> int:
 
         write((one(parsed.operation) + "\n").encode())
         return 0
+    _quiet = parsed.common.quiet
     if parsed.common.verbose:
         _log(parsed.common.verbose)
     if name in _SPECIAL:

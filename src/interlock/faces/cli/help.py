@@ -50,15 +50,12 @@ _HABITS = {
     "version": "--version",
 }
 _SYNONYMS = {
-    "complete": "done",
     "create": "add",
     "decide": "resolve",
     "finish": "done",
     "get": "acquire",
-    "heartbeat": "beat",
     "ls": "list",
     "new": "add",
-    "publish": "add",
     "renew": "beat",
     "status": "show",
     "take": "acquire",
@@ -68,6 +65,16 @@ _NOUNS = {
     "job": "task", "jobs": "task", "locks": "lock", "semaphore": "sem", "semaphores": "sem",
     "slot": "sem", "slots": "sem", "tasks": "task",
 }  # fmt: skip
+_PLANNED = frozenset(
+    (
+        "budget", "guard", "hook", "key", "mcp", "merge", "metrics", "open", "pipeline", "prime",
+        "quarantine", "rebase", "request", "reservations", "reserve", "setup", "swarm", "top",
+        "unreserve", "up", "watch-branch",
+    )
+)  # fmt: skip
+"""Commands that other pages of the project speak of."""
+_ENDING = frozenset(("cancel", "drop", "leave", "pause", "release", "remove", "stop"))
+"""Commands that end something of others, or give something away."""
 _TROUBLE = {2: "bad input", 3: "not allowed", 4: "trouble with the store"}
 _CLOSE = 0.7
 _LEFT = 24
@@ -93,7 +100,7 @@ def overview() -> str:
     lines += [
         "",
         "Start with 'interlock init'; each command explains itself with --help.",
-        "Every command takes --store, --agent, --session, --trace, --json and -v.",
+        "Every command takes --store, --agent, --session, --trace, --json, --quiet and -v.",
     ]
     return "\n".join(lines)
 
@@ -115,6 +122,7 @@ def one(operation: Operation) -> str:
         f"usage: interlock {' '.join(usage)}",
         "",
         operation.help[0].upper() + operation.help[1:] + ".",
+        *(f"Also called: interlock {alias}" for alias in operations.aliases(operation.name)),
         "",
         *(_line(_shown(field), field.help) for field in places),
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
@@ -139,10 +147,22 @@ def meant(name: str) -> str:
         return _question([_HABITS[word]])
     if word in operations.NOUNS and verb:
         return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
-    if close := get_close_matches(word, (*operations.INDEX[""], *operations.NOUNS), 1, _CLOSE):
+    if word in _PLANNED:
+        return "it is planned, and not there yet; see 'interlock --help' for what is"
+    first = (*operations.INDEX[""], *operations.NOUNS)
+    if close := get_close_matches(word, [each for each in first if _alike(word, each)], 1, _CLOSE):
         return _question(_verbs(close[0], verb) or close)
-    verbs = get_close_matches(word, {known.rpartition(" ")[2] for known in names}, 1, _CLOSE)
+    known_verbs = {known.rpartition(" ")[2] for known in names}
+    verbs = get_close_matches(word, [each for each in known_verbs if _alike(word, each)], 1, _CLOSE)
     return _question([known for known in names if known.rpartition(" ")[2] in verbs])
+
+
+def _alike(word: str, meant: str) -> bool:
+    """Whether a word may stand for a command: one that ends something must begin as the word does.
+
+    Who is told of ``stop`` after ``top`` might do it.
+    """
+    return meant not in _ENDING or word[:1] == meant[:1]
 
 
 def _verbs(noun: str, verb: str) -> list[str]:
@@ -166,7 +186,7 @@ def _listed(verbs: Iterable[str], noun: str) -> list[str]:
 
 
 def _common(own: Sequence[Field]) -> list[str]:
-    short = {"verbose": "-v, --verbose", "help": "-h, --help"}
+    short = {"quiet": "-q, --quiet", "verbose": "-v, --verbose", "help": "-h, --help"}
     taken = {field.name for field in own}
     every = [field for field in COMMON if field.name not in taken]
     return [_line(short.get(field.name, _option(field)), field.help) for field in every]

@@ -91,7 +91,7 @@ def inbox(parsed: Parsed) -> int:
     with connected(parsed) as fleet:
         found = look(fleet, parsed.request)
         status = answer(parsed, found)
-        if not (parsed.common.json or parsed.request.ack):
+        if not (parsed.common.json or parsed.common.quiet or parsed.request.ack):
             _hint(found)
         settle(fleet, parsed.request, found)
     return status

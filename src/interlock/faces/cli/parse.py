@@ -3,7 +3,8 @@
 Options may stand anywhere before ``--`` (or before the program, for operations that run one), as
 ``--name value`` or ``--name=value``.  The operation is found first; then the same fields that
 describe its request to every other face say which options it takes.  Where one of them has the
-name of an option of every command (``record log --agent``), it means what the operation says.
+name of an option of every command (``record log --trace``), it means what the operation says;
+``--agent`` is always who speaks.
 Names that stand before something else (``send ada bob 'it works'``) leave the last words to it.
 """
 
@@ -26,7 +27,7 @@ from interlock.faces.cli.common import Common
 from interlock.faces.operations.shape import GREATEST, Field, Operation, fields
 from interlock.faces.plain import quoted
 
-_SHORT = {"-h": "help", "-v": "verbose"}
+_SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
 _PAIR = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]..")
@@ -48,7 +49,8 @@ COMMON = fields(Common)
 def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The name of the operation, as far as there is one, and all other words.
 
-    The name may be a bare noun, unknown or empty: whoever asked says what that means.
+    The name may be a bare noun, unknown or empty: whoever asked says what that means.  Of an
+    operation with two names it is the first.
     """
     name: list[str] = []
     rest: list[str] = []
@@ -56,7 +58,7 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     while words:
         word = words.pop(0)
         if word == "--":
-            return " ".join(name), [*rest, word, *words]
+            return operations.canonical(" ".join(name)), [*rest, word, *words]
         if word.startswith("-") and word != "-":
             rest.append(word)
             if words and _wants_value(word, words[0]):
@@ -65,7 +67,7 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
         name.append(word)
         if len(name) > 1 or (word not in operations.NOUNS and not _misspelt(word, words)):
             break
-    return " ".join(name), [*rest, *words]
+    return operations.canonical(" ".join(name)), [*rest, *words]
 
 
 def _misspelt(word: str, words: Sequence[str]) -> bool:

@@ -46,7 +46,7 @@ def schema(parsed: Parsed) -> int:
     from interlock.faces import operations
     from interlock.faces import schema as schemas
 
-    name = " ".join(parsed.request.words)
+    name = operations.canonical(" ".join(parsed.request.words))
     if name and name not in operations.names():
         raise BadInput(f"there is no command {quoted(name)}; see 'interlock schema'")
     if name and parsed.common.json:

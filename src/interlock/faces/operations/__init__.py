@@ -51,6 +51,19 @@ _ELSEWHERE = {
 }
 """Operations that stand in a file of their own, not in that of their noun."""
 
+ALIASES = {
+    "agent heartbeat": "agent beat",
+    "lock heartbeat": "lock beat",
+    "sem heartbeat": "sem beat",
+    "task complete": "task done",
+    "task heartbeat": "task beat",
+    "task publish": "task add",
+    "task publish-all": "task import",
+    "task subscribe": "task watch",
+}
+"""Second names.  Python calls these operations by the long word, shells by the short one, and both
+answer to both: ``fleet.tasks.add`` is ``fleet.tasks.publish`` (``import`` is ``import_`` there)."""
+
 NOUNS = {
     "agent": "sessions of agents: who is here, and what they do",
     "task": "published once, worked on by one at a time, done once",
@@ -65,6 +78,16 @@ NOUNS = {
 def names() -> tuple[str, ...]:
     """The names of all operations, in the order in which they are shown."""
     return tuple(f"{noun} {verb}".strip() for noun, verbs in INDEX.items() for verb in verbs)
+
+
+def canonical(name: str) -> str:
+    """The first name of an operation, whichever of its names this is."""
+    return ALIASES.get(name, name)
+
+
+def aliases(name: str) -> tuple[str, ...]:
+    """The second names of an operation."""
+    return tuple(alias for alias, first in ALIASES.items() if first == name)
 
 
 def find(name: str) -> Operation:

@@ -23,7 +23,7 @@ class Log(Request, frozen=True, kw_only=True):
         int | None, option("int", "the first entries after this revision, not the last ones")
     ] = None
     limit: Annotated[int, option("int", "at most so many", least=1)] = 100
-    agent: Annotated[
+    by: Annotated[
         str | None, option("name", "what this agent (or session) did, and what happened to it")
     ] = None
     verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock, task")] = None

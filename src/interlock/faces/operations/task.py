@@ -149,7 +149,7 @@ class List(Request, frozen=True, kw_only=True):
     all: Annotated[bool, option("flag", "also those that are complete")] = False
     label: Annotated[tuple[str, ...], option("names", "only with all of these labels")] = ()
     requires: Annotated[tuple[str, ...], option("names", "only those that require all of it")] = ()
-    agent: Annotated[str | None, option("name", "only what this agent works on")] = None
+    holder: Annotated[str | None, option("name", "only what this agent works on")] = None
     prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
     after: Annotated[str | None, option("name", "go on after this id")] = None
     limit: Annotated[int, option("int", "at most so many", least=1, most=MOST)] = core.LISTED
@@ -242,7 +242,7 @@ def _list(fleet: "Fleet", request: List) -> TaskList:
         all=request.all,
         label=request.label,
         requires=request.requires,
-        agent=request.agent,
+        holder=request.holder,
         prefix=request.prefix,
         after=request.after,
         limit=request.limit,

@@ -248,14 +248,14 @@ class TaskCalls(Calls):
         all: bool = False,  # noqa: A002 - as the command line calls it
         label: Iterable[str] = (),
         requires: Iterable[str] = (),
-        agent: str | None = None,
+        holder: str | None = None,
         prefix: str | None = None,
         after: str | None = None,
         limit: int = core.LISTED,
     ) -> Op[TaskList]:
         """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
 
-        Only those that have each ``label``, that require each of ``requires``, that an ``agent``
+        Only those that have each ``label``, that require each of ``requires``, that a ``holder``
         works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
         ``after`` to go on.
         """
@@ -264,10 +264,10 @@ class TaskCalls(Calls):
 
         wanted = _states(state) or (frozenset(core.STATES) if words.flag(all, "all") else OPEN)
         query = Query(
-            states=wanted & {"running"} if agent else wanted,
+            states=wanted & {"running"} if holder else wanted,
             labels=frozenset(words.names(label, "label", core.LABELS_LIMIT)),
             requires=frozenset(words.names(requires, "requires", core.REQUIRES_LIMIT)),
-            agent="" if agent is None else words.name(agent, "agent name"),
+            agent="" if holder is None else words.name(holder, "agent name"),
             prefix="" if prefix is None else _prefix(prefix),
             after="" if after is None else named(after),
             limit=words.count(limit, "limit", MOST),
