@@ -1,15 +1,19 @@
-"""A claim costs the same whether a thousand tasks were published or a million."""
+"""What many cost: a claim among a million tasks, and a fleet that has nothing to do."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 import interlock
+from interlock import aio
 from interlock.core.task import Claimed
+from interlock.testing.servers import RedisServer
 
 FEW, MANY = 1_000, 1_000_000
 PORTION = 10_000
@@ -34,6 +38,59 @@ def test_claims_cost_the_same_in_a_store_with_a_million_tasks(tmp_path: Path) ->
     print(f"a claim and its completion: {few * 1e6:.0f} us of CPU, then {many * 1e6:.0f} us")  # noqa: T201 - for whoever runs it
     assert many < FLAT * few
     assert kept - grown < 5 << 20, "whoever works on does not grow"
+
+
+@pytest.mark.proof
+def test_idle_workers_and_receivers_ask_a_redis_at_most_fifty_times_a_second(
+    tmp_path: Path,
+) -> None:
+    """A hundred of each, every one with a session and connections of its own."""
+    with RedisServer(tmp_path, appendonly=False) as server:
+        asked = asyncio.run(_asked_while_idle(server, 100))
+    print(f"{asked:.1f} scripts and pings a second")  # noqa: T201 - for whoever runs it
+    assert asked <= 50
+
+
+async def _asked_while_idle(server: RedisServer, number: int) -> float:
+    """Scripts and pings in a second, when everybody has waited for a minute."""
+    door = asyncio.Semaphore(10)
+
+    async def joined(stack: AsyncExitStack, agent: str) -> aio.Fleet:
+        async with door:
+            fleet = await aio.connect(server.url("idle"), agent=agent)
+        stack.push_async_callback(fleet.close)
+        return fleet
+
+    async def works(fleet: aio.Fleet) -> None:
+        async for _ in fleet.tasks.work():
+            raise AssertionError("there is no task")
+
+    async def receives(fleet: aio.Fleet) -> None:
+        async for _ in fleet.messages.recv():
+            raise AssertionError("there is no message")
+
+    async with AsyncExitStack() as stack:
+        names = [f"{kind}{each}" for kind in ("worker", "reader") for each in range(number)]
+        fleets = await asyncio.gather(*(joined(stack, name) for name in names))
+        tasks = [
+            asyncio.create_task(works(fleet) if name.startswith("w") else receives(fleet))
+            for name, fleet in zip(names, fleets, strict=True)
+        ]
+        await asyncio.sleep(60)
+        before, began = _served(server), time.monotonic()
+        await asyncio.sleep(20)
+        asked = (_served(server) - before) / (time.monotonic() - began)
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, asyncio.CancelledError) for each in ends)
+    return asked
+
+
+def _served(server: RedisServer) -> int:
+    told = server.info("commandstats")
+    counts = [told.get(f"cmdstat_{name}", "calls=0") for name in ("eval", "evalsha", "ping")]
+    return sum(int(each.partition("calls=")[2].partition(",")[0]) for each in counts)
 
 
 def publish(fleet: interlock.Fleet, start: int, number: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from interlock.core import keys, task
 from interlock.errors import Lapsed
-from interlock.store import Put, Range, Txn
+from interlock.store import Put, Range, Ref, Snapshot, Txn
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -52,6 +54,21 @@ def test_who_waits_for_work_is_told_that_its_session_is_over(ada: Client) -> Non
     ada.clock.advance(31)
     with pytest.raises(Lapsed):
         waits.run().result()
+
+
+def test_who_waits_for_long_looks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    ada = stage.client("ada", ttl=100_000.0)
+    reads = []
+    read = stage.store.read
+
+    def counted(*refs: Ref, **options: Any) -> Snapshot:
+        reads.append(refs)
+        return read(*refs, **options)
+
+    monkeypatch.setattr(stage.store, "read", counted)
+    assert isinstance(ada.run(ada.tasks.next(can=["*"], wait=3600)), task.NoTask)
+    assert len(reads) < 3600 / 20 + 20
 
 
 def test_two_calls_at_once_both_find_tasks_of_a_kind_that_is_new_to_them() -> None:

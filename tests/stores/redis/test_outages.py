@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from tests.stores.redis.conftest import Take
 
 from interlock.errors import OutcomeUnknown, StoreAway, StoreUnsuitable
 from interlock.store import Answer, Change, Put, Resync, Scope, Txn, Watch
+from interlock.stores.network import Unanswered
 from interlock.stores.redis import RedisStore, bells, connection, link, seat
 from interlock.testing.conformance.place import committed, gather, txn, write
 from interlock.testing.servers import RedisServer, until
@@ -298,6 +300,43 @@ def test_a_bell_that_nobody_rings_is_found_out(
     assert watch.take(0.01) == []
     revision = write(store, Put("p/a", b""))
     assert watch.take(20) == [Change(revision, "p/a")]
+    watch.close()
+
+
+@pytest.mark.parametrize("kind", ["blocking", "async"])
+def test_who_listens_to_silence_asks_less_and_less_often(
+    own: RedisServer,
+    opened: Callable[[str], RedisStore],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    for module in (seat, bells):
+        monkeypatch.setattr(module, "PING", 0.02)
+    store = opened(own.url())
+    watch, began = store.watch("p/", 0), time.monotonic()
+
+    def pings() -> int:
+        found = re.match("calls=([0-9]+)", own.info("commandstats").get("cmdstat_ping", ""))
+        return int(found[1]) if found else 0
+
+    first = pings()
+    with asyncio.Runner() as loop:
+        while pings() < first + 5:
+            _ = loop.run(watch.take_async(0.1)) if kind == "async" else watch.take(0.1)
+        watch.close()
+    assert time.monotonic() - began > 0.02 * (1 + 2 + 4 + 8)
+
+
+def test_who_listens_asks_soon_when_another_call_is_in_trouble(store: RedisStore) -> None:
+    watch = store.watch("p/", 0)
+    assert watch.take(0.01) == []
+    line = watch._seat
+    assert isinstance(line, seat.Line)
+    line._patience = seat.LONGEST
+    assert line._alarm() > time.monotonic() + 4 * seat.PING
+    store.met(Unanswered("no answer"))
+    assert line._alarm() <= time.monotonic() + seat.PING
+    store.back()
     watch.close()
 
 

@@ -42,7 +42,7 @@ from interlock.services.task.sets import SETS_AT_ONCE, let_go
 from interlock.services.task.standby import Bid, Standby
 from interlock.services.task.window import WIDTH, Window, Windows
 from interlock.services.waiting import Seat
-from interlock.store import Item, Watch
+from interlock.store import Item, Range, Snapshot, Watch
 
 _TRIES = 8
 _WAKES = 4
@@ -53,7 +53,8 @@ empty must not keep lost tasks from coming back."""
 _IDLE_SETS = 32
 """Sets of requirements without a ready task that may stay: each costs a look, and coming back a
 write."""
-_NAP = 5.0
+_NAP, _LONGEST_NAP = 5.0, 20.0
+"""Who waits looks this often; less and less often while there is nothing that could lapse."""
 _SPECS = 512
 _FRESH = codec.encode(core.FRESH)
 
@@ -87,8 +88,9 @@ class Claiming:
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do."""
         bid, able = self._bid(seat, ttl), frozenset(can)
-        best, peek = (lambda: self._best(bid, able)), (lambda: self._peek(able))
-        waiting = self._waiting(bid, keys.WAKE_READY, wait, best, peek)
+        best = partial(self._best, bid, able)
+        looks = partial(self._peek, able), partial(self._still, seat, able)
+        waiting = self._waiting(bid, keys.WAKE_READY, wait, best, looks)
         return (yield from self._told(bid, waiting))
 
     def _bid(self, seat: Seat, ttl: float | None) -> Bid:
@@ -141,9 +143,12 @@ class Claiming:
         scope: str,
         wait: float,
         attempt: Callable[[], Op[core.ClaimOutcome]],
-        peek: Callable[[], Op[bool]] | None = None,
+        looks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Try, and try again when something changed, until the wait is over."""
+        """Try, and try again when something changed, until the wait is over.
+
+        With ``looks`` a try has to be worth it: when woken, and when nothing was heard for a while.
+        """
         ends = self._runner.clock.monotonic() + wait
         watch: Watch | None = None
         try:
@@ -158,10 +163,13 @@ class Claiming:
                 refused = (yield from bid.standby.look()) if bid.standby is not None else None
                 if refused is not None:
                     return refused
-                woken = yield Take(watch, min(left, self._nap(outcome)))
-                while woken and peek is not None and not (yield from peek()):
-                    left = ends - self._runner.clock.monotonic()
-                    woken = left > 0 and (yield Take(watch, min(left, self._nap(outcome))))
+                nap = self._nap(outcome)
+                woken = yield Take(watch, min(left, nap))
+                while looks is not None and (yield from _in_vain(looks, woken=bool(woken))):
+                    nap = self._nap(outcome) if woken else min(2 * nap, _LONGEST_NAP)
+                    if (left := ends - self._runner.clock.monotonic()) <= 0:
+                        break
+                    woken = yield Take(watch, min(left, nap))
         finally:
             if watch is not None:
                 watch.close()
@@ -227,6 +235,16 @@ class Claiming:
         window = yield from outside(self._windows.read(able))
         self._progress.expect(window.later)
         return bool(window.places or window.due)
+
+    def _still(self, seat: Seat, able: frozenset[str]) -> Op[bool]:
+        """Whether there is nothing to claim or to see to: one look, so that waiting is cheap."""
+        own = (keys.live(seat.who.session),) if seat.joined else ()
+        stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
+        refs = self._windows.heads(able)
+        snapshot: Snapshot = yield Read(*own, *stuck, *refs)
+        if own and snapshot[own[0]] is None:
+            raise _lapsed(seat)
+        return not any(snapshot.ranges.values()) and self._windows.current(snapshot)
 
     def _inside(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
@@ -438,6 +456,16 @@ class Claiming:
             session_ttl=seat.session_ttl,
             caller=bid.terms.caller,
         )
+
+
+def _in_vain(
+    looks: tuple[Callable[[], Op[bool]], Callable[[], Op[bool]]], *, woken: bool
+) -> Op[bool]:
+    """Whether to sleep on: woken, but there is nothing for us; or not woken, and all is still."""
+    peek, still = looks
+    if woken:
+        return not (yield from peek())
+    return (yield from still())
 
 
 def _may_change(outcome: core.ClaimOutcome) -> bool:

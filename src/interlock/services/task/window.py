@@ -10,7 +10,7 @@ from interlock.core import flow, keys
 from interlock.core.words import EVERYTHING
 from interlock.services.runner import Glance, Reading, Runner
 from interlock.services.task import states
-from interlock.store import Item, Range
+from interlock.store import Item, Range, Ref, Snapshot
 
 WIDTH = 32
 _LOCAL_WIDTH = 1
@@ -75,6 +75,15 @@ class Windows:
         ready = yield from self._awake(found[due])
         later = tuple([item.key for item in found[due] if item.key not in ready])
         return Window(tuple(places), ready, later)
+
+    def heads(self, able: frozenset[str]) -> tuple[Ref, ...]:
+        """Where to look for whether anything is ready for us, as far as we know the sets."""
+        return (keys.SETS_MARK, *self._heads(self._known.of(able)))
+
+    def current(self, snapshot: Snapshot) -> bool:
+        """Whether we know all sets as of a look at these."""
+        mark = snapshot[keys.SETS_MARK]
+        return (0 if mark is None else mark.revision) == self._known.revision
 
     def _heads(self, sets: Iterable[str]) -> list[Range]:
         limit = _LOCAL_WIDTH if self._runner.capabilities.local else WIDTH

@@ -10,7 +10,7 @@ from hiredis import ReplyError
 
 from interlock.stores.network import REPLY, Unanswered
 from interlock.stores.redis.packing import pack
-from interlock.stores.redis.seat import PING
+from interlock.stores.redis.seat import LONGEST, PING
 from interlock.stores.redis.stream import Stream, within
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Bells(Stream):
         self._joining: dict[bytes, list[asyncio.Future[None]]] = {}
         self._heard = loop.time()
         self._pinged: float | None = None
+        self._patience = 1
         self._timer: asyncio.TimerHandle | None = loop.call_later(PING, self._watch)
 
     async def join(self, channels: tuple[bytes, ...]) -> Place:
@@ -83,6 +84,7 @@ class Bells(Stream):
             return
         kind, channel = reply[0], reply[1]
         if kind == b"message":
+            self._patience = 1
             for place in self._places.get(channel, ()):
                 place.told(reply[2])
         elif kind == b"subscribe":
@@ -116,16 +118,20 @@ class Bells(Stream):
             self._timer = None
             self.end(f"no sign of life for {REPLY:.0f} s")
             return
-        if self._pinged is None and now >= self._heard + PING:
+        if self._pinged is None and now >= self._alarm():
             self._pinged = now
+            self._patience = min(2 * self._patience, LONGEST)
             self.write(_PING)
             if self.ended:
                 return
-        self._timer = self.loop.call_at(max(self._alarm(), now + 0.01), self._watch)
+        # Not later than this: another call may meet trouble meanwhile.
+        soon = min(self._alarm(), now + PING)
+        self._timer = self.loop.call_at(max(soon, now + 0.01), self._watch)
 
     def _alarm(self) -> float:
         if self._pinged is None:
-            return self._heard + PING
+            doubted = self._wire.doubted > self._heard
+            return self._heard + PING * (1 if doubted else self._patience)
         # A loop that was blocked for a while asks first, and gives the answer its time.
         return max(self._heard + REPLY, self._pinged + REPLY - PING)
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from interlock.stores.redis.wire import Wire
 
 PING = 1.5
-"""Seconds of silence after which a listener asks whether the server is still there."""
+"""Seconds of silence after which a listener asks whether the server is still there; twice as many
+each time that it was for nothing, up to ``LONGEST`` times as many, unless another call is in
+trouble."""
+LONGEST = 14
 _PING = pack(("PING",))
 
 
@@ -29,6 +32,7 @@ class Line:
         self._left = False
         self._heard = time.monotonic()
         self._pinged: float | None = None
+        self._patience = 1
 
     @classmethod
     def join(cls, wire: Wire, channels: tuple[bytes, ...]) -> Line:
@@ -77,9 +81,11 @@ class Line:
         while True:
             heard = self._parsed()
             if heard:
+                self._patience = 1
                 return heard
             now = time.monotonic()
-            if self._connection.readable(max(0.0, min(ends, self._alarm()) - now)):
+            # Not longer than this: another call may meet trouble meanwhile.
+            if self._connection.readable(max(0.0, min(ends, self._alarm(), now + PING) - now)):
                 self._connection.feed()
                 self._heard, self._pinged = time.monotonic(), None
                 continue
@@ -112,7 +118,8 @@ class Line:
 
     def _alarm(self) -> float:
         if self._pinged is None:
-            return self._heard + PING
+            doubted = self._wire.doubted > self._heard
+            return self._heard + PING * (1 if doubted else self._patience)
         # Who did not listen for a while asks first, and gives the answer its time.
         return max(self._heard + REPLY, self._pinged + REPLY - PING)
 
@@ -120,6 +127,7 @@ class Line:
         if self._pinged is not None:
             raise Unanswered(f"no sign of life for {REPLY:.0f} s")
         self._pinged = now
+        self._patience = min(2 * self._patience, LONGEST)
         self._connection.send(_PING)
 
     def _parsed(self) -> list[bytes]:

@@ -14,6 +14,7 @@ A namespace is one hash tag, so a cluster keeps all of it on one node:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,6 +92,11 @@ class RedisStore(NetworkStore):
     def away(self) -> float | None:
         """Since when, by the monotonic clock, the engine does not answer."""
         return None if self._away is None else self._away[0]
+
+    def met(self, error: Exception) -> None:
+        """Note that the engine did not answer, also for those who only listen."""
+        self.wire.doubted = time.monotonic()
+        super().met(error)
 
     def run(self, script: Script, args: Sequence[packing.Argument]) -> Op[Any]:
         """The answer of a script that may run twice."""

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from interlock.stores.redis.wire import Wire
 
 LOOK = 10.0
-"""Seconds of silence after which a watch looks into the log by itself."""
+"""Seconds of silence after which a watch looks into the log by itself; twice as many each time that
+it looked in vain, up to six times as many."""
+_LONGEST = 6
 PAGE = 1000
 """Entries that one look goes through."""
 
@@ -96,6 +98,7 @@ class RedisWatch:
         self._seat: Seat | None = None
         self._behind = True
         self._due = 0.0
+        self._patience = 1
         self._closed = False
 
     def take(self, timeout: float | None) -> list[Change | Resync]:
@@ -169,7 +172,9 @@ class RedisWatch:
         """What the log has after the position."""
         asked = (str(self.position.after), str(PAGE), *self._asked)
         kind, position, *rest = yield from self._store.once(SINCE, asked)
-        self._due = time.monotonic() + LOOK * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
+        wait = LOOK * self._patience * random.uniform(0.8, 1.2)  # noqa: S311 - spreading
+        self._due = time.monotonic() + wait
+        self._patience = min(2 * self._patience, _LONGEST)
         if kind or self._reborn():
             self._behind = False
             self.position.reach(position)
@@ -197,6 +202,7 @@ class RedisWatch:
         for payload in payloads:
             told, before, _ = payload.split(b" ", 2)
             revision, previous = int(told), int(before)
+            self._patience = 1
             if revision <= self.position.after:
                 continue
             if self._root and previous > self.position.after:

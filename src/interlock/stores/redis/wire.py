@@ -54,6 +54,8 @@ class Wire:
         self._moved: tuple[str, int] | None = None
         self._loops: Loops | None = None
         self.closed = False
+        self.doubted = float("-inf")
+        """When, by the monotonic clock, a call last met trouble: whoever listens asks soon."""
         self._learned = (0, 0.0)
 
     def call(self, request: bytes) -> Any:  # noqa: ANN401
