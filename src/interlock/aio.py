@@ -72,6 +72,7 @@ class Locks(Noun[LockCalls]):
     acquire = awaited(LockCalls.acquire)
     release = awaited(LockCalls.release)
     heartbeat = beat = awaited(LockCalls.heartbeat)
+    break_ = awaited(LockCalls.break_)
     list = awaited(LockCalls.list)
     show = awaited(LockCalls.show)
 
@@ -82,6 +83,7 @@ class Semaphores(Noun[SemaphoreCalls]):
     acquire = awaited(SemaphoreCalls.acquire)
     release = awaited(SemaphoreCalls.release)
     heartbeat = beat = awaited(SemaphoreCalls.heartbeat)
+    break_ = awaited(SemaphoreCalls.break_)
     resize = awaited(SemaphoreCalls.resize)
     remove = awaited(SemaphoreCalls.remove)
     list = awaited(SemaphoreCalls.list)

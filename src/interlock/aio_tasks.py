@@ -35,6 +35,7 @@ class Tasks(Noun[TaskCalls]):
     release = awaited(TaskCalls.release)
     heartbeat = beat = awaited(TaskCalls.heartbeat)
     cancel = awaited(TaskCalls.cancel)
+    requeue = awaited(TaskCalls.requeue)
     retry = awaited(TaskCalls.retry)
     list = awaited(TaskCalls.list)
     show = awaited(TaskCalls.show)

@@ -99,6 +99,7 @@ class Locks(Noun[LockCalls]):
     acquire = granting(LockCalls.acquire)
     release = blocking(LockCalls.release)
     heartbeat = beat = blocking(LockCalls.heartbeat)
+    break_ = blocking(LockCalls.break_)
     list = blocking(LockCalls.list)
     show = blocking(LockCalls.show)
 
@@ -109,6 +110,7 @@ class Semaphores(Noun[SemaphoreCalls]):
     acquire = granting(SemaphoreCalls.acquire)
     release = blocking(SemaphoreCalls.release)
     heartbeat = beat = blocking(SemaphoreCalls.heartbeat)
+    break_ = blocking(SemaphoreCalls.break_)
     resize = blocking(SemaphoreCalls.resize)
     remove = blocking(SemaphoreCalls.remove)
     list = blocking(SemaphoreCalls.list)

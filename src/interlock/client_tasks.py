@@ -35,6 +35,7 @@ class Tasks(Noun[TaskCalls]):
     release = blocking(TaskCalls.release)
     heartbeat = beat = blocking(TaskCalls.heartbeat)
     cancel = blocking(TaskCalls.cancel)
+    requeue = blocking(TaskCalls.requeue)
     retry = blocking(TaskCalls.retry)
     list = blocking(TaskCalls.list)
     show = blocking(TaskCalls.show)

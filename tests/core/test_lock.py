@@ -167,9 +167,15 @@ def test_two_tasks_of_one_session_are_two_callers() -> None:
     assert isinstance(acquire("ada", held(), ADA).outcome, lock.LockBusy)
 
 
-@pytest.mark.parametrize(("agent", "token"), [("bob", 5), ("ada", 4), ("ada", 6)])
+@pytest.mark.parametrize(("agent", "token"), [("bob", 5), ("ada", 6)])
 def test_a_token_counts_only_under_its_holders_name(agent: str, token: int) -> None:
     assert isinstance(acquire(agent, held(), ADA, token=token).outcome, lock.LockBusy)
+
+
+def test_acquiring_with_the_token_of_a_lock_that_moved_on_is_fenced_and_recorded() -> None:
+    decision = acquire("ada", held(), ADA, token=4)
+    assert decision.outcome == lock.LockFenced(lock="merge", holder="ada", token=5)
+    assert (decision.verb, decision.deletes) == ("lock.acquire", ())
 
 
 def test_extending_with_other_metadata_records_them() -> None:

@@ -145,6 +145,8 @@ class Model:
         if held is not None and self.holds() and self.carries(held, terms):
             self.renew(held)
             return "extended"
+        if held is not None and terms.token is not None and terms.token < (held.token or 0):
+            return "fenced"
         word = "acquired"
         if held is not None and not self.holds():
             self.pass_on()

@@ -113,6 +113,10 @@ class GivenFenced(Fenced, frozen=True, kw_only=True, tag="fenced"):
     token: int | None = None
 
 
+class Broken(Success, frozen=True, kw_only=True):
+    """An operator ended the grant of somebody."""
+
+
 class NotOwner(Refusal, frozen=True, kw_only=True):
     """You do not have it, and never did."""
 

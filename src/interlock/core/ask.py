@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from interlock.core.decision import Outcome
-from interlock.core.pool import Grant, Pool
+from interlock.core.pool import Break, Grant, Pool
 from interlock.core.turn import things
 
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
@@ -70,6 +70,15 @@ class Ask(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """The words of this noun for something that it relies on and that is gone."""
         raise NotImplementedError
 
+    def moved_on(self, pool: Pool | None, newest: int) -> O_co | None:
+        """What it is told if the token that it carries is of the past; None if that is not so."""
+        del pool, newest
+        return None
+
+    def ended(self, note: Break) -> O_co:
+        """What it is told if an operator ended the grant that it carries."""
+        raise NotImplementedError
+
     @property
     def id(self) -> str:
         """The id of the grant that is asked for."""
@@ -123,6 +132,10 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
         """What it is told when its grant lives on."""
         raise NotImplementedError
 
+    def ended(self, note: Break) -> O_co:
+        """What it is told if an operator ended its grant."""
+        raise NotImplementedError
+
     def lapsed(self, grant: Grant | None) -> O_co:
         """What it is told when its grant is stale, or nobody has one any more."""
         raise NotImplementedError
@@ -130,3 +143,31 @@ class Caller(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
     def verb(self, word: str) -> str:
         """What the record calls an act of this caller."""
         return f"{self.noun}.{word}" if self.noun else word
+
+
+class Breaker(Struct, Generic[O_co], frozen=True, kw_only=True, gc=False):
+    """An operator who ends the grant of another: that of a holder, of a token, or the only one."""
+
+    noun: ClassVar[str] = ""
+
+    by: str
+    reason: str
+    holder: str = ""
+    token: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The pool."""
+        raise NotImplementedError
+
+    def means(self, grant: Grant) -> bool:
+        """Whether this may be the grant that is meant."""
+        return self.holder in ("", grant.agent) and self.token in (None, grant.token)
+
+    def broken(self, grant: Grant, served: tuple[str, ...]) -> O_co:
+        """What it is told when the grant was ended; who was served."""
+        raise NotImplementedError
+
+    def missed(self, pool: Pool | None) -> O_co:
+        """What it is told if there is no such grant."""
+        raise NotImplementedError

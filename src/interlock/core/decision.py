@@ -81,6 +81,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     ``trace`` is that of what it is about, if that has one; else the caller's own is recorded.
     ``via`` and ``took`` say which component asked, and for how many milliseconds, where that is
     recorded.
+    ``reason`` is what an operator said, and stands in the record.
     """
 
     outcome: T_co
@@ -95,6 +96,7 @@ class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     trace: str = ""
     via: str = ""
     took: float | None = None
+    reason: str = ""
 
     @property
     def changes(self) -> bool:

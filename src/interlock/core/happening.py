@@ -12,7 +12,8 @@ REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened to an agent.
 
-    what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why);
+    what        acquired, waiting, withdrew, released, reclaimed, refused (``reason`` says why),
+                broken and requeued (an operator, ``by``, ended it, and ``says`` why);
                 joined, left, lapsed for a session; published, blocked, unblocked, ready, claimed,
                 completed, failed, dead, cancelled, retried for a task; sent, received for a
                 message; asked, replied, expired, handed, cancelled for a question; stop for who is

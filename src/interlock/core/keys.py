@@ -46,6 +46,7 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     sessions/{session}    who this incarnation of an agent is
     reports/{session}     what it says of itself
     deaths/{session}      a session that ended without leaving, for a day or until acknowledged
+    broken/{thing}/{grant}  a grant that an operator ended, and why, for a day
     logbooks/{agent}      which chunks of its log stand
     logs/{agent}/{number} a chunk of its log: many lines
     live/{id}             liveness of a session or of a grant; the only keys that lapse
@@ -115,6 +116,7 @@ POST = (
 SESSIONS = "sessions/"
 REPORTS = "reports/"
 DEATHS = "deaths/"
+BROKEN = "broken/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
 LIVE = "live/"
@@ -265,6 +267,11 @@ def report(session: str) -> str:
 def death(session: str) -> str:
     """The trace of a session that ended without leaving."""
     return DEATHS + session
+
+
+def broken(thing: str, grant: str = "") -> str:
+    """The note about a grant that an operator ended; without a grant, all of a thing."""
+    return f"{BROKEN}{part(thing)}/{grant}"
 
 
 def heard(session: str) -> str:

@@ -12,9 +12,10 @@ from msgspec.structs import asdict
 
 from interlock.core import answers, keys
 from interlock.core.ask import Ask, Standing, Want
+from interlock.core.ask import Breaker as AnyBreaker
 from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Outcome, Success
-from interlock.core.pool import Grant, Pool
+from interlock.core.pool import Break, Grant, Pool
 
 
 class LockGranted(answers.Granted, frozen=True, kw_only=True):
@@ -94,11 +95,23 @@ class LockNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner")
 
 
 class LockFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your grant is over: a later token exists."""
+    """Your grant is over: a later token exists, or an operator ended it, ``by`` name."""
 
     lock: str
     holder: str = ""
     token: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class LockBroken(answers.Broken, frozen=True, kw_only=True, tag="broken"):
+    """The grant of ``holder`` is over, and its token is fenced; ``next`` has the lock now."""
+
+    lock: str
+    holder: str
+    token: int | None
+    reason: str
+    next: str = ""
 
 
 AcquireOutcome: TypeAlias = (
@@ -106,6 +119,7 @@ AcquireOutcome: TypeAlias = (
 )
 ReleaseOutcome: TypeAlias = LockReleased | AlreadyFree | LockNotOwner | LockFenced
 BeatOutcome: TypeAlias = LockExtended | LockNotOwner | LockFenced
+BreakOutcome: TypeAlias = LockBroken | AlreadyFree | LockFenced
 
 
 class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
@@ -143,6 +157,18 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
     def fenced(self, thing: str) -> Outcome:
         """Something that it relies on is gone."""
         return LockFenced(lock=thing.partition("/")[2])
+
+    def moved_on(self, pool: Pool | None, newest: int) -> Outcome | None:
+        """A token that is older than that of the holder is fenced."""
+        del newest
+        holder = pool.grants[0] if pool is not None and pool.grants else None
+        if holder is None or holder.token is None or (self.token or 0) >= holder.token:
+            return None
+        return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
+
+    def ended(self, note: Break) -> Outcome:
+        """An operator ended it."""
+        return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
 
     def _granted(self, standing: Standing, grant: Grant) -> LockGranted:
         kind = LockAcquired if standing.kind == "granted" else LockExtended
@@ -196,10 +222,44 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
             grant=grant.id,
         )
 
+    def ended(self, note: Break) -> Outcome:
+        """An operator ended it."""
+        return LockFenced(lock=self.lock, by=note.by, reason=note.reason)
+
     def lapsed(self, grant: Grant | None) -> Outcome:
         """It is over, and nobody has it yet: the last holder is who asks."""
         del grant
         return LockFenced(lock=self.lock)
+
+
+class Breaker(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
+    """An operator who ends the grant of a lock."""
+
+    noun: ClassVar[str] = "lock"
+
+    lock: str
+
+    @property
+    def key(self) -> str:
+        """The one pool."""
+        return keys.lock(self.lock)
+
+    def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
+        """It is over."""
+        return LockBroken(
+            lock=self.lock,
+            holder=grant.agent,
+            token=grant.token,
+            reason=self.reason,
+            next=served[0] if served else "",
+        )
+
+    def missed(self, pool: Pool | None) -> Outcome:
+        """Free, or no longer the grant that was meant."""
+        if pool is None or not pool.grants:
+            return AlreadyFree(lock=self.lock)
+        holder = pool.grants[0]
+        return LockFenced(lock=self.lock, holder=holder.agent, token=holder.token)
 
 
 def busy(name: str, pool: Pool, expires_in: float | None = None) -> LockBusy:

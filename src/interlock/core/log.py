@@ -11,6 +11,8 @@ Two chains run through the entries, and no writer ever waits for another:
           was absent
   put     for each key it wrote, the digest of the payload
 
+``reason`` is what an operator said who ended the grant of another; other entries have none.
+
 ``on`` is the revision that the decision was made on, as far as it read: an entry stands above it,
 and on a local engine right above it.
 
@@ -69,6 +71,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     signed: Signature | None = None
     via: str = ""
     took: float | None = None
+    reason: str = ""
 
 
 decode = msgspec.json.Decoder(Entry).decode

@@ -148,6 +148,18 @@ def listing(pool: Pool | None) -> set[str]:
     return held | {waiter.session for waiter in pool.waiters if waiter.listed}
 
 
+class Break(Struct, frozen=True, kw_only=True):
+    """A grant that an operator ended, as it is noted for its holder."""
+
+    grant: str
+    holder: str
+    session: str
+    token: int | None
+    by: str
+    at: float
+    reason: str
+
+
 class Proof(Struct, frozen=True, kw_only=True):
     """Ownership as a value: a commit that carries it happens only while the grant lives.
 

@@ -11,6 +11,7 @@ which pools that means and puts how it stands into words.  All decisions about i
     abandon    nobody wants it any more: end whatever there is of it
     release    give it back, and serve those who wait in the same commit
     beat       renew what keeps the grant alive
+    end        an operator ends the grant of another, with a reason
     reclaim    end what is stale for nobody in particular: maintenance
 
 Refusals (an older token; never held) change nothing but are recorded, the first one for each
@@ -25,17 +26,19 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.ask import Ask, Caller, Standing, Want
+from interlock.core.ask import Ask, Breaker, Caller, Standing, Want
 from interlock.core.decision import Decision, Event, Outcome, Write
-from interlock.core.pool import WAITERS, Grant, Pool, Waiter, listing
+from interlock.core.pool import WAITERS, Break, Grant, Pool, Waiter, listing
 from interlock.core.turn import Facts, Turn, grant_of, liveness, renewal, things
 from interlock.core.wait import listed
 from interlock.core.words import shell
 from interlock.errors import BadInput, NotAllowed
 
+Answer = TypeVar("Answer", bound=Outcome)
 O_co = TypeVar("O_co", bound=Outcome, covariant=True)
 
 REFUSAL_WINDOW = 60.0
+_NAMED = 5
 
 
 def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
@@ -45,6 +48,10 @@ def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
         return quick
     turn = Turn(known, now)
     mine = _own(turn, wants[0].key, ask) if len(wants) == 1 else None
+    if ask.token is not None and mine is None:
+        pool, newest = turn.pool(wants[0].key), known.newest.get(wants[0].key, 0)
+        if (moved_on := ask.moved_on(pool, newest)) is not None:
+            return _refusal(moved_on, wants[0].key, known, ask.verb("acquire"))
     for want in wants:
         _admit(turn, want, mine)
     return _take(turn, ask, wants) if mine is None else _again(turn, ask, wants[0], mine)
@@ -136,6 +143,46 @@ def beat(who: Caller[O_co], known: Facts, session_ttl: float) -> Decision[O_co]:
         return Decision(outcome=who.lapsed(grant))
     renew = renewal(grant, keys.thing(key), session_ttl)
     return Decision(outcome=who.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
+
+
+def end(who: Breaker[O_co], known: Facts, now: float) -> Decision[O_co]:
+    """End the grant of another, wherever it stands, whether its holder lives or not.
+
+    Those who wait are served with the same commit, and a note tells the holder why.
+    """
+    pool = known.pool(who.key)
+    fitting = [grant for grant in (() if pool is None else pool.grants) if who.means(grant)]
+    if not fitting:
+        return Decision(outcome=who.missed(pool))
+    if len(fitting) > 1:
+        names = ", ".join(f"{grant.agent} (token {grant.token})" for grant in fitting[:_NAMED])
+        raise BadInput(
+            f"{keys.thing(who.key)} has {len(fitting)} such grants: {names}; say which one:"
+            " give its token (token=N, --token N)"
+        )
+    turn, grant = Turn(known, now), fitting[0]
+    wanted = grant.together or (who.key,)
+    for key in wanted:
+        if (there := (turn.pool(key) or Pool()).grant(grant.id)) is not None:
+            turn.end(key, there, word="broken")
+            turn.put(_note(who, key, there, now))
+    turn.serve(wanted)
+    outcome = who.broken(grant, tuple([waiter.agent for waiter in turn.served.values()]))
+    decision = turn.decision(outcome, f"{who.noun}.break", things(wanted))
+    return replace(decision, reason=who.reason)
+
+
+def _note(who: Breaker[Any], key: str, grant: Grant, now: float) -> Write:
+    note = Break(
+        grant=grant.id,
+        holder=grant.agent,
+        session=grant.session,
+        token=grant.token,
+        by=who.by,
+        at=now,
+        reason=who.reason,
+    )
+    return Write(keys.broken(keys.thing(key), grant.id), note)
 
 
 def reclaim(key: str, known: Facts, now: float) -> Decision[str]:
@@ -319,9 +366,18 @@ def _refuse(who: Caller[O_co], known: Facts, verb: str) -> Decision[O_co]:
     if pool is None or not pool.grants:
         return Decision(outcome=who.refused(pool, newest, stale=False))
     grant = pool.grants[0]
-    mark = keys.refused(grant.id)
-    known.need((mark, *grant.live))
+    known.need((keys.refused(grant.id), *grant.live))
     outcome = who.refused(pool, newest, stale=not known.alive(grant))
+    return _refusal(outcome, key, known, verb)
+
+
+def _refusal(outcome: Answer, key: str, known: Facts, verb: str) -> Decision[Answer]:
+    """A refusal in favour of the first grant of a pool; one that has none is not recorded."""
+    pool = known.pool(key)
+    if pool is None or not pool.grants:
+        return Decision(outcome=outcome)
+    mark = keys.refused(pool.grants[0].id)
+    known.need((mark,))
     if known.live[mark]:
         return Decision(outcome=outcome)
     thing = keys.thing(key)

@@ -14,9 +14,10 @@ from typing import ClassVar, TypeAlias, cast
 
 from interlock.core import answers, keys
 from interlock.core.ask import Ask, Standing, Want
+from interlock.core.ask import Breaker as AnyBreaker
 from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Decision, Outcome, Success, Write
-from interlock.core.pool import Grant, Pool
+from interlock.core.pool import Break, Grant, Pool
 from interlock.core.turn import Facts, Turn
 
 
@@ -89,10 +90,30 @@ class NotHolder(answers.NotOwner, frozen=True, kw_only=True, tag="not_holder"):
 
 
 class SlotsFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your grant is over."""
+    """Your grant is over: others came later, or an operator ended it, ``by`` name."""
 
     semaphore: str
     token: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class SlotsBroken(answers.Broken, frozen=True, kw_only=True, tag="broken"):
+    """The grant of ``holder`` is over, and its token is fenced; ``next`` have some slots now."""
+
+    semaphore: str
+    holder: str
+    weight: int
+    token: int | None
+    reason: str
+    next: tuple[str, ...] = ()
+
+
+class NoHolder(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """There is no such grant of this semaphore."""
+
+    semaphore: str
+    holders: tuple[str, ...] = ()
 
 
 class Resized(Success, frozen=True, kw_only=True, tag="resized"):
@@ -123,6 +144,7 @@ AcquireOutcome: TypeAlias = (
 )
 ReleaseOutcome: TypeAlias = SlotsReleased | NotHolder | SlotsFenced
 BeatOutcome: TypeAlias = AlreadyHeld | NotHolder | SlotsFenced
+BreakOutcome: TypeAlias = SlotsBroken | NoHolder
 
 
 class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
@@ -156,6 +178,17 @@ class Acquire(Ask[Outcome], frozen=True, kw_only=True, gc=False):
     def fenced(self, thing: str) -> Outcome:
         """Something that it relies on is gone."""
         return SlotsFenced(semaphore=thing.partition("/")[2])
+
+    def moved_on(self, pool: Pool | None, newest: int) -> Outcome | None:
+        """A token from before the last change, of no grant that is left, is fenced."""
+        current = () if pool is None else [grant.token for grant in pool.grants]
+        if self.token in current or (self.token or 0) >= newest:
+            return None
+        return SlotsFenced(semaphore=self.semaphore, token=newest)
+
+    def ended(self, note: Break) -> Outcome:
+        """An operator ended it."""
+        return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
 
     def _granted(self, kind: type[SlotsGranted], standing: Standing) -> SlotsGranted:
         grant = cast("Grant", standing.grant)
@@ -191,11 +224,45 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """It lives on."""
         return _granted(AlreadyHeld, self.semaphore, pool, grant, expires_in)
 
+    def ended(self, note: Break) -> Outcome:
+        """An operator ended it."""
+        return SlotsFenced(semaphore=self.semaphore, by=note.by, reason=note.reason)
+
     def lapsed(self, grant: Grant | None) -> Outcome:
         """It is over, if there ever was one."""
         if grant is None and self.token is None:
             return NotHolder(semaphore=self.semaphore)
         return SlotsFenced(semaphore=self.semaphore)
+
+
+class Breaker(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
+    """An operator who ends the grant of slots."""
+
+    noun: ClassVar[str] = "sem"
+
+    semaphore: str
+
+    @property
+    def key(self) -> str:
+        """The one pool."""
+        return keys.semaphore(self.semaphore)
+
+    def broken(self, grant: Grant, served: tuple[str, ...]) -> Outcome:
+        """It is over."""
+        return SlotsBroken(
+            semaphore=self.semaphore,
+            holder=grant.agent,
+            weight=grant.weight,
+            token=grant.token,
+            reason=self.reason,
+            next=served,
+        )
+
+    def missed(self, pool: Pool | None) -> Outcome:
+        """Who holds some instead."""
+        grants = () if pool is None else pool.grants
+        names = tuple(dict.fromkeys([grant.agent for grant in grants]))
+        return NoHolder(semaphore=self.semaphore, holders=names)
 
 
 def full(name: str, pool: Pool) -> SlotsFull:

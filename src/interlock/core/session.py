@@ -270,11 +270,3 @@ def acknowledge(name: str, deaths: Sequence[Death]) -> Decision[DeathsAcknowledg
         thing=f"agent/{agent}",
         deletes=tuple(map(keys.death, gone)),
     )
-
-
-def expire(deaths: Sequence[Death]) -> Decision[str]:
-    """Take away the traces of these sessions: they were kept for long enough."""
-    if not deaths:
-        return Decision(outcome="gone")
-    gone = tuple([keys.death(each.session) for each in deaths])
-    return Decision(outcome="expired", verb="agent.expire", thing="record", deletes=gone)

@@ -15,7 +15,7 @@ from interlock.core import answers, keys, lock, semaphore
 from interlock.core.ask import Ask, Standing, Want
 from interlock.core.ask import Caller as AnyCaller
 from interlock.core.decision import Outcome
-from interlock.core.pool import Grant, Pool
+from interlock.core.pool import Break, Grant, Pool
 from interlock.errors import BadInput
 
 AT_ONCE = 16
@@ -88,6 +88,8 @@ class SeveralFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
 
     things: tuple[str, ...]
     token: int | None = None
+    by: str = ""
+    reason: str = ""
 
 
 AcquireOutcome: TypeAlias = SeveralAcquired | SeveralBusy | SeveralDeadlock | SeveralFenced
@@ -168,6 +170,10 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         if self.token is not None and self.token not in current and self.token < newest:
             return SeveralFenced(things=self.things, token=newest)
         return SeveralNotOwner(things=self.things)
+
+    def ended(self, note: Break) -> Outcome:
+        """An operator ended it."""
+        return SeveralFenced(things=self.things, by=note.by, reason=note.reason)
 
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """Whoever waited and fits has it."""

@@ -31,7 +31,7 @@ from interlock.core.log import Line
 from interlock.core.tale import Tale
 from interlock.core.talk import NOUNS, Talk, folded
 
-_ENDS = ("released", "reclaimed")
+_ENDS = ("released", "reclaimed", "broken")
 _SILENT = ("agent.log", "agent.serve", "agent.retire", "agent.mailbox")
 """Of these there are many, and nobody asks for them."""
 
@@ -149,6 +149,7 @@ class _Telling:
             held=lasted(grant, line),
             went_to=tuple(_others(line, thing, "acquired")),
             reason="left" if line.verb == "agent.leave" else "",
+            says=line.reason,
         )
 
     def _wait(self, line: Line, thing: str) -> Happening:

@@ -25,7 +25,7 @@ from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.task import BATCH
 
-_ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled")
+_ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
 _BEGINS = ("published", "retried")
 _COUNTED = ("failed", "reclaimed")
 _WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
@@ -83,6 +83,7 @@ class Tale:
             on=need,
             rests=_rests(line, thing),
             reason=_reason(line, what, thing),
+            says=line.reason if what == "requeued" else "",
         )
 
     def _claim(self, line: Line, event: Event, thing: str) -> Happening:

@@ -307,12 +307,23 @@ class TaskReleased(answers.Released, frozen=True, kw_only=True, tag="released"):
 
 
 class TaskFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
-    """Your claim is over: the task went on without you."""
+    """Your claim is over: the task went on without you; if an operator ended it, ``by`` name."""
 
     task: str
     state: State
     holder: str = ""
     token: int | None = None
+    by: str = ""
+    reason: str = ""
+
+
+class TaskRequeued(Success, frozen=True, kw_only=True, tag="requeued"):
+    """The claim of ``holder`` is over, its token is fenced, and the task waits for a worker."""
+
+    task: str
+    holder: str
+    token: int | None
+    reason: str
 
 
 class TaskNotOwner(answers.NotOwner, frozen=True, kw_only=True, tag="not_owner"):
@@ -353,11 +364,12 @@ ReleaseOutcome: TypeAlias = TaskReleased | TaskFenced | TaskNotOwner | answers.G
 BeatOutcome: TypeAlias = TaskExtended | TaskFenced | TaskNotOwner | answers.GivenFenced
 CancelOutcome: TypeAlias = TaskCancelled | Unchanged | answers.GivenFenced
 RetryOutcome: TypeAlias = Retried | Unchanged | answers.GivenFenced
+RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 
 Word: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried", "forgotten",
+    "cancelled", "retried", "forgotten", "requeued",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """What can happen to a task, as events name it."""

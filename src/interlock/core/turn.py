@@ -195,15 +195,15 @@ class Turn:
         self._pools[key] = (self.pool(key) or Pool()).with_grant(grown)
         return grown
 
-    def end(self, key: str, grant: Grant, *, stale: bool = False) -> None:
-        """Take a grant out of a pool.
+    def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
+        """Take a grant out of a pool; ``word`` is the event unless it is stale.
 
         What keeps several grants of one request alive stays, as long as one of them does.
         """
         pool = self.pool(key) or Pool()
         rest = tuple([each for each in pool.grants if each.id != grant.id])
         self._pools[key] = Pool(rest, pool.waiters, pool.capacity)
-        self._events.append((key, "reclaimed" if stale else "released", grant.agent))
+        self._events.append((key, "reclaimed" if stale else word, grant.agent))
         if stale:
             self._stale[key] = grant.agent
         if self.spare and not self._held_elsewhere(key, grant):

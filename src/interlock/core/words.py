@@ -23,6 +23,7 @@ from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NAME_LIMIT = 200
 METADATA_LIMIT = 16 * 1024
+REASON_LIMIT = 1024
 METADATA_DEPTH = 32
 LONGEST = 366 * 24 * 3600.0
 FOREVER = float("inf")
@@ -369,6 +370,14 @@ def metadata(value: T) -> T:
     if value is not None:
         payload(value, "metadata", METADATA_LIMIT)
     return value
+
+
+def reason(value: str) -> str:
+    """Why an operator does something: the record keeps it, so there has to be one."""
+    said = text(value, "reason", REASON_LIMIT).strip()
+    if not said:
+        raise BadInput("a reason is missing; say why, for the holder and for the record")
+    return said
 
 
 def shell(name: str) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock.core import flow, keys, task
 from interlock.core.board import Board
 from interlock.core.decision import Decision, Write
+from interlock.core.pool import Break
 from interlock.core.task import (
     Ask,
     Claim,
@@ -229,6 +231,39 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
     board.move(id_, "cancel", "failed", since=board.now, by=agent, reason=said)
     board.tell("cancelled", agent)
     return board.decision(task.TaskCancelled(task=id_), "task.cancel", f"task/{id_}")
+
+
+def requeue(
+    board: Board, id_: str, by: str, reason: str, token: int | None
+) -> Decision[task.RequeueOutcome]:
+    """An operator ends the claim of a worker; that is no failed attempt."""
+    status = board.known.status(id_)
+    if status is None or flow.hidden(board, status):
+        return Decision(outcome=_absent(id_, status))
+    held = board.known.claim(id_)
+    if status.state != "running" or held is None:
+        why = f"it is {status.state}; only a task that somebody works on can be requeued"
+        return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=why))
+    own = board.known.tokens[id_]
+    if token not in (None, own):
+        fenced = task.TaskFenced(task=id_, state=status.state, holder=held.agent, token=own)
+        return Decision(outcome=fenced)
+    board.end_claim(id_, held)
+    board.move(id_, "release", "pending")
+    board.make_ready(id_, board.known.spec(id_))
+    note = Break(
+        grant=held.id,
+        holder=held.agent,
+        session=held.session,
+        token=own,
+        by=by,
+        at=board.now,
+        reason=reason,
+    )
+    board.put(keys.broken(f"task/{id_}", held.id), note)
+    board.tell("requeued", held.agent)
+    outcome = task.TaskRequeued(task=id_, holder=held.agent, token=own, reason=reason)
+    return replace(board.decision(outcome, "task.requeue", f"task/{id_}"), reason=reason)
 
 
 def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:

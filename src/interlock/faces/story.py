@@ -18,6 +18,8 @@ _COLOURS = {
     "waiting": "yellow",
     "withdrew": "yellow",
     "reclaimed": "red",
+    "broken": "red",
+    "requeued": "red",
     "refused": "red",
     "lapsed": "red",
     "claimed": "green",
@@ -114,6 +116,8 @@ def _of_a_pool(each: Happening) -> Iterator[str]:
     if each.what == "reclaimed":
         by = f" by {each.by}" if each.by else ""
         yield f"reclaimed{by} since its grant had lapsed"
+    if each.what == "broken":
+        yield f"ended by {each.by or each.agent}: {each.says}"
     if each.went_to and each.went_to != (each.by,):
         yield f"handed to {_names(each.went_to)}"
     if each.reason:
@@ -161,6 +165,8 @@ def _went(each: Happening) -> Iterator[str]:
         case "unblocked":
             by = f"{each.by} completed {each.on}" if each.by else f"{each.on} is complete"
             yield f"since {by}"
+        case "requeued":
+            yield f"its claim was ended by {each.by or each.agent}"
         case "ready":
             yield "since its time has come"
         case "blocked":

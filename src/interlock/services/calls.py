@@ -355,6 +355,12 @@ class FleetCalls(Calls):
         ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
         name is that of a task, if there is one, else of a lock.
         """
+        from interlock.services.why import with_ended
+
+        found = yield from self._why(thing)
+        return (yield from with_ended(found, self.desk.runner.clock.wall()))
+
+    def _why(self, thing: str) -> Op[Why]:
         from interlock.services.why import Explain
 
         desk = self.desk

@@ -72,6 +72,16 @@ class LockCalls(Calls):
             session_ttl=seat.session_ttl,
         )
 
+    def break_(self, name: str, reason: str, *, token: int | None = None) -> Op[locks.BreakOutcome]:
+        """End the grant of whoever holds a lock, alive or not: for operators.
+
+        The first who waits has it with the same commit.  The holder's token is fenced; it learns
+        the ``reason`` with its next beat, and the record keeps it.  With a ``token`` only that
+        grant is ended.
+        """
+        who, lock = self.desk.me().who, named(name, "lock")
+        return self.desk.locks.end(who, lock, words.reason(reason), token=words.token(token))
+
     def list(self) -> Op[tuple[LockShown, ...]]:
         """All locks that are held or waited for."""
         return self.desk.locks.list()
@@ -150,6 +160,18 @@ class SemaphoreCalls(Calls):
         """Take a semaphore away, unless somebody holds or waits for some of it."""
         who = self.desk.me().who
         return self.desk.semaphores.remove(who, named(name, "semaphore"))
+
+    def break_(
+        self, name: str, reason: str, *, holder: str = "", token: int | None = None
+    ) -> Op[semaphores.BreakOutcome]:
+        """End the grant of whoever holds slots, alive or not: for operators.
+
+        ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
+        """
+        who, sem = self.desk.me().who, named(name, "semaphore")
+        held_by = words.name(holder, "agent name") if holder else ""
+        end = self.desk.semaphores.end
+        return end(who, sem, words.reason(reason), holder=held_by, token=words.token(token))
 
     def list(self) -> Op[tuple[SemaphoreShown, ...]]:
         """All semaphores."""

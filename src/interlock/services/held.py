@@ -7,6 +7,7 @@ blocks for a lock, for slots and for several things at once, which differ in the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from interlock.core import answers, keys, words
 from interlock.core.answers import Granted
 from interlock.core.decision import Write
-from interlock.core.pool import Proof
+from interlock.core.pool import Break, Proof
 from interlock.driving import Op
 from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.services import callers, handover
@@ -51,7 +52,10 @@ class Grip:
         """Called when we may no longer rely on it."""
         self._gone = False
         self.ticket = handover.current(desk.queues)
-        self._stake = Stake(tuple(map(keys.of, things)), grant.grant, self._lose)
+        self.broken: Break | None = None
+        """Who ended it and why, if an operator did and we heard of it."""
+        notes = tuple([keys.broken(thing, grant.grant) for thing in things])
+        self._stake = Stake(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
         desk.keeper.rely(self._stake)
         for lease in leases:
             lease.listeners.append(self._tell)
@@ -75,8 +79,15 @@ class Grip:
     def check(self) -> Op[Proof]:
         """The proof, if the store agrees that we still hold."""
         if self.lost() or not (yield from self.desk.queues.check(self.proof)):
+            yield from self.learn()
             raise self.over()
         return self.proof
+
+    def learn(self) -> Op[None]:
+        """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
+        if self.broken is None:
+            with suppress(StoreTrouble):
+                self.broken = yield from self.desk.queues.ended_by(self._stake.notes)
 
     def let_go(self) -> None:
         """Rely on it no more."""
@@ -92,9 +103,16 @@ class Grip:
         """The error that says that it is no longer ours."""
         what = " and ".join(self.things)
         return Lost(
-            f"{what} (token {self.grant.token}) is no longer ours;"
+            f"{what} (token {self.grant.token}) {self.how_it_ended};"
             " stop what relied on it and acquire again"
         )
+
+    @property
+    def how_it_ended(self) -> str:
+        """How it ended, as a part of a sentence."""
+        if self.broken is None:
+            return "is no longer ours"
+        return f"was ended by {self.broken.by}: {self.broken.reason}"
 
     def _later(self, trouble: str) -> None:
         import logging
@@ -103,9 +121,10 @@ class Grip:
             "%s will be given back later: %s", " and ".join(self.things), trouble
         )
 
-    def _lose(self) -> None:
+    def _lose(self, note: Break | None) -> None:
         """The store no longer has it."""
         self._gone = True
+        self.broken = note
         self._tell()
 
     def _tell(self) -> None:
@@ -162,7 +181,10 @@ class Holding(Grip):
         except StoreTrouble as error:
             self._later(str(error))
             return lost
-        return lost or not isinstance(outcome, answers.Released)
+        if not lost and isinstance(outcome, answers.Released):
+            return False
+        yield from self.learn()
+        return True
 
 
 class InHand:
@@ -185,6 +207,12 @@ class InHand:
     def lost(self) -> bool:
         """Whether we may no longer rely on it; costs nothing, ask often."""
         return self._holding.lost()
+
+    @property
+    def reason(self) -> str:
+        """Why an operator ended it; empty if no one did, or we have not heard of it yet."""
+        note = self._holding.broken
+        return "" if note is None else note.reason
 
     def over(self) -> Lost:
         """The error that says that it is no longer ours."""

@@ -26,6 +26,7 @@ _CHECKS: dict[str, Callable[[Item], object]] = {
     **dict.fromkeys(keys.POOLS, lambda item: states.pool(item, 0)),
     keys.SESSIONS: states.session,
     keys.DEATHS: states.death,
+    keys.BROKEN: states.broken,
     **dict.fromkeys(keys.WORK, examine_task),
     **dict.fromkeys(keys.POST, examine_message),
     keys.SERVING: alive_by,

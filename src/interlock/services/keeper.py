@@ -25,6 +25,7 @@ from msgspec import Struct
 from interlock.clock import Clock
 from interlock.core import keys
 from interlock.core.decision import Write
+from interlock.core.pool import Break
 from interlock.driving import Op
 from interlock.services.queue import Queues
 from interlock.services.runner import Who
@@ -83,11 +84,15 @@ class Lease:
 
 
 class Stake(Struct, frozen=True, eq=False):
-    """A grant that we rely on, and who must know if the store no longer has it."""
+    """A grant that we rely on, and who must know if the store no longer has it.
+
+    ``notes`` are the keys where an operator who ends it says why.
+    """
 
     keys: tuple[str, ...]
     grant: str
-    lose: Callable[[], None]
+    notes: tuple[str, ...]
+    lose: Callable[[Break | None], None]
 
 
 class Chore(Protocol):
@@ -204,8 +209,12 @@ class Keeper:
 
     def beat(self) -> Op[None]:
         """Renew everything, see that our grants are there, settle, and take back what is owed."""
-        yield from self._renew()
-        yield from self._look()
+        lost = yield from self._renew()
+        try:
+            yield from self._look()  # before anybody is told: it may say why
+        finally:
+            for lease in lost:
+                lease.lose()
         self._tried = self._clock.monotonic()
         if self._trouble():
             yield Read()  # is it back?  There may be nothing left to renew
@@ -213,18 +222,21 @@ class Keeper:
         if self.tending is not None and self.tending.due:
             yield from self.tending.tend(Who())
 
-    def _renew(self) -> Op[None]:
-        """What the store no longer knows is lost."""
+    def _renew(self) -> Op[list[Lease]]:
+        """Renew everything; what the store no longer knows is lost."""
         leases = [lease for lease in self._leases if lease.renewable and lease.alive()]
         if not leases:
-            return
+            return []
         sent = self._clock.monotonic()
         alive = yield from self._sessions.renew(tuple(lease.write for lease in leases))
         for lease in leases:
             if lease.write.key in alive:
                 lease.renewed(sent)
-            elif any(kept is lease for kept in self._leases):
-                lease.lose()
+        return [
+            lease
+            for lease in leases
+            if lease.write.key not in alive and any(kept is lease for kept in self._leases)
+        ]
 
     def _look(self) -> Op[None]:
         """A grant that the store no longer has is lost."""
@@ -234,7 +246,7 @@ class Keeper:
         for stake in stakes:
             there = all((key, stake.grant) in standing for key in stake.keys)
             if not there and any(kept is stake for kept in self._stakes):
-                stake.lose()
+                stake.lose((yield from self._queues.ended_by(stake.notes)))
 
     def expire(self) -> None:
         """Give up every lease whose time is over, and all of them if their store is gone."""

@@ -83,6 +83,13 @@ class Locks:
         caller = _caller(who, name, token)
         return self._queues.heartbeat(who, caller, session_ttl)
 
+    def end(
+        self, who: Who, name: str, reason: str, *, token: int | None = None
+    ) -> Op[core.BreakOutcome]:
+        """End the grant of another."""
+        breaker = core.Breaker(lock=name, by=who.agent, reason=reason, token=token)
+        return self._queues.end(who, breaker)
+
     def show(self, name: str) -> Op[Shown]:
         """The lock, its holder and its queue."""
         base = yield from self._runner.base()

@@ -6,6 +6,7 @@ Any process may run it, at any time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from interlock.core import keys, queue
 from interlock.core import session as sessions
@@ -18,7 +19,7 @@ from interlock.errors import StoreDamaged, TooLarge
 from interlock.services import states
 from interlock.services.gather import KEYS_AT_ONCE, Gathering, every, looked_up
 from interlock.services.runner import Deciding, Reading, Runner, Who
-from interlock.services.session import Sessions, reported
+from interlock.services.session import reported
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -79,7 +80,7 @@ class Maintenance:
         mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
         over = yield from forgetting.run(who, first=look)
         mended = yield from mend(self._runner, who)
-        yield from Sessions(self._runner).expire_deaths(who)
+        yield from self._expire(who)
         tidied = yield from Sealing(self._runner, self._settings).tidy(who)
         return Maintained(
             reclaimed=reclaimed + mail.reclaimed + mended,
@@ -90,6 +91,22 @@ class Maintenance:
             forgotten_tasks=over.forgotten,
             finding=tidied.finding or "",
         )
+
+    def _expire(self, who: Who) -> Op[None]:
+        """Delete notes for operators and holders that were kept for long enough."""
+        from interlock.services import clocks
+
+        now, portion = (yield from clocks.agreed(self._runner)), KEYS_AT_ONCE // 2
+        old: list[str] = []
+        for item in (yield from every(keys.DEATHS)):
+            death = states.readable(states.death, item)
+            old += [item.key] if death and now - death.at > sessions.DEATH_KEPT else []
+        for item in (yield from every(keys.BROKEN)):
+            note = states.readable(states.broken, item)
+            old += [item.key] if note and now - note.at > sessions.DEATH_KEPT else []
+        for start in range(0, len(old), portion):
+            some = tuple(old[start : start + portion])
+            yield from self._runner.change(partial(_deleting, some), who)
 
     def _stale(self, base: int) -> Op[list[Item]]:
         """Pools with a grant or a first waiter, and sessions, whose liveness is gone."""
@@ -161,6 +178,15 @@ class Maintenance:
         said = states.readable(report, snapshot[keys.report(id_)])
         was = "" if said is None else at_work(said)
         return sessions.clear(session, self._runner.clock.wall(), was, reported(snapshot, id_))
+
+
+def _deleting(wanted: tuple[str, ...]) -> Deciding[str]:
+    """Delete those of these that are still there."""
+    items = (yield wanted).items
+    there = tuple([key for key in wanted if items[key] is not None])
+    if not there:
+        return Decision(outcome="gone")
+    return Decision(outcome="expired", verb="record.expire", thing="record", deletes=there)
 
 
 def _relies_on(pool: Pool | None) -> tuple[str, ...]:

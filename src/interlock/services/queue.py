@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import answers, keys, queue
-from interlock.core.ask import Ask, Caller
+from interlock.core.ask import Ask, Breaker, Caller
 from interlock.core.decision import Decision, Outcome
-from interlock.core.pool import Pool, Proof
+from interlock.core.pool import Break, Pool, Proof
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import callers, handover, states
@@ -35,7 +35,7 @@ from interlock.services.waiting import (
     session_ttl_of,
     stamped,
 )
-from interlock.store import Item, Snapshot
+from interlock.store import Item, Range, Snapshot
 
 _REMEMBERED = 4096
 
@@ -261,7 +261,30 @@ class Queues:
         if isinstance(done.outcome, answers.Released):
             self.forget(caller.keys, caller.token)
             self._own.released(caller.keys, caller.token)
+        return (yield from self._told(caller, done.outcome))
+
+    def end(self, who: Who, breaker: Breaker[Any]) -> Op[Any]:
+        """End the grant of another; those who wait have it with the same commit."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Outcome]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (breaker.key,)).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: queue.end(breaker, known, now)))
+
+        done: Done[Outcome] = yield from self._runner.change(deciding, who, urgent=True)
         return done.outcome
+
+    def _told(self, caller: Caller[Any], outcome: Outcome) -> Op[Any]:
+        """A refusal, with who ended the grant and why, if an operator did."""
+        if isinstance(outcome, answers.Granted | answers.Released):
+            return outcome
+        for key in caller.keys:
+            for note in (yield from outside(notes(keys.thing(key)))):
+                if _is_of(note, caller):
+                    return caller.ended(note)
+        return outcome
 
     def own(self) -> Collection[str] | None:
         """The pools that this client may have something of; None if it lost count."""
@@ -289,7 +312,7 @@ class Queues:
         if isinstance(done.outcome, answers.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
             return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
-        return done.outcome
+        return (yield from self._told(caller, done.outcome))
 
     def check(self, proof: Proof) -> Op[bool]:
         """Whether the grant of a proof is still there, and lives."""
@@ -301,6 +324,11 @@ class Queues:
         items = yield from looked_up(wanted)
         found = [(key, states.granted(item)) for key, item in items.items() if item is not None]
         return frozenset((key, grant) for key, grants in found for grant in grants)
+
+    def ended_by(self, wanted: Iterable[str]) -> Op[Break | None]:
+        """What an operator noted who ended a grant, under one of these keys."""
+        items = yield from looked_up(wanted)
+        return next(filter(None, (states.readable(states.broken, i) for i in items.values())), None)
 
     def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
         """How long the grant's own liveness keys live from now on; empty if it is not ours."""
@@ -399,6 +427,10 @@ class Queues:
         for proof in given:
             if not (yield from holds(proof, base)):
                 return Decision(outcome=ask.fenced(proof.thing))
+        if ask.token is not None:
+            for note in (yield from notes(ask.thing)):
+                if (note.token, note.holder) == (ask.token, ask.agent):
+                    return Decision(outcome=ask.ended(note))
         if len(wanted) == 1:
             pool = states.pool(items[wanted[0]], base)
             if (quick := queue.at_once(ask, pool, now)) is not None:
@@ -441,3 +473,20 @@ class Queues:
         """Leave the queues, or release."""
         base = yield from self._runner.base()
         yield from self._waiting.decide(queue.abandon, seat, ask, base)
+
+
+def notes(thing: str) -> Reading[list[Break]]:
+    """The notes about grants of a thing that operators ended, the latest first."""
+    page = Range(keys.broken(thing))
+    items = (yield (page,)).ranges[page]
+    found = [note for item in items if (note := states.readable(states.broken, item)) is not None]
+    return sorted(found, key=lambda note: -note.at)
+
+
+def _is_of(note: Break, caller: Caller[Any]) -> bool:
+    """Whether a note is about the grant that a caller speaks for."""
+    if caller.grant:
+        return note.grant == caller.grant
+    if caller.token is None:
+        return note.session == caller.session
+    return (note.token, note.holder) == (caller.token, caller.agent)

@@ -456,6 +456,7 @@ class Runner:
                 events=decision.events,
                 via=decision.via,
                 took=decision.took,
+                reason=decision.reason,
             )
         )
         return Draft(

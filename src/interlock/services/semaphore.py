@@ -125,6 +125,15 @@ class Semaphores:
         done: Done[T] = yield from self._runner.change(deciding, who)
         return done.outcome
 
+    def end(
+        self, who: Who, name: str, reason: str, *, holder: str = "", token: int | None = None
+    ) -> Op[core.BreakOutcome]:
+        """End the grant of another."""
+        breaker = core.Breaker(
+            semaphore=name, by=who.agent, reason=reason, holder=holder, token=token
+        )
+        return self._queues.end(who, breaker)
+
     def show(self, name: str) -> Op[Shown | core.NoSemaphore]:
         """The semaphore, its holders and its queue."""
         base = yield from self._runner.base()

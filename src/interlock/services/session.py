@@ -162,15 +162,6 @@ class Sessions:
             return core.NoDeath(agent=name)
         return core.DeathsAcknowledged(agent=found[0].agent, sessions=gone)
 
-    def expire_deaths(self, who: Who) -> Op[None]:
-        """Take away the traces that were kept for long enough."""
-        now = self._runner.clock.wall()
-        deaths = yield from self.deaths()
-        old = [each for each in deaths if now - each.at > core.DEATH_KEPT]
-        for start in range(0, len(old), self._portion):
-            some = old[start : start + self._portion]
-            yield from self._runner.change(partial(_forgetting, some, core.expire), who)
-
     @property
     def _portion(self) -> int:
         """How many keys one commit renews or deletes."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from interlock.core import codec, keys
-from interlock.core.pool import Pool, seen
+from interlock.core.pool import Break, Pool, seen
 from interlock.core.session import Death, Session
 from interlock.core.wait import Asleep
 from interlock.errors import StoreDamaged
@@ -28,6 +28,7 @@ class Living(msgspec.Struct):
 _POOL = msgspec.json.Decoder(Pool)
 _SESSION = msgspec.json.Decoder(Session)
 _DEATH = msgspec.json.Decoder(Death)
+_BREAK = msgspec.json.Decoder(Break)
 _LIVING = msgspec.json.Decoder(Living)
 _KEYS = msgspec.json.Decoder(tuple[str, ...])
 _LISTED: msgspec.json.Decoder[tuple[str, ...] | Asleep] = msgspec.json.Decoder(
@@ -91,6 +92,11 @@ def session(item: Item | None) -> Session | None:
 def death(item: Item | None) -> Death | None:
     """The trace of a session that an item is."""
     return None if item is None else decoded(_DEATH, item)
+
+
+def broken(item: Item | None) -> Break | None:
+    """The note about a grant that an operator ended."""
+    return None if item is None else decoded(_BREAK, item)
 
 
 def listed_wait(item: Item) -> tuple[str, ...] | Asleep:

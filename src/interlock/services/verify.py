@@ -39,6 +39,7 @@ _FOLDERS = frozenset(
         keys.SESSIONS,
         keys.REPORTS,
         keys.DEATHS,
+        keys.BROKEN,
         keys.LOGBOOKS,
         keys.LOGS,
         keys.HELD,

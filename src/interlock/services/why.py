@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.pool import Grant, Pool, Waiter, caller_of
@@ -20,7 +21,8 @@ from interlock.core.wait import Asleep
 from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services import states
-from interlock.services.gather import KEYS_AT_ONCE, looked_up
+from interlock.services.gather import KEYS_AT_ONCE, looked_up, outside
+from interlock.services.queue import notes
 from interlock.services.runner import Runner
 from interlock.services.semaphore import Queued
 from interlock.services.session import Sessions
@@ -45,6 +47,7 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``meanwhile`` is what those wait for themselves who could clear it.  ``state`` is how a task
     stands, and ``needs`` what keeps it blocked, down to those that need nothing more.
+    ``ended`` are grants that an operator ended within a day, and why.
     """
 
     exit_statuses: ClassVar[str] = "0 or 1"
@@ -60,6 +63,7 @@ class Why(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiters: tuple[Queued, ...] = ()
     state: str = ""
     needs: tuple[Need, ...] = ()
+    ended: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is such a thing."""
@@ -188,6 +192,17 @@ class Explain:
             meanwhile=(yield from meanwhile({caller_of(g): g.agent for g in seen.grants[:NAMED]})),
             waiters=_queue(seen.waiters),
         )
+
+
+def with_ended(found: Why, now: float) -> Op[Why]:
+    """The same explanation, with the grants that an operator ended."""
+    ended = yield from outside(notes(found.thing))
+    said = [
+        f"{note.by} ended the grant of {note.holder} (token {note.token}) {span(now - note.at)}"
+        f" ago: {note.reason}"
+        for note in ended[:NAMED]
+    ]
+    return replace(found, ended=tuple(said)) if said else found
 
 
 def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:

@@ -103,6 +103,8 @@ def test_an_older_token_is_fenced(ada: Shell) -> None:
         "lock": "merge",
         "holder": "bob",
         "token": new["token"],
+        "by": "",
+        "reason": "",
     }
     assert ada.json("lock", "beat", "merge", "--token", str(old["token"]))[0] == 1
 
@@ -173,3 +175,30 @@ def test_who_is_interrupted_while_it_tends_the_record_has_its_answer(
     monkeypatch.setattr(Tending, "tend", interrupted)
     result = here.run("lock", "acquire", "merge", "--json")
     assert (result.status, result.json["outcome"]) == (130, "acquired")
+
+
+def test_an_operator_ends_a_grant_and_the_holder_reads_why(ada: Shell) -> None:
+    _, got = ada.json("lock", "acquire", "merge")
+    words = ("lock", "break", "merge", "--agent", "maria")
+    done = ada.run(*words)
+    assert (done.status, "say why" in done.err) == (2, True)
+    status, broken = ada.json(*words, "--reason", "ada hangs")
+    assert status == 0
+    assert broken["outcome"] == "broken"
+    assert (broken["holder"], broken["token"]) == ("ada", got["token"])
+    for verb in ("release", "beat", "acquire"):
+        late = ada.run("lock", verb, "merge", "--token", str(got["token"]))
+        assert late.status == 1
+        assert late.out == "fenced merge: that grant is over; maria ended it: ada hangs\n"
+    assert "maria ended the grant of ada" in ada.run("why", "lock/merge").out
+    assert "ended by maria: ada hangs" in ada.run("record", "explain", "lock/merge").out
+    assert "lock.break broken" in ada.run("record", "log", "--verb", "lock.break").out
+
+
+def test_acquiring_with_the_token_of_a_lock_that_moved_on_is_fenced(ada: Shell) -> None:
+    _, old = ada.json("lock", "acquire", "merge")
+    ada.run("lock", "release", "merge", "--token", str(old["token"]))
+    _, new = ada.json("lock", "acquire", "merge", "--agent", "bob")
+    status, late = ada.json("lock", "acquire", "merge", "--token", str(old["token"]))
+    assert (status, late["outcome"]) == (1, "fenced")
+    assert (late["holder"], late["token"]) == ("bob", new["token"])

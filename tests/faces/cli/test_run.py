@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.faces.shell import COMMAND, Shell, gone, hold_the_turn, until
+from tests.faces.shell import COMMAND, PATIENCE, Shell, gone, hold_the_turn, until
 
 import interlock
 
@@ -317,6 +317,16 @@ def test_the_program_ends_before_its_maximum_hold(ada: Shell) -> None:
 
 def test_a_program_that_shrugs_off_the_loss_does_not_succeed(ada: Shell) -> None:
     assert ada.run("lock", "run", "merge", "--max-hold", "2s", *SHRUG).status == 1
+
+
+def test_a_lock_that_an_operator_ends_ends_the_program_with_the_reason(ada: Shell) -> None:
+    running = ada.start("lock", "run", "merge", "--ttl", "1s", "--", "sleep", "1000")
+    until(lambda: ada.json("lock", "show", "merge")[1]["state"] == "held")
+    words = ("lock", "break", "merge", "--reason", "it hangs", "--agent", "maria")
+    assert ada.json(*words)[1]["outcome"] == "broken"
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode != 0
+    assert "maria ended lock/merge: it hangs; the program was ended" in err
 
 
 def test_a_lost_session_ends_the_program(ada: Shell) -> None:

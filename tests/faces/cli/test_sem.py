@@ -293,3 +293,17 @@ def test_the_settings_name_a_capacity_and_the_terms(ada: Shell) -> None:
     assert "it takes ttl, max_hold and capacity" in said(ada, "acquire", "builds")
     config.write_text("[semaphore.builds]\ncapacity = true\n")
     assert "capacity must be a whole number" in said(ada, "acquire", "builds")
+
+
+def test_an_operator_ends_the_grant_of_a_holder(ada: Shell) -> None:
+    ada.run("sem", "acquire", "builds", "--capacity", "2")
+    ada.run("sem", "acquire", "builds", "--agent", "bob")
+    words = ("sem", "break", "builds", "--reason", "bob hangs", "--agent", "maria")
+    assert ada.run(*words).status == 2, "which of them?"
+    status, broken = ada.json(*words, "--holder", "bob")
+    assert (status, broken["outcome"], broken["holder"]) == (0, "broken", "bob")
+    done = ada.run(*words, "--holder", "bob")
+    assert (done.status, done.out) == (
+        1,
+        "nothing builds: there is no such grant; held by ada\n",
+    )

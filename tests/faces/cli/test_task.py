@@ -173,7 +173,15 @@ def test_a_cancelled_task_is_over_for_whoever_works_on_it(here: Here) -> None:
     status, fenced = here.json("task", "done", "t", *token(held), "--agent", "bob")
     assert (status, fenced) == (
         1,
-        {"outcome": "fenced", "task": "t", "state": "failed", "holder": "", "token": None},
+        {
+            "outcome": "fenced",
+            "task": "t",
+            "state": "failed",
+            "holder": "",
+            "token": None,
+            "by": "",
+            "reason": "",
+        },
     )
     assert here.json("task", "show", "t")[1]["reason"] == "cancelled by ada: not needed"
     assert here.run("task", "cancel", "u").out == (
@@ -295,3 +303,18 @@ def test_a_late_holder_changes_nothing_with_given(ada: Shell) -> None:
     wrong = ada.run("task", "add", "t2", "--given", "deploy")
     assert wrong.status == 2
     assert "lock/deploy=12" in wrong.err
+
+
+def test_an_operator_puts_a_task_back_and_the_worker_reads_why(ada: Shell) -> None:
+    ada.run("task", "add", "t1")
+    _, claimed = ada.json("task", "claim", "t1", "--agent", "bob")
+    words = ("task", "requeue", "t1", "--reason", "bob hangs", "--agent", "maria")
+    status, done = ada.json(*words)
+    assert (status, done["outcome"], done["holder"]) == (0, "requeued", "bob")
+    late = ada.run("task", "done", "t1", "--agent", "bob", "--token", str(claimed["token"]))
+    assert late.status == 1
+    assert late.out == ("fenced t1: that claim is over; maria ended it: bob hangs; it is pending\n")
+    assert "maria ended the grant of bob" in ada.run("why", "t1").out
+    told = ada.run("record", "explain", "task/t1").out
+    assert "its claim was ended by maria, the reason: bob hangs" in told
+    assert ada.json(*words)[1]["outcome"] == "unchanged"

@@ -90,7 +90,7 @@ def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
         given=(),
     )
     guard = _Guard(parsed, " and ".join(aim.things))
-    holding: list[Holding] = []
+    holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
         held = drive(take(fleet.calls.desk, aim, guard.wake, terms), fleet.store)
@@ -129,6 +129,8 @@ class _Guard:
         self._asked: list[Stop] = []
         """Messages that ask the program to stop."""
         self._running = False
+        self.holding: list[Holding] = []
+        """What is held while the program runs."""
 
     @property
     def agent(self) -> str:
@@ -173,7 +175,7 @@ class _Guard:
             while self._signals:
                 self._forward(child, self._signals.pop(0))
             now = time.monotonic()
-            gone = any(lease.lost for lease in leases)
+            gone = any(lease.lost for lease in leases) or self._gone()
             ends = min(lease.ends for lease in leases)
             if gone or ends - grace <= now:
                 # Gone already, and a lock with it: others may be at work, so there is no grace.
@@ -190,9 +192,13 @@ class _Guard:
         """Somebody asked for it; the second time leaves no more time, nor does a lost lease."""
 
         def hurry() -> bool:
-            return len(self._asked) > 1 or any(lease.lost for lease in leases)
+            return len(self._asked) > 1 or any(lease.lost for lease in leases) or self._gone()
 
         return child.end(lambda: 0.0 if hurry() else min(kill_at, *(each.ends for each in leases)))
+
+    def _gone(self) -> bool:
+        """Whether something that is held is lost."""
+        return any(holding.lost() for holding in self.holding)
 
     @contextmanager
     def _hearing(self, fleet: Fleet) -> Iterator[None]:
@@ -226,6 +232,8 @@ class _Guard:
         """Why the program was ended: the first to end of what is not renewed bounds the hold."""
         if not locked:
             return Lapsed("the session could not be kept alive; the program was ended")
+        if (note := next((h.broken for h in self.holding if h.broken), None)) is not None:
+            return Lost(f"{note.by} ended {self._held}: {note.reason}; the program was ended")
         first = min(leases, key=lambda lease: lease.ends)
         if not first.renewable and first.ends <= now:
             most = words.span(first.write.ttl)

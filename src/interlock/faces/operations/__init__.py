@@ -33,11 +33,13 @@ INDEX: dict[str, tuple[str, ...]] = {
         "join", "leave", "beat", "status", "log", "list", "show", "pause", "resume", "ack",
     ),
     "task": (
-        "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "retry", "list",
-        "show", "watch", "import",
+        "add", "claim", "next", "beat", "done", "fail", "release", "cancel", "requeue", "retry",
+        "list", "show", "watch", "import",
     ),
-    "lock": ("acquire", "release", "beat", "run", "list", "show"),
-    "sem": ("acquire", "release", "beat", "run", "resize", "remove", "list", "show"),
+    "lock": ("acquire", "release", "beat", "run", "break", "list", "show"),
+    "sem": (
+        "acquire", "release", "beat", "run", "break", "resize", "remove", "list", "show",
+    ),
     "decision": ("list", "show", "resolve"),
     "record": ("log", "explain", "verify", "export", "anchor"),
     "store": ("info",),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
+Why = Annotated[str, option("text", "why, for the holder and for the record")]
 Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
 Wait = Annotated[
     Duration,
@@ -75,6 +76,16 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
+class Break(Request, frozen=True, kw_only=True):
+    """End the grant of another."""
+
+    lock: Lock
+    reason: Why = ""
+    token: Annotated[
+        int | None, option("int", "only the grant with this token; else whoever holds it")
+    ] = None
+
+
 class List(Request, frozen=True, kw_only=True):
     """All locks that are held."""
 
@@ -115,6 +126,10 @@ def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
 
 def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
     return fleet.locks.heartbeat(request.lock, token=request.token)
+
+
+def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+    return fleet.locks.break_(request.lock, request.reason, token=request.token)
 
 
 def _list(fleet: "Fleet", _request: List) -> LockList:
@@ -168,6 +183,15 @@ OPERATIONS = (
         outcomes=(core.LockBusy, core.LockDeadlock),
         needs="agent",
         examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
+    ),
+    Operation(
+        name="lock break",
+        help="end the grant of another agent, with a reason",
+        request=Break,
+        outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
+        needs="agent",
+        act=_break,
+        examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),
     ),
     Operation(
         name="lock list",

@@ -6,7 +6,7 @@ from interlock.core import semaphore as core
 from interlock.core import words
 from interlock.core.answers import Listing
 from interlock.core.pool import CAPACITY
-from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
+from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait, Why
 from interlock.faces.operations.shape import Duration, Operation, Request, option
 from interlock.services.semaphore import Shown
 
@@ -79,6 +79,17 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
+class Break(Request, frozen=True, kw_only=True):
+    """End the grant of another."""
+
+    semaphore: Semaphore
+    reason: Why = ""
+    holder: Annotated[str, option("name", "whose grant, where several agents hold some")] = ""
+    token: Annotated[
+        int | None, option("int", "only the grant with this token, where one holds several")
+    ] = None
+
+
 class Resize(Request, frozen=True, kw_only=True):
     """Change the capacity, for everybody."""
 
@@ -145,6 +156,12 @@ def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
     return fleet.semaphores.heartbeat(request.semaphore, token=request.token)
 
 
+def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+    return fleet.semaphores.break_(
+        request.semaphore, request.reason, holder=request.holder, token=request.token
+    )
+
+
 def _resize(fleet: "Fleet", request: Resize) -> core.Resized:
     return fleet.semaphores.resize(request.semaphore, request.capacity)
 
@@ -204,6 +221,15 @@ OPERATIONS = (
         outcomes=(core.SlotsFull, core.SlotsDeadlock),
         needs="agent",
         examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
+    ),
+    Operation(
+        name="sem break",
+        help="take slots from another agent, with a reason",
+        request=Break,
+        outcomes=(core.SlotsBroken, core.NoHolder),
+        needs="agent",
+        act=_break,
+        examples=("interlock sem break builds --holder ada --reason 'ada hangs' --agent maria",),
     ),
     Operation(
         name="sem resize",

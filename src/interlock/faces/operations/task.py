@@ -133,6 +133,16 @@ class Cancel(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
+class Requeue(Request, frozen=True, kw_only=True):
+    """End the claim of another."""
+
+    task: Task
+    reason: Annotated[str, option("text", "why, for the worker and for the record")] = ""
+    token: Annotated[
+        int | None, option("int", "only the claim with this token; else whoever works on it")
+    ] = None
+
+
 class Retry(Request, frozen=True, kw_only=True):
     """Send a task back."""
 
@@ -230,6 +240,10 @@ def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
 
 def _cancel(fleet: "Fleet", request: Cancel) -> core.CancelOutcome:
     return fleet.tasks.cancel(request.task, request.reason)
+
+
+def _requeue(fleet: "Fleet", request: Requeue) -> core.RequeueOutcome:
+    return fleet.tasks.requeue(request.task, request.reason, token=request.token)
 
 
 def _retry(fleet: "Fleet", request: Retry) -> core.RetryOutcome:
@@ -337,6 +351,15 @@ OPERATIONS = (
         needs="agent",
         act=_cancel,
         examples=("interlock task cancel t1 'not needed any more' --agent ada",),
+    ),
+    Operation(
+        name="task requeue",
+        help="take a task from its worker, with a reason",
+        request=Requeue,
+        outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
+        needs="agent",
+        act=_requeue,
+        examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
     ),
     Operation(
         name="task retry",

@@ -21,6 +21,7 @@ RENDERERS: dict[str, str] = {
     "lock.LockBusy": "lock:busy",
     "lock.LockDeadlock": "lock:deadlock",
     "lock.LockFenced": "lock:fenced",
+    "lock.LockBroken": "lock:broken",
     "lock.LockReleased": "lock:released",
     "lock.AlreadyFree": "lock:already_free",
     "lock.LockNotOwner": "lock:not_owner",
@@ -32,6 +33,8 @@ RENDERERS: dict[str, str] = {
     "semaphore.SlotsFull": "sem:full",
     "semaphore.SlotsDeadlock": "sem:deadlock",
     "semaphore.SlotsFenced": "sem:fenced",
+    "semaphore.SlotsBroken": "sem:broken",
+    "semaphore.NoHolder": "sem:no_holder",
     "semaphore.SlotsReleased": "sem:released",
     "semaphore.NotHolder": "sem:not_holder",
     "semaphore.Resized": "sem:resized",
@@ -61,6 +64,7 @@ RENDERERS: dict[str, str] = {
     "task.TaskReleased": "task:released",
     "task.TaskFenced": "task:fenced",
     "answers.GivenFenced": "several:given_fenced",
+    "task.TaskRequeued": "task:requeued",
     "task.TaskNotOwner": "task:not_owner",
     "task.TaskCancelled": "task:cancelled",
     "task.Retried": "task:retried",
@@ -198,6 +202,11 @@ def ago(moment: float | None) -> str:
         return ""
     seconds = time.time() - moment
     return f"in {lasting(-seconds)}" if seconds < -1 else f"{since(moment)} ago"
+
+
+def ended(by: str, reason: str) -> str:
+    """Who ended a grant and why, as the end of a sentence; empty if no operator did."""
+    return f"; {by} ended it: {reason}" if by else ""
 
 
 def lives(expires_in: float | None) -> str:

@@ -21,7 +21,9 @@ def why(outcome: Why, paint: Paint) -> str:
     """What is in the way, and what clears it."""
     if not outcome.blocked:
         word = paint("green", outcome.state or "not blocked")
-        return f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
+        ended = [f"ended        {each}" for each in outcome.ended]
+        first = f"{outcome.thing} is {word}: {outcome.because}; {outcome.clear}"
+        return "\n".join([first, *ended])
     facts = [
         ("thing", f"{outcome.thing} is {paint('yellow', outcome.state or 'blocked')}"),
         ("because", outcome.because),
@@ -29,6 +31,7 @@ def why(outcome: Why, paint: Paint) -> str:
         ("since", ago(outcome.since)),
         ("meanwhile", "; ".join(outcome.meanwhile)),
         ("waiting", ", ".join(map(_queued, outcome.waiters))),
+        *[("ended", each) for each in outcome.ended],
         ("clears when", outcome.clear),
     ]
     return listed(facts)

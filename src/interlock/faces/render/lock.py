@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, state, table
+from interlock.faces.render import (
+    ago,
+    as_json,
+    circle,
+    ended,
+    lasting,
+    listed,
+    lives,
+    since,
+    state,
+    table,
+)
 
 if TYPE_CHECKING:
     from interlock.core import lock as core
@@ -41,7 +52,15 @@ def deadlock(outcome: core.LockDeadlock, paint: Paint) -> str:
 def fenced(outcome: core.LockFenced, paint: Paint) -> str:
     """Who has it by now."""
     holder = f"; {outcome.holder} has it with token {outcome.token}" if outcome.token else ""
-    return f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}"
+    why = ended(outcome.by, outcome.reason)
+    return f"{paint('red', 'fenced')} {outcome.lock}: that grant is over{holder}{why}"
+
+
+def broken(outcome: core.LockBroken, paint: Paint) -> str:
+    """Whose it was, and who has it next."""
+    heir = f"; {outcome.next} has it now" if outcome.next else ""
+    whose = f"the grant of {outcome.holder}, token {outcome.token}, is over"
+    return f"{paint('green', 'broken')} {outcome.lock}: {whose}{heir}"
 
 
 def released(outcome: core.LockReleased, paint: Paint) -> str:

@@ -55,6 +55,8 @@ def story(outcome: Story, paint: Paint) -> str:
 
 def _about(line: Line) -> str:
     """The thing of an entry; for tasks also what came of others with it."""
+    if line.reason:
+        return f"{line.thing}: {line.reason}"
     if not line.verb.startswith("task."):
         return line.thing
     others: dict[str, list[str]] = {}

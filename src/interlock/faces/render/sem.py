@@ -9,6 +9,7 @@ from interlock.faces.render import (
     ago,
     as_json,
     circle,
+    ended,
     heirs,
     lasting,
     lives,
@@ -49,7 +50,21 @@ def deadlock(outcome: core.SlotsDeadlock, paint: Paint) -> str:
 
 def fenced(outcome: core.SlotsFenced, paint: Paint) -> str:
     """It is over, and what to do."""
-    return f"{paint('red', 'fenced')} {outcome.semaphore}: that grant is over; acquire again"
+    why = ended(outcome.by, outcome.reason)
+    return f"{paint('red', 'fenced')} {outcome.semaphore}: that grant is over{why}; acquire again"
+
+
+def broken(outcome: core.SlotsBroken, paint: Paint) -> str:
+    """Whose they were, and who has some next."""
+    slots = f"{outcome.weight} slot{'' if outcome.weight == 1 else 's'}"
+    whose = f"the grant of {outcome.holder}, {slots}, token {outcome.token}, is over"
+    return f"{paint('green', 'broken')} {outcome.semaphore}: {whose}{heirs(outcome.next)}"
+
+
+def no_holder(outcome: core.NoHolder, paint: Paint) -> str:
+    """Who holds some instead."""
+    held = f"; held by {', '.join(outcome.holders)}" if outcome.holders else "; none is held"
+    return f"{paint('yellow', 'nothing')} {outcome.semaphore}: there is no such grant{held}"
 
 
 def released(outcome: core.SlotsReleased, paint: Paint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.faces.render import circle, heirs, lives, renderer
+from interlock.faces.render import circle, ended, heirs, lives, renderer
 
 if TYPE_CHECKING:
     from interlock.core import answers
@@ -35,7 +35,8 @@ def deadlock(outcome: core.SeveralDeadlock, paint: Paint) -> str:
 def fenced(outcome: core.SeveralFenced, paint: Paint) -> str:
     """It is over, and what to do."""
     things = " and ".join(outcome.things)
-    return f"{paint('red', 'fenced')} {things}: that grant is over; acquire again"
+    why = ended(outcome.by, outcome.reason)
+    return f"{paint('red', 'fenced')} {things}: that grant is over{why}; acquire again"
 
 
 def released(outcome: core.SeveralReleased, paint: Paint) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interlock.core.words import shell
-from interlock.faces.render import ago, as_json, circle, lasting, listed, lives, since, table
+from interlock.faces.render import ago, as_json, circle, ended, lasting, listed, lives, since, table
 
 if TYPE_CHECKING:
     from interlock.core import task as core
@@ -106,7 +106,14 @@ def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
     now = f"it is {outcome.state}"
     if outcome.token:
         now = f"{outcome.holder} works on it with token {outcome.token}"
-    return f"{paint('red', 'fenced')} {outcome.task}: that claim is over; {now}"
+    why = ended(outcome.by, outcome.reason)
+    return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
+
+
+def requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
+    """Whose it was."""
+    whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
+    return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
 
 
 def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:

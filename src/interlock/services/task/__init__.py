@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from interlock.core import keys, work
 from interlock.core import task as core
@@ -25,8 +26,8 @@ from interlock.core.board import Board
 from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every
-from interlock.services.queue import Queues
+from interlock.services.gather import every, outside
+from interlock.services.queue import Queues, notes
 from interlock.services.runner import Deciding, Done, Reading, Runner, Who
 from interlock.services.task import states
 from interlock.services.task.claiming import Claiming
@@ -166,24 +167,26 @@ class Tasks:
         done = yield from self._finished(who, worker, deciding)
         if left and done.revision is not None:
             yield from self.progress.go_on(who.plain, worker.task)
-        return done.outcome
+        return (yield from self._told(worker, done.outcome))
 
     def fail(
         self, who: Who, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
     ) -> Op[core.FailOutcome]:
         """The attempt failed."""
         chance = self._runner.random_below(1000) / 1000
-        return (
-            yield from self._settle(
-                who,
-                worker,
-                lambda board: work.fail(board, worker, reason, error, chance, retry=retry),
-            )
+        done: core.FailOutcome = yield from self._settle(
+            who,
+            worker,
+            lambda board: work.fail(board, worker, reason, error, chance, retry=retry),
         )
+        return (yield from self._told(worker, done))
 
     def release(self, who: Who, worker: core.Worker) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue."""
-        return (yield from self._settle(who, worker, lambda board: work.release(board, worker)))
+        done: core.ReleaseOutcome = yield from self._settle(
+            who, worker, lambda board: work.release(board, worker)
+        )
+        return (yield from self._told(worker, done))
 
     def heartbeat(self, who: Who, worker: core.Worker, session_ttl: float) -> Op[core.BeatOutcome]:
         """Renew what keeps a claim alive."""
@@ -201,7 +204,7 @@ class Tasks:
             )
 
         done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
-        return done.outcome
+        return (yield from self._told(worker, done.outcome))
 
     def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
@@ -212,6 +215,30 @@ class Tasks:
             lambda board: work.cancel(board, task, who.agent, reason),
         )
         return done.outcome
+
+    def requeue(
+        self, who: Who, task: str, reason: str, token: int | None
+    ) -> Op[core.RequeueOutcome]:
+        """End the claim of a worker, and put the task back in the queue."""
+        done: Done[core.RequeueOutcome] = yield from change(
+            self._runner,
+            who,
+            (keys.status(task), keys.owner(task)),
+            lambda board: work.requeue(board, task, who.agent, reason, token),
+        )
+        return done.outcome
+
+    def _told(self, worker: core.Worker, outcome: T) -> Op[T | core.TaskFenced]:
+        """A refusal, with who ended the claim and why, if an operator did."""
+        if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
+            return outcome
+        for note in (yield from outside(notes(f"task/{worker.task}"))):
+            own = (note.token, note.holder) == (worker.token, worker.agent)
+            if own or (worker.token is None and note.session == worker.session):
+                state: core.State = "pending" if outcome.state == "unknown" else outcome.state
+                fenced = core.TaskFenced(task=worker.task, state=state, holder=outcome.holder)
+                return replace(fenced, by=note.by, reason=note.reason)
+        return outcome
 
     def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
         """Send back what failed."""

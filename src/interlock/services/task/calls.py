@@ -232,6 +232,17 @@ class TaskCalls(Calls):
         seat = self._seat(given)
         return self._fenced(seat, self._tasks.cancel(seat.who, named(task), _reason(reason)))
 
+    def requeue(
+        self, task: str, reason: str, *, token: int | None = None
+    ) -> Op[core.RequeueOutcome]:
+        """End the claim of whoever works on a task, and put it back in the queue: for operators.
+
+        No attempt is counted.  The worker's token is fenced, and it learns the ``reason``.  With a
+        ``token`` only that claim is ended.
+        """
+        who, why = self.desk.me().who, words.reason(reason)
+        return self._tasks.requeue(who, named(task), why, words.token(token))
+
     def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
         seat = self._seat(given)

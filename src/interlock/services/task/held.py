@@ -130,7 +130,7 @@ class Working(Grip):
     def over(self) -> Lost:
         """The error that says that it is no longer ours."""
         return Lost(
-            f"task {self.claimed.task} (token {self.claimed.token}) is no longer ours;"
+            f"task {self.claimed.task} (token {self.claimed.token}) {self.how_it_ended};"
             " stop working on it: it goes on without us"
         )
 
@@ -184,6 +184,7 @@ class Working(Grip):
         self.let_go()
         self.ticket.close()
         if not isinstance(outcome, good):
+            yield from self.learn()
             raise self.over()
         return outcome
 
@@ -258,6 +259,12 @@ class ClaimInHand:
     def forgotten(self) -> bool:
         """Whether nobody entered its block, or settled it."""
         return not self._entered and not self._working.released
+
+    @property
+    def reason(self) -> str:
+        """Why an operator ended it; empty if no one did, or we have not heard of it yet."""
+        note = self._working.broken
+        return "" if note is None else note.reason
 
     def over(self) -> Lost:
         """The error that says that it is no longer ours."""
