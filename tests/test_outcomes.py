@@ -24,6 +24,7 @@ GRANT = {"holder", "token", "expires_in", "grant"}
 SHARED: dict[str, set[str]] = {
     "acquired": GRANT,
     "away": {"to"},
+    "broken": {"holder", "token", "reason"},
     "busy": set(),
     "cancelled": set(),
     "deadlock": {"cycle"},
