@@ -24,7 +24,7 @@ GRANT = {"holder", "token", "expires_in", "grant"}
 SHARED: dict[str, set[str]] = {
     "acquired": GRANT,
     "away": {"to"},
-    "broken": {"holder", "token", "reason"},
+    "broken": {"holder", "token", "reason", "next"},
     "busy": set(),
     "cancelled": set(),
     "deadlock": {"cycle"},

@@ -98,7 +98,7 @@ def test_the_first_waiter_is_served_with_the_same_commit(stage: Stage, maria: Cl
     waiting = bob.start(bob.locks.acquire("merge", wait=60))
     broken = maria.run(maria.locks.break_("merge", WHY))
     assert isinstance(broken, LockBroken)
-    assert broken.next == "bob"
+    assert broken.next == ("bob",)
     assert bob.run(bob.locks.show("merge")).holder == "bob"
     del waiting
 

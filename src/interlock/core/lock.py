@@ -105,13 +105,13 @@ class LockFenced(answers.Fenced, frozen=True, kw_only=True, tag="fenced"):
 
 
 class LockBroken(answers.Broken, frozen=True, kw_only=True, tag="broken"):
-    """The grant of ``holder`` is over, and its token is fenced; ``next`` has the lock now."""
+    """The grant of ``holder`` is over, and its token is fenced; ``next`` were served with it."""
 
     lock: str
     holder: str
     token: int | None
     reason: str
-    next: str = ""
+    next: tuple[str, ...] = ()
 
 
 AcquireOutcome: TypeAlias = (
@@ -251,7 +251,7 @@ class Breaker(AnyBreaker[Outcome], frozen=True, kw_only=True, gc=False):
             holder=grant.agent,
             token=grant.token,
             reason=self.reason,
-            next=served[0] if served else "",
+            next=served,
         )
 
     def missed(self, pool: Pool | None) -> Outcome:

@@ -58,7 +58,7 @@ def fenced(outcome: core.LockFenced, paint: Paint) -> str:
 
 def broken(outcome: core.LockBroken, paint: Paint) -> str:
     """Whose it was, and who has it next."""
-    heir = f"; {outcome.next} has it now" if outcome.next else ""
+    heir = f"; {outcome.next[0]} has it now" if outcome.next else ""
     whose = f"the grant of {outcome.holder}, token {outcome.token}, is over"
     return f"{paint('green', 'broken')} {outcome.lock}: {whose}{heir}"
 
