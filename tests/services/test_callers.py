@@ -75,6 +75,7 @@ def test_one_task_of_two_names_is_told_that_it_waits_for_itself(path: str) -> No
 def test_who_holds_under_another_name_than_it_waits_under_is_named_in_a_larger_circle(
     path: str,
 ) -> None:
+    # A name of its own: this thread may remember a lock that another test left in another store.
     with (
         interlock.connect(path, agent="ada") as ada,
         interlock.connect(path, agent="bob") as bob,
@@ -84,7 +85,7 @@ def test_who_holds_under_another_name_than_it_waits_under_is_named_in_a_larger_c
         had = threading.Event()
 
         def other() -> object:
-            cy.locks.acquire("c")
+            cy.locks.acquire("of-cy")
             had.set()
             return cy.locks.acquire("a", wait=30)
 
@@ -92,7 +93,7 @@ def test_who_holds_under_another_name_than_it_waits_under_is_named_in_a_larger_c
         had.wait()
         waiting(ada, "a")
         with pytest.raises(Deadlocked, match="bob -> cy -> ada -> bob; give back what you hold"):
-            bob.lock("c", wait=30).__enter__()
+            bob.lock("of-cy", wait=30).__enter__()
         ada.locks.release("a")
         thread.join()
         assert isinstance(found[0], Acquired)

@@ -407,8 +407,11 @@ def test_a_place_of_another_store_or_a_cut_record_is_refused(
     ):
         other.record.anchor(place)
     spoil(fleet, "DELETE FROM log WHERE revision > ?", first.revision)
-    with pytest.raises(StoreDamaged, match=f"since revision {first.revision}"):
-        fleet.record.anchor(place)
+    with (
+        interlock.connect(str(tmp_path / "store.db"), agent="ada") as again,
+        pytest.raises(StoreDamaged, match=f"since revision {first.revision}"),
+    ):
+        again.record.anchor(place)
 
 
 def test_a_place_whose_anchors_all_speak_of_dropped_entries_takes_no_more(
