@@ -25,6 +25,9 @@
     window = "1s"
     keep = "24h"
 
+    [limits]
+    pause_after = 20
+
     [query."*"]
     timeout = "30s"
 
@@ -63,6 +66,7 @@ _TABLES = {
     "message": ("rate", "window", "body", "inbox", "keep", "kept", "alerts", "open_queries"),
     "record": ("hot", "keep", "sealed"),
     "task": ("keep", "kept"),
+    "limits": ("pause_after",),
 }
 _KNOWN = (*_KINDS, *_TABLES, "store")
 _ALL = "*"
@@ -131,6 +135,13 @@ class Settings:
         ``alerts`` as numbers of those that are kept after they were read.
         """
         return self._limits("message")
+
+    def limits(self) -> dict[str, float]:
+        """What is done to those who do not keep to limits.
+
+        ``pause_after`` so many refusals within a minute a sender is paused; 0 for never.
+        """
+        return self._limits("limits")
 
     def query(self, to: str, type_: str = "") -> float | None:
         """How long to wait for an answer, if that is set.
@@ -289,7 +300,7 @@ def _window(value: str | float, where: str) -> float:
 
 _READERS: dict[str, Callable[[str | float, str], float]] = {
     **dict.fromkeys(("busy", "waiting", "idle"), _pace),
-    **dict.fromkeys(("rate", "inbox", "kept", "alerts", "open_queries"), _number),
+    **dict.fromkeys(("rate", "inbox", "kept", "alerts", "open_queries", "pause_after"), _number),
     **dict.fromkeys(("keep", "log_age"), words.duration),
     **dict.fromkeys(("sealed", "log_bytes", "body"), words.size),
     "window": _window,

@@ -48,6 +48,8 @@ MAILBOX: dict[str, object] = {}
 """What stands in the item of a mailbox: that it is there says all.  So it can be put, and checked,
 without having been read."""
 REFUSAL_WINDOW = 60.0
+GUARD = "limits.pause_after"
+"""Who paused a sender that kept sending too much: the setting that says so."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -58,6 +60,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     ``full``        somebody for whom too much waits, and how much is allowed
     ``slots``       when the sender used its turns; ``slot`` is the one that is free
     ``marked``      whether a refusal was recorded not long ago
+    ``violations``  when the sender was refused for its rate, if it is paused after so many
     """
 
     paused: Paused | None = None
@@ -69,6 +72,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     slots: Mapping[int, float | None] = {}
     slot: int | None = None
     marked: bool = False
+    pause_after: int = 0
+    violations: tuple[float, ...] = ()
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -118,6 +123,8 @@ def refusal(sender: str, facts: Facts, now: float, *, hold: bool) -> Decision[Re
         limit, window = facts.rate.limit, facts.rate.window
         wait = rate.retry_in(facts.slots, facts.rate, now)
         refused = Limited(agent=sender, limit=limit, window=window, retry_in=wait)
+        if facts.pause_after:
+            return _violated(refused, sender, facts, now)
         return _noted(refused, sender, "limited", facts)
     if facts.full is not None:
         agent, depth = facts.full
@@ -140,6 +147,27 @@ def _noted(outcome: Refused, sender: str, word: str, facts: Facts) -> Decision[R
         thing=f"agent/{sender}",
         puts=(Write(mark(sender), {"for": word}, REFUSAL_WINDOW),),
         events=(Event(f"message:{word}", sender),),
+    )
+
+
+def _violated(outcome: Limited, sender: str, facts: Facts, now: float) -> Decision[Refused]:
+    """A refusal that counts: after so many within a minute the sender is paused."""
+    since = [at for at in facts.violations if abs(now - at) < REFUSAL_WINDOW]
+    times = [*since, now]
+    if len(times) < facts.pause_after:
+        counted = {"for": "limited", "times": times}
+        put = Write(mark(sender), counted, REFUSAL_WINDOW)
+        noted = _noted(outcome, sender, "limited", facts)
+        return replace(noted, puts=(put,), quiet=not noted.verb)
+    reason = f"{len(times)} messages too many within a minute"
+    paused = Paused(agent=sender, by=GUARD, since=now, reason=reason)
+    return Decision(
+        outcome=Halted(agent=sender, by=GUARD, since=now, reason=reason),
+        verb="agent.pause",
+        thing=f"agent/{sender}",
+        puts=(Write(keys.paused(sender), paused),),
+        deletes=(mark(sender),),
+        events=(Event("agent:paused", sender),),
     )
 
 

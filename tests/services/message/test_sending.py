@@ -6,12 +6,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.services.message.mail import came, said, sent, waiting
 
 from interlock.core import keys, post
 from interlock.core.decision import Decision
+from interlock.core.log import Entry
 from interlock.core.message import (
     Acknowledged,
     AlreadyAcknowledged,
@@ -30,6 +32,7 @@ from interlock.core.message import (
 from interlock.core.query import Answered, TimedOut
 from interlock.errors import BadInput, BadName, TooLarge
 from interlock.services.runner import Deciding
+from interlock.store import VOID, Log
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
@@ -254,6 +257,39 @@ def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -
     halt = Paused(agent="ada", by="eve", since=0.0)
     decide(eve, lambda: post.resume(replace(known, paused=halt), "ada"))
     assert isinstance(ada.run(ada.messages.send("bob", "hi")), Sent)
+
+
+@pytest.mark.parametrize("how", ["local", "network"])
+def test_who_is_refused_too_often_within_a_minute_is_paused_if_that_is_set(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    limited(monkeypatch, rate=1, window="100s")
+    monkeypatch.setenv("INTERLOCK_LIMITS_PAUSE_AFTER", "3")
+    make = stage.client if how == "local" else stage.remote
+    bob, eve = stage.client("bob", ttl=1e6), make("eve", ttl=1e6)
+    assert isinstance(eve.run(eve.messages.send("bob", 0)), Sent)
+    for wait in (30, 31, 1):  # the first is too long ago when the third comes
+        assert isinstance(eve.run(eve.messages.send("bob", 1)), Limited)
+        stage.clock.advance(wait)
+    other = make("eve", ttl=1e6)
+    halted = other.run(other.messages.send("bob", 1))
+    assert isinstance(halted, Halted)
+    assert (halted.by, halted.reason) == (post.GUARD, "3 messages too many within a minute")
+    assert isinstance(eve.run(eve.messages.send("bob", 1)), Halted)
+    (problem,) = [each for each in bob.run(bob.fleet.health()).problems if each.kind == "paused"]
+    assert problem.agent == "eve"
+    assert "agent resume eve" in problem.remedy
+    assert [e.verb for e in entries(stage)].count("agent.pause") == 1
+    bob.run(bob.agents.resume("eve"))
+    stage.clock.advance(100)
+    assert isinstance(eve.run(eve.messages.send("bob", 1)), Sent)
+    assert isinstance(eve.run(eve.messages.send("bob", 1)), Limited)
+
+
+def entries(stage: Stage) -> list[Entry]:
+    page = Log()
+    found = stage.store.read(page).ranges[page]
+    return [msgspec.json.decode(item.value, type=Entry) for item in found if item.value != VOID]
 
 
 def test_no_window_has_more_than_the_limit_by_the_times_that_messages_show(

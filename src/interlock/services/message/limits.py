@@ -38,6 +38,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     kept: int = message.KEPT
     alerts: int = message.ALERTS_KEPT
     open: int = query.OPEN_LIMIT
+    pause_after: int = 0
+    """Refusals within a minute after which a sender that is too fast is paused; 0 for never."""
 
 
 def limits(settings: Settings) -> Limits:
@@ -51,6 +53,7 @@ def limits(settings: Settings) -> Limits:
         kept=int(found.get("kept", message.KEPT)),
         alerts=int(found.get("alerts", message.ALERTS_KEPT)),
         open=int(found.get("open_queries", query.OPEN_LIMIT)),
+        pause_after=int(settings.limits().get("pause_after", 0)),
     )
 
 

@@ -207,9 +207,13 @@ class Posting:
         if errand.turn.full:
             facts = replace(facts, full=(errand.turn.full, self.limits.depth))
         facts = yield from self._with_turn(errand, snapshot, facts)
-        if facts.full or (facts.rate.limit and facts.slot is None):
-            mark = post.mark(errand.sender)
-            return replace(facts, marked=(yield Glance((mark,)))[mark] is not None)
+        limited = bool(facts.rate.limit) and facts.slot is None
+        if facts.full or limited:
+            mark, counts = post.mark(errand.sender), limited and self.limits.pause_after
+            found = (yield (mark,) if counts else Glance((mark,)))[mark]
+            facts = replace(facts, marked=found is not None)
+            if counts:
+                facts = replace(facts, pause_after=counts, violations=states.violations(found))
         return facts
 
     def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> Reading[Facts]:

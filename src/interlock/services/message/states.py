@@ -156,6 +156,11 @@ def moment(item: Item | None) -> float | None:
     return None if item is None else decoded(_MOMENT, item)
 
 
+def violations(item: Item | None) -> tuple[float, ...]:
+    """When somebody was refused for its rate, as the mark of that says."""
+    return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
+
+
 def examine(item: Item) -> None:
     """See that an item of messages says what it should."""
     folder = item.key.partition("/")[0] + "/"
