@@ -126,13 +126,21 @@ class Paused(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
+class Reader(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a reader of a mail has acknowledged it, and when, as far as that is known."""
+
+    agent: str
+    read: bool = False
+    read_at: float | None = None
+
+
 class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message as its reader sees it.
 
-    ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often this process
-    was given it.  ``expires_in`` is how long a question may be answered, and ``state`` how
+    ``seq`` grows with each message, whoever sent it.  ``attempt`` counts how often it was given
+    out.  ``expires_in`` is how long a question may be answered, and ``state`` how
     one stands that is not open.  ``read`` is whether it was acknowledged, and ``read_at`` when, as
-    far as that is known.
+    far as that is known.  ``readers`` are those of a mail, for its sender.
     """
 
     also_in_json: ClassVar[tuple[str, ...]] = ("body",)
@@ -155,6 +163,7 @@ class Received(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str = ""
     read: bool = False
     read_at: float | None = None
+    readers: tuple[Reader, ...] = ()
 
     @property
     def body(self) -> Any:  # noqa: ANN401 - what was given

@@ -150,6 +150,25 @@ def test_mail_of_ones_own_is_shown_with_whom_it_is_to(shell: Here) -> None:
     assert "mail from ada, " in shell.run("inbox", "--agent", "bob").out
 
 
+def test_a_sender_sees_who_has_read_its_mail_and_when(shell: Here) -> None:
+    some = shell.json("send", "bob", "cy", "hello")[1]["message"]
+    to_all = shell.json("send", "all", "hello")[1]["message"]
+    assert "  not read by: bob, cy\n" in shell.run("inbox", "--sent").out
+    shell.run("ack", some, "--agent", "bob")
+    shell.run("ack", to_all, "--agent", "cy")
+    out = plainly(shell.run("inbox", "--sent").out)
+    assert "  read by: bob N s ago\n  not read by: cy\n" in out
+    assert "  read by: cy\n  not read by: bob\n" in out
+    first, second = shell.json("inbox", "--sent")[1]["messages"]
+    bob, cy = first["readers"]
+    assert (bob["agent"], bob["read"], cy["agent"], cy["read"]) == ("bob", True, "cy", False)
+    assert first["at"] <= bob["read_at"]
+    assert {each["agent"]: each["read"] for each in second["readers"]} == {"bob": False, "cy": True}
+    with interlock.connect(agent="ada", join=False) as fleet:
+        mail, _ = fleet.messages.inbox(sent=True).messages
+        assert [each.read_at is not None for each in mail.readers] == [True, False]
+
+
 def test_a_thread_shows_what_was_said_in_it(shell: Here) -> None:
     first = shell.json("send", "bob", "shall we?")[1]["message"]
     told = shell.json("send", "ada", "yes", "--reply-to", first, "--agent", "bob")[1]

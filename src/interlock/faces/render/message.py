@@ -15,7 +15,7 @@ from interlock.faces.render import ago, as_json, lasting, table
 
 if TYPE_CHECKING:
     from interlock.core import message as core
-    from interlock.core.message import Received
+    from interlock.core.message import Reader, Received
     from interlock.faces.operations.inbox import SubscriptionList
     from interlock.faces.operations.message import Unheard
     from interlock.faces.render import Paint
@@ -82,12 +82,21 @@ def _facts(message: Received) -> list[str]:
     lines = [f"  subject: {message.subject}"] if message.subject else []
     lines += [f"  thread: {message.thread}"] if own else []
     lines += [f"  answers: {message.reply_to}"] if message.reply_to else []
+    lines += _readers(message.readers)
     if (file := message.file) is not None:
         lines.append(f"  file: {file.path} ({file.size} bytes, SHA-256 {file.digest[:12]}...)")
     if message.kind == "query" and message.expires_in is not None:
         within = f"within {lasting(message.expires_in)}"
         lines.append(f"  answer it {within}: interlock reply {message.id} TEXT")
     return lines
+
+
+def _readers(readers: Sequence[Reader]) -> list[str]:
+    """Who has read a mail, and who has not."""
+    read = ", ".join(f"{each.agent} {ago(each.read_at)}".rstrip() for each in readers if each.read)
+    unread = ", ".join(each.agent for each in readers if not each.read)
+    lines = [f"  read by: {read}"] if read else []
+    return [*lines, f"  not read by: {unread}"] if unread else lines
 
 
 def whom(names: Sequence[str]) -> str:

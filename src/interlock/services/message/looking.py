@@ -5,7 +5,7 @@ What is unread comes first (the urgent at the top), or all that is kept: unread,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from interlock.core import answers, codec, keys
 from interlock.core.decision import Success
 from interlock.core.inbox import Cursor
-from interlock.core.message import ALL, Kind, Received
+from interlock.core.message import ALL, Kind, Reader, Received
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.services.gather import every, looked_up
@@ -23,7 +23,7 @@ from interlock.services.message import over, reading, states
 from interlock.services.message.duty import Duty
 from interlock.services.message.reading import Found
 from interlock.services.message.receiver import Receiver
-from interlock.services.message.serving import is_new
+from interlock.services.message.serving import is_new, mailboxes
 from interlock.services.runner import Runner, Who
 from interlock.services.states import readable
 from interlock.store import Item
@@ -120,6 +120,8 @@ def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> 
     when = dict(filter(None, map(_when, marks)))
     stand = yield from _ended(shown.messages)
     dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
+    if sent:
+        dated = yield from _with_readers(dated)
     new = not dated and (yield from is_new(agent))
     return replace(shown, messages=tuple(dated), view="sent" if sent else "all", new=new)
 
@@ -127,6 +129,41 @@ def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> 
 def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
     """A message, and whether it was read; of what is to all nobody notes when."""
     return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
+
+
+def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
+    """Mail with who of its readers has acknowledged it, and when.
+
+    Of mail to all nobody notes when; its readers are all others who have a mailbox.
+    """
+    some = [(each.id, agent) for each in mail for agent in each.to if agent != ALL]
+    marks = yield from looked_up(
+        [key for id_, agent in some for key in (keys.read(agent, id_), keys.unread(agent, id_))]
+    )
+    cursors: dict[str, Cursor] = {}
+    if any(ALL in each.to for each in mail):
+        agents = yield from mailboxes()
+        items = yield from looked_up([keys.cursor(agent, ALL) for agent in agents])
+        for agent in agents:
+            stored = readable(states.cursor, items[keys.cursor(agent, ALL)])
+            cursors[agent] = stored or Cursor(after=0)
+
+    def reader(id_: str, agent: str) -> Reader:
+        mark = marks[keys.read(agent, id_)]
+        at = None if mark is None else readable(states.read_at, mark)
+        gone = marks[keys.unread(agent, id_)] is None  # a mark that is old was let go
+        return Reader(agent=agent, read=gone, read_at=at if gone else None)
+
+    def readers(each: Received) -> tuple[Reader, ...]:
+        if ALL not in each.to:
+            return tuple([reader(each.id, agent) for agent in each.to])
+        return tuple(
+            Reader(agent=agent, read=cursor.has(each.seq))
+            for agent, cursor in cursors.items()
+            if agent != each.sender
+        )
+
+    return [replace(each, readers=readers(each)) for each in mail]
 
 
 def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
