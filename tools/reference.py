@@ -223,6 +223,8 @@ def commands() -> Iterator[str]:
         "`src/[id]/page.tsx` or `größe`; it is put into NFC.\n"
         "It has no control, bidirectional or invisible characters, no `-` at its beginning, "
         "no space at its ends, and no empty, `.` or `..` segment.\n"
+        "An id (`msg_...`, `qry_...`, `dec_...`, `ses_...`) may be shortened to a beginning that "
+        "no other id has, with six characters behind the `_` at least.\n"
         "In a list of names a comma separates them; write `\\,` for one that belongs to a name.\n"
     )
     yield "### JSON\n"

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from interlock.core import keys, words
 from interlock.core import session as sessions
-from interlock.core import words
 from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.services.calls import Calls
+from interlock.services.named import whole_id
+from interlock.services.runner import Who
 
 if TYPE_CHECKING:
     import logging
@@ -184,8 +186,15 @@ class AgentCalls(Calls):
 
         ``health`` no longer shows them; unacknowledged it shows them for a day.
         """
-        found = words.name(name, "agent name")
-        return self.desk.sessions.acknowledge(found, self.desk.me().who)
+        found, who = words.name(name, "agent name"), self.desk.me().who
+        return self._acknowledge(found, who)
+
+    def _acknowledge(
+        self, name: str, who: Who
+    ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
+        if name.startswith("ses_"):
+            name = yield from whole_id(name, keys.DEATHS)
+        return (yield from self.desk.sessions.acknowledge(name, who))
 
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
@@ -194,5 +203,7 @@ class AgentCalls(Calls):
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
         name = words.name(name, "agent name")
+        if name.startswith("ses_"):
+            name = yield from whole_id(name, keys.SESSIONS)
         found = yield from self.desk.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))

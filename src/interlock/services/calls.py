@@ -251,6 +251,12 @@ class Desk:
         return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
 
 
+def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
+    from interlock.services.named import whole_id
+
+    return (yield from explain((yield from whole_id(id_, folder))))
+
+
 def lapsed(session: str) -> Lapsed:
     """A session that is over, and what to do."""
     return Lapsed(
@@ -373,11 +379,12 @@ class FleetCalls(Calls):
         if (name and kind == "query") or kind.startswith("qry_"):
             from interlock.services.message.why import Questions
 
-            return Questions(desk.runner).query(words.name(name or kind, "query id"))
+            query = words.name(name or kind, "query id")
+            return _explained(query, Questions(desk.runner).query, keys.QUERIES)
         if (name and kind == "message") or kind.startswith("msg_"):
             from interlock.services.message.why import message
 
-            return message(words.name(name or kind, "message id"))
+            return _explained(words.name(name or kind, "message id"), message, keys.MESSAGES)
         from interlock.services.task.why import Reasons
 
         reasons = Reasons(desk.runner, desk.sessions)

@@ -79,11 +79,13 @@ class RecordCalls(Calls):
         return self._tell(meant, most, plain=meant == f"lock/{thing}")
 
     def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
-        from interlock.services.named import named
+        from interlock.services.named import named, whole_thing
         from interlock.services.story import Stories  # hardly any command tells stories
 
         if plain:
             thing = yield from named(thing.partition("/")[2])
+        else:
+            thing = yield from whole_thing(thing)
         return (yield from Stories(self.desk.runner).tell(thing, limit))
 
     def follow(self, after: int = 0) -> Following:

@@ -12,8 +12,9 @@ from tests.faces.shell import until
 
 import interlock
 from interlock.core import keys
+from interlock.core.matter import Shown
 from interlock.core.message import Acknowledged, Limited, MessageExists, Sent
-from interlock.core.query import Answered, Late, TimedOut, TooMany
+from interlock.core.query import Answered, Handed, Late, TimedOut, TooMany
 from interlock.store import Range
 from interlock.stores import open_store
 
@@ -154,3 +155,56 @@ def test_a_question_that_nobody_answers_is_told_to_the_log(
     assert isinstance(outcome, TimedOut)
     (said,) = [each for each in caplog.records if outcome.query in each.getMessage()]
     assert (said.name, said.levelname) == ("interlock", "WARNING")
+
+
+def test_an_id_may_be_shortened_to_a_prefix_that_only_one_id_has(url: str) -> None:
+    short = slice(24)
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        bob.messages.subscribe("built")
+        mail = ada.messages.send("bob", "hello")
+        alert = ada.messages.alert("built")
+        asked = ada.messages.query("bob", "which?", timeout=0.001, person=True, id="qry_question1")
+        assert isinstance(mail, Sent)
+        assert isinstance(alert, Sent)
+        assert isinstance(asked, Handed)
+        ids = (mail.message, alert.message)
+        answer = bob.messages.send("ada", "hi", reply_to=mail.message[short])
+        assert isinstance(answer, Sent)
+        assert answer.thread == mail.message
+        assert len(bob.messages.inbox(thread=mail.message[short])) == 2
+        assert bob.messages.ack(*[each[short] for each in ids]) == Acknowledged(messages=ids)
+        assert bob.why(mail.message[short]).thing.endswith(mail.message)
+        assert bob.why("qry_questi")
+        assert ada.record.explain(asked.decision[short]).thing.endswith(asked.decision)
+        shown = ada.messages.decision(asked.decision[short])
+        assert isinstance(shown, Shown)
+        assert isinstance(ada.messages.resolve(asked.decision[short], "yes"), interlock.Resolved)
+        assert isinstance(bob.messages.reply("qry_questi", "yes"), Late)
+        (session,) = ada.agents.show(ada.session[short])
+        assert session.session == ada.session
+
+
+def test_a_prefix_that_several_ids_have_is_refused_with_these(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        for number in (1, 2, 22):
+            ada.messages.send("bob", "hello", id=f"msg_chosen{number}")
+        with pytest.raises(interlock.BadInput, match="msg_chosen1, msg_chosen2, msg_chosen22"):
+            bob.messages.ack("msg_chosen")
+        assert bob.messages.ack("msg_chosen2") == Acknowledged(messages=("msg_chosen2",))
+        assert isinstance(bob.messages.ack("msg_cho"), interlock.UnknownMessages), "too short"
+        assert isinstance(bob.messages.ack("msg_other1"), interlock.UnknownMessages)
+        assert len(bob.messages.inbox()) == 2
+
+
+def test_lists_can_be_iterated_and_counted(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada:
+        ada.locks.acquire("merge")
+        for task in ("t1", "t2"):
+            ada.tasks.publish(task)
+        assert [lock.lock for lock in ada.locks.list()] == ["merge"]
+        tasks = ada.tasks.list()
+        assert ([task.task for task in tasks], len(tasks)) == (["t1", "t2"], 2)
+        assert list(ada.messages.inbox()) == []
+        assert len(ada.agents.list()) == 1
+        assert [each.what for each in ada.record.explain("lock/merge")] == ["acquired"]
+        assert not ada.tasks.list(prefix="none")

@@ -18,6 +18,7 @@ from interlock.services.message.common import several
 from interlock.services.message.questions import Asks
 from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.sending import Sending
+from interlock.services.named import is_part, whole_id
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
@@ -73,7 +74,29 @@ class MessageCalls(Sending, Asks):
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
         seat = self._seat(given)
-        return (yield from self._fenced(seat, self.acking.ack(seat.who, wanted, able)))
+        outcome = yield from self._fenced(seat, self.acking.ack(seat.who, wanted, able))
+        if not isinstance(outcome, core.UnknownMessages):
+            return outcome
+        whole = yield from self._whole(outcome.unknown)
+        if whole == outcome.unknown:
+            return outcome
+        more = yield from self._fenced(seat, self.acking.ack(seat.who, [*whole], able))
+        if isinstance(more, GivenFenced):
+            return more
+        return replace(
+            more,
+            messages=outcome.messages + more.messages,
+            already=outcome.already + more.already,
+        )
+
+    def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
+        """Ids of messages of which only the beginning is written, as far as they are ours."""
+        agent = self.desk.me().who.agent
+        folders = yield from reading.folders(agent)
+        found: tuple[str, ...] = ()
+        for each in ids:
+            found += ((yield from whole_id(each, *folders)),)
+        return found
 
     def receiver(
         self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
@@ -148,6 +171,9 @@ class MessageCalls(Sending, Asks):
         self, who: Who, wanted: looking.Wanted, can: Iterable[str] | None, *, sent: bool
     ) -> Op[looking.Inbox]:
         able = yield from self.abilities(can)
+        if is_part(wanted.thread):
+            (thread,) = yield from self._whole((wanted.thread,))
+            wanted = replace(wanted, thread=thread)
         return (yield from looking.kept(who.agent, wanted, able, sent=sent))
 
     def _unread(

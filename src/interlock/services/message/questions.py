@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from interlock.core import keys, words
 from interlock.core import query as queries
-from interlock.core import words
 from interlock.core.matter import ResolveOutcome, Shown, UnknownDecision
 from interlock.core.message import ABLE
 from interlock.core.query import AskOutcome, CancelOutcome, ReplyOutcome
@@ -16,6 +16,7 @@ from interlock.services.given import Given
 from interlock.services.message import reading
 from interlock.services.message.asking import Terms as AskTerms
 from interlock.services.message.common import Common, named
+from interlock.services.named import by_prefix
 
 
 class Asks(Common):
@@ -82,7 +83,11 @@ class Asks(Common):
         if id_.startswith("msg_"):
             return self._no_question(id_)
         seat = self._seat(given)
-        return self._fenced(seat, self.asking.reply(seat.who, id_, said, able))
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(seat, self.asking.reply(seat.who, each, said, able)),
+            keys.QUERIES,
+        )
 
     def _no_question(self, id_: str) -> Op[ReplyOutcome]:
         """Say how a message is answered that is no question."""
@@ -94,13 +99,19 @@ class Asks(Common):
     def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
         """Take a question of ours back."""
         seat, id_ = self._seat(given), words.name(query, "query id")
-        return self._fenced(seat, self.asking.cancel(seat.who, id_))
+        return by_prefix(
+            id_, lambda each: self._fenced(seat, self.asking.cancel(seat.who, each)), keys.QUERIES
+        )
 
     def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
         id_ = words.name(decision, "decision id")
         seat, said = self._seat(given), self._body(answer, "answer")
-        return self._fenced(seat, self.asking.resolve(seat.who, id_, said))
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(seat, self.asking.resolve(seat.who, each, said)),
+            keys.DECISIONS,
+        )
 
     def decisions(self) -> Op[tuple[Shown, ...]]:
         """What persons are asked, and what they decided lately."""
@@ -108,7 +119,7 @@ class Asks(Common):
 
     def decision(self, decision: str) -> Op[Shown | UnknownDecision]:
         """One of them."""
-        return self.asking.matter(words.name(decision, "decision id"))
+        return by_prefix(words.name(decision, "decision id"), self.asking.matter, keys.DECISIONS)
 
 
 def _whom(to: str) -> str:

@@ -84,6 +84,13 @@ class Found(Struct, frozen=True, kw_only=True):
         return not self.urgent, self.seq
 
 
+def folders(agent: str) -> Op[tuple[str, ...]]:
+    """Where the messages stand that an agent has received or sent."""
+    heard = yield from topics(agent)
+    marks = (keys.unread(agent), keys.read(agent), keys.sent(agent))
+    return (*marks, *(keys.topic(each) for each in heard))
+
+
 def topics(agent: str, can: Iterable[str] = ()) -> Op[dict[str, Topic]]:
     """All topics that an agent hears, as they stand."""
     items = yield from every(keys.subscription(agent), keys.cursor(agent))

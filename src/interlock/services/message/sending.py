@@ -17,6 +17,7 @@ from interlock.services.message.common import Common, named, several
 from interlock.services.message.files import described
 from interlock.services.message.posting import Heard
 from interlock.services.message.serving import running
+from interlock.services.named import is_part, whole_id
 from interlock.services.runner import Who
 
 
@@ -142,6 +143,10 @@ class Sending(Common):
     def _mail(
         self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
     ) -> Op[SendOutcome]:
+        if is_part(thread) or is_part(reply_to):
+            folders = yield from reading.folders(self.desk.me().who.agent)
+            thread = yield from whole_id(thread, *folders)
+            reply_to = yield from whole_id(reply_to, *folders)
         if reply_to and not thread:
             thread = yield from self._thread(reply_to)
         other: dict[str, object] = {**more, "thread": thread, "reply_to": reply_to}
