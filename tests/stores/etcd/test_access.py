@@ -168,7 +168,7 @@ def test_an_etcd_that_is_too_old_is_unsuitable(version: str, fits: bool) -> None
 
 
 def test_a_namespace_of_a_later_version_is_left_alone(server: EtcdServer) -> None:
-    value = coded(wrapped(b"2", "", "", quiet=True))
+    value = coded(wrapped(b"3", "", "", quiet=True))
     server.call("/v3/kv/put", {"key": coded("later/meta/format"), "value": value})
     assert "update Interlock" in _refused(server.url("later"), StoreNewer)
 

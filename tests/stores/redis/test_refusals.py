@@ -294,10 +294,10 @@ def test_a_full_server_takes_no_commit_but_lets_go(tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused_also_by_who_is_connected(store: RedisStore) -> None:
     write(store, Put("a", b""))
-    store.wire.call(pack(("HSET", store.keys["meta"], "format", "2")))
+    store.wire.call(pack(("HSET", store.keys["meta"], "format", "3")))
     with pytest.raises(StoreNewer, match="upgrade"):
         write(store, Put("a", b""))
-    refused(store.where, StoreNewer, "format 2", "upgrade")
+    refused(store.where, StoreNewer, "format 3", "upgrade")
 
 
 def test_something_else_under_our_keys_is_refused(store: RedisStore) -> None:

@@ -313,6 +313,6 @@ def test_facts_for_people(
     info = store.info()
     assert info["engine"] == "redis"
     assert info["server"] == f"redis {redis_server.version}"
-    assert (info["items"], info["entries"], info["format"]) == (1, 1, 1)
+    assert (info["items"], info["entries"], info["format"]) == (1, 1, 2)
     assert str(info["durability"]).startswith("power loss")
     assert {finding.verdict for finding in store.examine()} == {"ok"}

@@ -203,7 +203,7 @@ class Commits:
                 compares.append(_same(key(put.key), old))
             write = rpc.PutRequest(
                 key=key(put.key),
-                value=wrapped(put.value, *stamp, quiet=txn.quiet),
+                value=wrapped(put.value, *stamp, quiet=txn.quiet, plain=_readable(put.key)),
                 lease=leases.get(put.key, 0),
                 ignore_lease=put.key in kept,
                 prev_kv=put.ttl is not None,
@@ -384,3 +384,8 @@ def _found(keys: tuple[str, ...], answer: rpc.TxnResponse) -> dict[str, rpc.KeyV
         key: read.range.kvs[0] if read.range.kvs else None
         for key, read in zip(keys, reads, strict=True)
     }
+
+
+def _readable(key: str) -> bool:
+    """Whether people look at this with ``etcdctl``: what a task is, and how it stands."""
+    return key.startswith("tasks/")

@@ -5,7 +5,8 @@
                              folder sees it, and no key of ours can be the same
 
 The value of an item is a small header and the payload.  The header says who wrote it, the stamp,
-and whether that write was quiet, so that a watch can leave it out.
+and whether that write was quiet, so that a watch can leave it out.  An item of a task is plain
+JSON, for people to read: there the stamp is the last member.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from interlock.errors import StoreDamaged
 from interlock.store import LIVE, LOG, Item, Range
 from interlock.store import Log as LogRef
 from interlock.stores.etcd import rpc_pb2 as rpc
+from interlock.stores.network import stamped, unstamped
 
 _HEADER = struct.Struct(">BHH")
 _QUIET = 1
@@ -47,6 +49,11 @@ class Shape:
         """What stands there."""
         data = kv.value
         try:
+            if data[:1] == b"{":
+                value, stamp = unstamped(data)
+                by, hash_, *_ = stamp.decode().split(" ")
+                name = kv.key[self._cut :].decode()
+                return Item(name, value, kv.mod_revision, kv.create_revision, by, hash_, expires_in)
             _, entry, hash_ = _HEADER.unpack_from(data)
             start = _HEADER.size + entry
             return Item(
@@ -123,14 +130,18 @@ class Shape:
         return key.startswith(self._log)
 
 
-def wrapped(value: bytes, entry: str, hash_: str, *, quiet: bool) -> bytes:
-    """The value to write for a payload."""
+def wrapped(value: bytes, entry: str, hash_: str, *, quiet: bool, plain: bool = False) -> bytes:
+    """The value to write for a payload; ``plain`` if people are to read it."""
+    if plain and value[:1] == b"{" and value[-1:] == b"}":
+        return stamped(value, f"{entry} {hash_}{' quiet' if quiet else ''}".encode())
     one, two = entry.encode(), hash_.encode()
     return b"%b%b%b%b" % (_HEADER.pack(_QUIET if quiet else 0, len(one), len(two)), one, two, value)
 
 
 def is_quiet(value: bytes) -> bool:
     """Whether the write of this value is to wake nobody."""
+    if value[:1] == b"{":
+        return value.endswith(b' quiet"}')
     return bool(value) and bool(value[0] & _QUIET)
 
 

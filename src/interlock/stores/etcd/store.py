@@ -41,7 +41,7 @@ from interlock.stores.etcd.watch import EtcdWatch, Feed
 from interlock.stores.etcd.wire import MEMBERS, RANGE, STATUS, TXN, EtcdWire, LogIn
 from interlock.stores.network import OPENING, PATIENCE, Ask, NetworkStore, Unanswered, Unsent
 
-FORMAT = 1
+FORMAT = 2
 LEAST = (3, 4)
 _FORMAT_KEY = "meta/format"
 _AT_ONCE = 126
@@ -160,6 +160,12 @@ class EtcdStore(NetworkStore):
             yield from self.asked((TXN, rpc.TxnRequest(compare=[absent], success=[put])))
             answer = yield from self.asked((RANGE, one))  # somebody else may have been first
         found = int(self.shape.item(answer.kvs[0]).value)
+        if found < FORMAT:  # what we write from now on, an older version cannot read
+            kept = answer.kvs[0]
+            same = rpc.Compare(key=one.key, target=rpc.Compare.MOD, mod_revision=kept.mod_revision)
+            value = wrapped(str(FORMAT).encode(), "", "", quiet=True)
+            put = rpc.RequestOp(put=rpc.PutRequest(key=one.key, value=value))
+            yield from self.asked((TXN, rpc.TxnRequest(compare=[same], success=[put])))
         if found > FORMAT:
             raise StoreNewer(
                 f"{self.where} has format {found}, this Interlock knows {FORMAT}; update Interlock"

@@ -20,7 +20,7 @@ local items, index, live, log, ids, meta, refused = unpack(KEYS)
 local id, entry, hash = ARGV[1], ARGV[5], ARGV[6]
 local quiet = string.find(ARGV[4], 'quiet', 1, true) ~= nil
 local room = string.find(ARGV[4], 'room', 1, true) ~= nil
-local call, match, sub = redis.call, string.match, string.sub
+local call, byte, match, sub = redis.call, string.byte, string.match, string.sub
 
 local function text(number)
   return string.format('%.0f', number)
@@ -29,7 +29,7 @@ end
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local last, recorded, format = unpack(call('HMGET', meta, 'rev', 'recorded', 'format'))
-if format and format ~= '1' then
+if format and format ~= '1' and format ~= '2' then
   return redis.error_reply('NEWER ' .. format)
 end
 local revision = now
@@ -55,6 +55,28 @@ local function standing(txn)
   return at .. ' ' .. at .. ' 0 ' .. txn .. ' ' .. fields[6] .. ' ' .. fields[4]
 end
 
+-- An item has its stamp in front: revision, created, expires, entry and hash.  One of a task is
+-- plain JSON, for people to read: there the stamp is the last member, and nothing expires.
+local BRACE, TAIL = 123, 512
+local function marks(item)
+  if byte(item) ~= BRACE then
+    return match(item, '^(%d+) (%d+) %d+ (%S* %S*) ')
+  end
+  local pattern = '"stamp":"(%d+) (%d+) (%S* %S*)"}$'
+  local revision, created, mark = match(sub(item, -TAIL), pattern)
+  if not revision then
+    revision, created, mark = match(item, pattern)
+  end
+  return revision, created, mark
+end
+local function payload(item)
+  if byte(item) ~= BRACE then
+    return sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()'))
+  end
+  local head = match(item, '^(.*),"stamp":"[^"]*"}$') or '{'
+  return head .. '}'
+end
+
 -- What stands under each key: false if nothing, or if it lapsed.
 local seen = {}
 local function get(key)
@@ -65,7 +87,7 @@ local function get(key)
     else
       item = call('HGET', items, key)
     end
-    if item then
+    if item and byte(item) ~= BRACE then
       local expires = match(item, '^%d+ %d+ (%d+)')
       if expires ~= '0' and tonumber(expires) <= now then
         item = false
@@ -94,11 +116,11 @@ for _ = 1, checks do
     holds = false
     never = never or kind == 'at' or sub(key, 1, 5) == 'live/'
   elseif kind == 'at' then
-    if match(item, '^%d+') ~= wanted then
+    if marks(item) ~= wanted then
       holds, never = false, true
     end
   elseif kind == 'has' then
-    holds = holds and sub(item, match(item, '^%d+ %d+ %d+ %S* %S* ()')) == wanted
+    holds = holds and payload(item) == wanted
   end
   at = at + 3
 end
@@ -160,7 +182,7 @@ for i = written + 1, written + 3 * puts, 3 do
   local old = get(key)
   local created, stamp = stamped, id .. ' ' .. hash
   if old then
-    local first, mark = match(old, '^%d+ (%d+) %d+ (%S* %S*) ')
+    local _, first, mark = marks(old)
     created = first
     if quiet then
       stamp = mark
@@ -172,7 +194,14 @@ for i = written + 1, written + 3 * puts, 3 do
   if ttl ~= '0' then
     expires = text(revision + ttl)
   end
-  local item = stamped .. ' ' .. created .. ' ' .. expires .. ' ' .. stamp .. ' ' .. value
+  local item
+  if sub(key, 1, 6) == 'tasks/' and ttl == '0' and match(value, '^{.*}$') then
+    local comma = value == '{}' and '' or ','
+    local last = '"stamp":"' .. stamped .. ' ' .. created .. ' ' .. stamp .. '"}'
+    item = sub(value, 1, -2) .. comma .. last
+  else
+    item = stamped .. ' ' .. created .. ' ' .. expires .. ' ' .. stamp .. ' ' .. value
+  end
   call('HSET', items, key, item)
   if not old then
     call('ZADD', index, 0, key)
@@ -243,7 +272,9 @@ if not quiet then
   ring()
 end
 if not format then
-  call('HSET', meta, 'format', '1', 'born', stamped)
+  call('HSET', meta, 'format', '2', 'born', stamped)
+elseif format == '1' then
+  call('HSET', meta, 'format', '2') -- whoever knows only the first one must not read it
 end
 
 -- Forget the oldest entries when there are too many, some at a time, and none so young that a

@@ -20,7 +20,7 @@ from interlock.stores.redis.packing import Argument
 from interlock.stores.redis.replies import meaning, newer
 
 OLDEST = (6, 2)
-FORMAT = 1
+FORMAT = 2
 NAME = "interlock"
 
 
@@ -79,7 +79,7 @@ def graded(replies: Sequence[Any], address: Address) -> Grade:
         )
     if isinstance(number, ReplyError):
         raise meaning(str(number), address)
-    if number is not None and number != b"%d" % FORMAT:
+    if number is not None and number not in (b"1", b"%d" % FORMAT):
         raise newer(number.decode(errors="replace"), where)
     # Hosted servers forbid CONFIG; then the usual setting is assumed.
     fsync = "everysec" if isinstance(config, ReplyError) or not config else config[1].decode()

@@ -2,6 +2,7 @@
 
 An item is kept as ``revision created expires entry hash value``, separated by blanks, the value
 as it is: the scripts look at the first few words and never copy or parse the rest.
+One of a task is plain JSON, for people to read: ``{...,"stamp":"revision created entry hash"}``.
 Times are microseconds of the server's clock; an item that never lapses has 0.
 """
 
@@ -14,6 +15,7 @@ from typing import TypeAlias, cast
 from hiredis import pack_command
 
 from interlock.store import LOG, Change, Check, Item, Log, Range, Ref, Txn, covers
+from interlock.stores.network import unstamped
 
 Argument: TypeAlias = bytes | str
 """No number: hiredis crashes if a signal handler raises while it spells one."""
@@ -72,7 +74,11 @@ def asking(refs: Iterable[Ref]) -> list[Argument]:
 
 
 def item(key: str, packed: bytes, now: int) -> Item:
-    """An item as it was kept."""
+    """An item as it was kept: with its stamp in front, or (of a task) as the last member."""
+    if packed[:1] == b"{":
+        value, stamp = unstamped(packed)
+        revision, created, entry, hash_ = stamp.split(b" ", 3)
+        return Item(key, value, int(revision), int(created), entry.decode(), hash_.decode())
     revision, created, expires, entry, stamp, value = packed.split(b" ", 5)
     left = None if expires == b"0" else (int(expires) - now) / _MICRO
     return Item(key, value, int(revision), int(created), entry.decode(), stamp.decode(), left)

@@ -6,7 +6,7 @@
 -- Answers {revision, now, one answer for each}: an item or false for a key, pairs of key and item
 -- for a range, fours of id, txn, entry and hash for the log.
 local items, index, live, log, ids, meta = unpack(KEYS)
-local call, match, sub = redis.call, string.match, string.sub
+local call, byte, match, sub = redis.call, string.byte, string.match, string.sub
 local CHUNK = 500
 
 local clock = call('TIME')
@@ -17,6 +17,9 @@ now = math.max(now, last)
 local function alive(item)
   if not item then
     return false
+  end
+  if byte(item) == 123 then -- plain JSON: the stamp is its last member, and it never expires
+    return true
   end
   local expires = match(item, '^%d+ %d+ (%d+)')
   return expires == '0' or tonumber(expires) > now

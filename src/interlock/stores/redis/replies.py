@@ -161,5 +161,5 @@ def _lacking(text: str) -> tuple[str, ...]:
 def newer(number: str, where: str) -> StoreNewer:
     """The error of a store that a later version wrote."""
     return StoreNewer(
-        f"{where} has format {number}, and this version knows up to 1; upgrade Interlock"
+        f"{where} has format {number}, and this version knows up to 2; upgrade Interlock"
     )
