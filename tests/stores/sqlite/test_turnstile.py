@@ -118,7 +118,6 @@ def test_a_program_waits_once_for_a_process_that_stands_still(path: str, cast: C
     stuck = standing(cast, path)
     with pytest.raises(StoreBusy, match=f"process {stuck.pid} "):
         fleet.locks.acquire("merge")
-    assert store.trouble.startswith(f"process {stuck.pid} ")
     began = time.monotonic()
     fleet.close()
     assert time.monotonic() - began < 1.2, "it waited as long once more"
@@ -126,14 +125,16 @@ def test_a_program_waits_once_for_a_process_that_stands_still(path: str, cast: C
     assert stuck.hear() == "done"
 
 
-def test_a_stopped_process_that_goes_on_is_no_trouble_any_more(path: str, cast: Cast) -> None:
+def test_after_a_stopped_process_goes_on_calls_wait_their_full_time_again(
+    path: str, cast: Cast
+) -> None:
     store = SQLiteStore(path, patience=0.3)
     stuck = standing(cast, path)
     with pytest.raises(StoreBusy):
         store.transact(increase)
     stuck.thaw()
     assert stuck.hear() == "done"
-    until(lambda: not store.trouble)
+    until(lambda: not store._writer.stuck)
     store.transact(increase)
     assert counted(store) == 2
     store.close()
@@ -148,9 +149,9 @@ def test_a_database_that_another_program_locked_costs_one_deadline_too(path: str
             store.transact(increase)
         assert time.monotonic() - began < 5
         other.execute("COMMIT")
-    assert "keeps" in store.trouble
+    assert "keeps" in store._writer.stuck
     store.transact(increase)
-    assert not store.trouble
+    assert not store._writer.stuck
     store.close()
 
 

@@ -96,8 +96,8 @@ class SQLiteStore(Local):
 
     @property
     def trouble(self) -> str:
-        """Why nothing is answered: the file is gone, or a process holds up all writers."""
-        return self._standing.gone or self._writer.stuck
+        """Why nothing is answered any more, if the file is gone."""
+        return self._standing.gone
 
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision, beside whoever writes."""
