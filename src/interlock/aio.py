@@ -196,6 +196,7 @@ class Fleet(Noun[FleetCalls]):
 
     maintain = awaited(FleetCalls.maintain)
     health = awaited(FleetCalls.health)
+    check = awaited(FleetCalls.check)
     why = awaited(FleetCalls.why)
     counters = awaited(FleetCalls.counters)
 

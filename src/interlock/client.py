@@ -256,6 +256,7 @@ class Fleet(Noun[FleetCalls]):
 
     maintain = blocking(FleetCalls.maintain)
     health = blocking(FleetCalls.health)
+    check = blocking(FleetCalls.check)
     why = blocking(FleetCalls.why)
     counters = blocking(FleetCalls.counters)
 

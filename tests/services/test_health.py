@@ -336,3 +336,31 @@ def test_pools_that_nobody_uses_are_no_problem(stage: Stage) -> None:
     ada = stage.client("ada")
     ada.run(ada.semaphores.resize("builds", 3))
     assert drive(health.Checkup(ada.runner).run(), stage.store).healthy
+
+
+def test_a_client_checks_its_store_as_the_doctor_does(url: str) -> None:
+    with interlock.connect(url, agent="ada") as fleet:
+        fleet.locks.acquire("merge")
+        found = fleet.check()
+        assert found, [each for each in found.checks if each.verdict == "bad"]
+        names = [each.name for each in found.checks]
+        assert names[0] == "python"
+        assert names[-5:] == ["integrity", "record", "clock", "stale grants", "lapsed sessions"]
+        assert "writing" in names
+        assert fleet.health().healthy
+
+
+def test_a_client_of_an_event_loop_checks_its_store_likewise(tmp_path: Path) -> None:
+    async def look() -> tuple[bool, bool]:
+        async with await aio.connect(tmp_path / "store.db", agent="ada") as fleet:
+            return bool(await fleet.check()), (await fleet.health()).healthy
+
+    assert asyncio.run(look()) == (True, True)
+
+
+def test_trouble_with_the_store_is_a_finding_of_the_check(stage: Stage) -> None:
+    ada = stage.client("ada")
+    stage.store.commit(Txn(id="t", puts=(Put(keys.lock("bad"), b"garbage"),), quiet=True))
+    found = ada.run(ada.fleet.check())
+    assert not found
+    assert [each.name for each in found.checks if each.verdict == "bad"] == ["integrity"]

@@ -69,11 +69,12 @@ class Death(Struct, frozen=True, kw_only=True):
 
 
 class Joined(Success, frozen=True, kw_only=True, tag="joined"):
-    """The session is alive."""
+    """The session is alive; so many ``others`` under its name are, too."""
 
     agent: str
     session: str
     expires_in: float
+    others: int = 0
 
 
 class Left(Success, frozen=True, kw_only=True, tag="left"):
@@ -132,6 +133,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     doing: str = ""
     note: str = ""
     heard: float | None = None
+    last_heartbeat: float | None = None
 
 
 def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:

@@ -38,21 +38,36 @@ class AgentCalls(Calls):
     ) -> Op[sessions.Joined]:
         """Begin a session that outlives this process; every command that carries it renews it.
 
+        Without a name of ours it gets a readable one that no agent here has, like
+        ``amber-otter-3``.  ``others`` of the answer counts the sessions that live under its name.
         ``can`` is what it can do; others see it beside the session.
         ``pid`` is the process that others see as its own: this one, unless another is named.
         """
-        who = self.desk.me().who
-        session = self.desk.runner.new_id("ses")
-        return self.desk.sessions.join(
-            who.agent,
-            ttl=words.lease(ttl, self.desk.runner.capabilities.min_ttl),
+        desk = self.desk
+        agent = desk.agent or (yield from self._unused_name())
+        session, least = desk.runner.new_id("ses"), desk.runner.capabilities.min_ttl
+        lives, said = words.lease(ttl, least), words.metadata(metadata)
+        process = None if pid is None else words.whole(pid, "pid", 0, words.LARGEST)
+        more = self._able(agent, session, can) if can else ()
+        others = yield from desk.sessions.here(agent)
+        joined = yield from desk.sessions.join(
+            agent,
+            ttl=lives,
             session=session,
-            metadata=words.metadata(metadata),
-            trace=who.trace,
-            pid=None if pid is None else words.whole(pid, "pid", 0, words.LARGEST),
-            more=self._able(who.agent, session, can) if can else (),
+            metadata=said,
+            trace=desk.seat.who.trace,
+            pid=process,
+            more=more,
             listed=True,
         )
+        return replace(joined, others=len(others))
+
+    def _unused_name(self) -> Op[str]:
+        """A readable name that no agent here has."""
+        from interlock.core.names import readable
+
+        taken = yield from self.desk.sessions.names()
+        return readable(self.desk.runner.random_below, taken)
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
         """The report of a session that can do this, and does nothing yet."""

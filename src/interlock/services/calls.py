@@ -34,6 +34,7 @@ from interlock.store import Store
 if TYPE_CHECKING:
     from interlock.core.health import Health
     from interlock.core.observed import Counters
+    from interlock.services.diagnosis import Diagnosis
     from interlock.services.maintain import Maintained
     from interlock.services.observe import Observing
     from interlock.services.report import Pulse
@@ -219,6 +220,11 @@ class Desk:
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
         return words.patience(wait)
 
+    @property
+    def agent(self) -> str | None:
+        """The name that we act under, if we have one."""
+        return None if self._over is not None else self._agent
+
     def me(self) -> Seat:
         """Who we are; an error that says how to say it, if nobody did."""
         if self._over is not None:
@@ -337,6 +343,16 @@ class FleetCalls(Calls):
             stuck=words.duration(stuck, "stuck"),
         )
         return Checkup(self.desk.runner, self.desk.settings, patience).run()
+
+    def check(self) -> Op[Diagnosis]:
+        """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
+
+        It reads everything and tries one write that nobody notices, so it may take a while.
+        The result is true if nothing is bad; trouble with the store is a finding, too.
+        """
+        from interlock.services.diagnosis import Examination  # seldom
+
+        return Examination(self.desk).run()
 
     def observing(self, nouns: Iterable[str] | None = None) -> Observing:
         """The events of some nouns, or of all, as they come; whoever opens it closes it."""

@@ -167,6 +167,20 @@ class Sessions:
         """How many keys one commit renews or deletes."""
         return self._runner.capabilities.max_operations // 2
 
+    def here(self, agent: str) -> Op[list[core.Session]]:
+        """The sessions under a name that live."""
+        page = Range(keys.present(agent))
+        ids = [keys.last(item.key) for item in (yield Read(page)).ranges[page]]
+        items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
+        living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
+        found = [states.readable(states.session, items[keys.session(id_)]) for id_ in living]
+        return [each for each in found if each is not None]
+
+    def names(self) -> Op[frozenset[str]]:
+        """The names of all agents that have a session."""
+        items = yield from every(keys.SESSIONS)
+        return frozenset(each.agent for item in items if (each := _readable(item)) is not None)
+
     def works_on(self, who: Who) -> Op[bool]:
         """Whether a session works on any task."""
         page = Range(keys.claims(who.session), limit=1)
@@ -187,8 +201,11 @@ class Sessions:
         items = yield from every(keys.SESSIONS)
         found = [session for item in items if (session := _readable(item)) is not None]
         live = yield from looked_up((keys.live(each.id) for each in found), times=True)
-        agents = [_agent(each, live[keys.live(each.id)], holds.get(each.id, ())) for each in found]
-        told = yield from _with_reports(agents, self._runner.clock.wall())
+        now = self._runner.clock.wall()
+        agents = [
+            _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now) for each in found
+        ]
+        told = yield from _with_reports(agents, now)
         return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
 
 
@@ -265,8 +282,12 @@ def _readable(item: Item) -> core.Session | None:
         return None
 
 
-def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> core.Agent:
+def _agent(
+    session: core.Session, live: Item | None, holds: Iterable[str], now: float
+) -> core.Agent:
+    """A session; of its time to live, what is gone says when it was renewed last."""
     left = None if live is None else live.expires_in
+    beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
     return core.Agent(
         agent=session.agent,
         session=session.id,
@@ -277,6 +298,7 @@ def _agent(session: core.Session, live: Item | None, holds: Iterable[str]) -> co
         expires_in=None if left is None else round(left, 3),
         holds=tuple(holds),
         metadata=session.metadata,
+        last_heartbeat=beat,
     )
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
-from tests.faces.shell import COMMAND, Shell
+from tests.faces.shell import COMMAND, Shell, until
 
 
 def test_the_answer_to_join_is_what_a_shell_evaluates(ada: Shell) -> None:
@@ -149,3 +150,37 @@ def test_the_story_of_an_agent_says_when_it_reported(ada: Shell) -> None:
     ada.exported["INTERLOCK_SESSION"] = ada.json("agent", "join")[1]["session"]
     ada.run("agent", "status", "busy")
     assert "reported, session ses_" in ada.run("record", "explain", "agent/ada").out
+
+
+def test_who_has_no_name_gets_a_readable_one(shell: Shell) -> None:
+    _, first = shell.json("agent", "join")
+    _, second = shell.json("agent", "join")
+    assert re.fullmatch(r"[a-z]+-[a-z]+-\d", first["agent"])
+    assert first["agent"] != second["agent"]
+    done = shell.run("agent", "join")
+    name = done.out.split("INTERLOCK_AGENT=")[1].strip()
+    shell.exported["INTERLOCK_SESSION"] = done.out.split("INTERLOCK_SESSION=")[1].split()[0]
+    assert shell.json("lock", "acquire", "m")[1]["holder"] == name
+
+
+def test_a_name_that_is_here_already_is_warned_about(ada: Shell) -> None:
+    first = ada.run("agent", "join")
+    assert first.err == ""
+    second = ada.run("agent", "join")
+    assert second.status == 0
+    assert "ada is here already, with a session: each is a holder of its own" in second.err
+    assert "interlock agent show ada" in second.err
+    assert ada.json("agent", "join")[1]["others"] == 2
+
+
+def test_the_last_heartbeat_of_a_session_is_shown(ada: Shell) -> None:
+    session = ada.json("agent", "join", "--ttl", "1h")[1]["session"]
+    (first,) = ada.json("agent", "show", "ada")[1]["agents"]
+    assert abs(first["last_heartbeat"] - first["since"]) < 60
+
+    def beats() -> bool:
+        ada.run("agent", "beat", "--session", session)
+        (found,) = ada.json("agent", "show", "ada")[1]["agents"]
+        return bool(found["last_heartbeat"] > first["last_heartbeat"])
+
+    until(beats)

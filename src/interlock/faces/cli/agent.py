@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import IO, TYPE_CHECKING
 
 from interlock.core.logs import LogLine, Uploaded
+from interlock.core.words import shell
 from interlock.driving import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
@@ -38,6 +39,12 @@ def join(parsed: Parsed) -> int:
             ttl=request.ttl, metadata=request.metadata, can=request.can, pid=os.getppid()
         )
         lives = f"lives {lasting(joined.expires_in)} after the last command"
+        if joined.others and not parsed.common.json:
+            many = "a session" if joined.others == 1 else f"{joined.others} sessions"
+            note(
+                f"{joined.agent} is here already, with {many}: each is a holder of its own;"
+                f" see 'interlock agent show {shell(joined.agent)}'"
+            )
         if not parsed.common.json and sys.stderr.isatty():
             note(f"{joined.agent} joined; {lives}")
             if sys.stdout.isatty():

@@ -59,7 +59,8 @@ def _inside(caller: str) -> str:
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     """A client for this command; ``anew`` for one that begins a session, whatever was before."""
     joins = parsed.operation.joins is not None and parsed.operation.joins(parsed.request)
-    fleet = _connected(parsed, Identity(parsed.common, anew=anew), joins=joins)
+    identity = Identity(parsed.common, anew=anew)
+    fleet = _connected(parsed, identity, joins=joins, named=not anew)
     if given := getattr(parsed.request, "given", ()):
         from interlock.services.given import proofs
 
@@ -147,13 +148,15 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
         log.debug("session %s, trace %s", who.session, who.trace)
 
 
-def _connected(parsed: Parsed, identity: Identity, *, joins: bool) -> Fleet:
+def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) -> Fleet:
+    """A client under the name or session that speaks; ``named`` if it must have one."""
     operation = parsed.operation
     looks = operation.needs == "store"  # a look makes nothing
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
-    if operation.needs == "agent" and not identity.session and not identity.agent:
+    unnamed = not identity.session and not identity.agent
+    if named and operation.needs == "agent" and unnamed:
         raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
     if identity.session:
         try:

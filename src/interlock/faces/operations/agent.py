@@ -194,6 +194,7 @@ OPERATIONS = (
         examples=(
             'eval "$(interlock agent join --agent ada)"',
             'eval "$(interlock agent join --agent ada --can rust,gpu)"',
+            'eval "$(interlock agent join)"',
         ),
     ),
     Operation(

@@ -8,9 +8,9 @@ from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.faces.operations.lock import MaxHold, Metadata, Token, Wait
 from interlock.faces.operations.shape import Duration, Operation, Request, option
+from interlock.services.diagnosis import Diagnosis
 from interlock.services.maintain import Maintained
 from interlock.services.why import Why
-from interlock.store import Finding
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
@@ -150,23 +150,6 @@ class StoreExists(answers.Exists, Success, frozen=True, kw_only=True, tag="exist
     """It was there already, and was left as it is."""
 
     store: str
-
-
-class Diagnosis(answers.Listing[Finding], frozen=True, kw_only=True):
-    """What the doctor found."""
-
-    listed = "checks"
-
-    checks: tuple[Finding, ...]
-
-    def __bool__(self) -> bool:
-        """Whether nothing is bad."""
-        return self.exit_status == 0
-
-    @property
-    def exit_status(self) -> int:
-        """Trouble with the store if anything is bad."""
-        return 4 if any(check.verdict == "bad" for check in self.checks) else 0
 
 
 def waits(request: Acquire) -> bool:

@@ -135,7 +135,7 @@ RENDERERS: dict[str, str] = {
     "maintain.Maintained": "fleet:maintained",
     "fleet.Created": "fleet:created",
     "fleet.StoreExists": "fleet:exists",
-    "fleet.Diagnosis": "fleet:diagnosis",
+    "diagnosis.Diagnosis": "fleet:diagnosis",
     "observed.Observed": "observe:observed",
     "observed.Counters": "observe:counters",
     "race.Raced": "fleet:raced",

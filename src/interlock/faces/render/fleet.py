@@ -9,8 +9,9 @@ from interlock.faces.render import ago, listed, since
 
 if TYPE_CHECKING:
     from interlock.core.health import Health
-    from interlock.faces.operations.fleet import Created, Diagnosis, StoreExists
+    from interlock.faces.operations.fleet import Created, StoreExists
     from interlock.faces.render import Paint
+    from interlock.services.diagnosis import Diagnosis
     from interlock.services.maintain import Maintained
     from interlock.services.semaphore import Queued
     from interlock.services.why import Need, Why
