@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import LANGUAGES, PORTS, ROOT, blocks, carry_out, matches, ports_for
 
+from interlock import __version__
+
 PAGES = [
     ROOT / "README.md",
     *sorted(
@@ -47,6 +49,11 @@ def test_prose_has_one_sentence_per_line(page: Path) -> None:
 
 def test_the_readme_can_be_read_in_a_minute() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 120
+
+
+def test_the_readme_and_the_changelog_name_the_version() -> None:
+    assert f"version {__version__};" in (ROOT / "README.md").read_text()
+    assert f"\n## [{__version__}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=name)
