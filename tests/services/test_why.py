@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.pool import caller_of
 from interlock.services import states
+from interlock.services import why as why_service
 from interlock.services.why import Why
 from interlock.store import Put, Txn
 from interlock.testing.stage import Client, Stage
@@ -48,8 +50,40 @@ def test_what_the_holder_waits_for_itself_is_said(stage: Stage) -> None:
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))
     ada.start(ada.locks.acquire("b", wait=60))
-    assert why(stage, "a").meanwhile == ("ada waits for lock/b",)
+    assert why(stage, "a").meanwhile == ("ada waits for lock/b, held by bob",)
     assert why(stage, "b").meanwhile == ()
+
+
+def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Stage) -> None:
+    names = ("ada", "bob", "cleo", "dan")
+    clients = {name: stage.client(name) for name in names}
+    for name, lock in zip(names, "abcd", strict=True):
+        clients[name].desk.seat = replace(clients[name].desk.seat, caller=f"shell-{name}")
+        clients[name].run(clients[name].locks.acquire(lock))
+    for name, lock in zip(names, "bcd", strict=False):
+        clients[name].start(clients[name].locks.acquire(lock, wait=60))
+    assert why(stage, "a").meanwhile == (
+        (
+            "ada waits for lock/b, held by bob, who waits for lock/c, held by cleo,"
+            " who waits for lock/d, held by dan"
+        ),
+    )
+
+
+def test_a_chain_of_waits_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(why_service, "LINKS", 2)
+    clients = [stage.client(f"w{number}") for number in range(5)]
+    for number, client in enumerate(clients):
+        client.desk.seat = replace(client.desk.seat, caller=f"shell-{number}")
+        client.run(client.locks.acquire(f"l{number}"))
+    for number, client in enumerate(clients[:-1]):
+        client.start(client.locks.acquire(f"l{number + 1}", wait=60))
+    assert why(stage, "l0").meanwhile == (
+        (
+            "w0 waits for lock/l1, held by w1, who waits for lock/l2, held by w2, who waits for"
+            " lock/l3, and so on"
+        ),
+    )
 
 
 def test_a_wait_that_is_listed_but_over_is_not_said(stage: Stage) -> None:

@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.pool import Grant, Pool, Waiter, caller_of
+from interlock.core.pool import Grant, Pool, Waiter, caller, caller_of
 from interlock.core.session import Session
+from interlock.core.task import Claim
 from interlock.core.wait import Asleep
 from interlock.core.words import shell, span
 from interlock.driving import Op
@@ -29,6 +30,8 @@ from interlock.services.session import Sessions
 from interlock.services.steps import Read
 from interlock.store import Item, Range, Snapshot
 
+LINKS = 20
+"""So many holders of a chain are followed, one after the other."""
 NAMED = 5
 """So many holders are named, and asked what they wait for themselves."""
 
@@ -206,10 +209,75 @@ def with_ended(found: Why, now: float) -> Op[Why]:
 
 
 def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
-    """What callers, each with its agent, wait for themselves; as it is listed, if they still do."""
+    """What callers, each with its agent, wait for themselves, down to the holder at the end.
+
+    A chain is followed for ``LINKS`` holders at most, and cut where it comes back to a caller.
+    """
+    said: dict[str, None] = {}
+    for start, agent in callers.items():
+        for wanted in (yield from _waited_for({start: agent})).get(start, ()):
+            said[(yield from _chain(agent, wanted, {start}))] = None
+    return tuple(said)
+
+
+def _chain(agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[str]:
+    """``ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo``."""
+    said = f"{agent} waits for {things(wanted)}"
+    for _ in range(LINKS):
+        holders = yield from _holders(wanted)
+        if not holders:
+            return said
+        waits = yield from _waited_for(holders)
+        caller = next((each for each in holders if waits.get(each)), next(iter(holders)))
+        said += f", held by {holders[caller]}"
+        if caller in passed:
+            return f"{said}: a circle"
+        if not waits.get(caller):
+            return said
+        passed.add(caller)
+        wanted = waits[caller][0]
+        said += f", who waits for {things(wanted)}"
+    return f"{said}, and so on"
+
+
+def _holders(wanted: Iterable[str]) -> Op[dict[str, str]]:
+    """The first callers that hold something of these, each with its agent; tasks by their worker.
+
+    Of a task that is blocked, the one that it hangs on in the end counts.
+    """
+    found: dict[str, str] = {}
+    for key in wanted:
+        if key.startswith(keys.TASKS):
+            claim = yield from _worker(keys.task_of(key))
+            if claim is not None:
+                found[caller(claim.agent, claim.session, claim.caller)] = claim.agent
+        elif key.startswith(keys.POOLS):
+            item = (yield Read(key))[key]
+            pool = None if item is None else states.readable_pool(item, 0)
+            for grant in () if pool is None else pool.grants[:NAMED]:
+                found[caller_of(grant) or grant.session] = grant.agent
+    return found
+
+
+def _worker(task: str) -> Op[Claim | None]:
+    """Who works on a task, or on the one that it hangs on in the end."""
+    from interlock.services.task import states as tasks
+
+    for _ in range(LINKS):
+        own = (keys.status(task), keys.owner(task))
+        snapshot: Snapshot = yield Read(*own)
+        status = states.readable(tasks.status, snapshot[own[0]])
+        if status is None or status.state != "blocked":
+            return states.readable(tasks.claim, snapshot[own[1]])
+        task = status.on
+    return None
+
+
+def _waited_for(callers: Mapping[str, str]) -> Op[dict[str, list[tuple[str, ...]]]]:
+    """What each of these callers waits for; as it is listed, if it still does."""
     pages = {each: Range(keys.waits(each), limit=KEYS_AT_ONCE) for each in callers if each}
     if not pages:
-        return ()
+        return {}
     listed: Snapshot = yield Read(*pages.values())
     waits = [
         (each, item)
@@ -217,15 +285,13 @@ def meanwhile(callers: Mapping[str, str]) -> Op[tuple[str, ...]]:
         for item in listed.ranges[page]
         if states.readable_wait(item) is not None
     ]
-    wanted = {item.key: states.waited_for(item) for _, item in waits}
     stands = {item.key: _stands_on(item) for _, item in waits}
     found = yield from looked_up(key for each in stands.values() for key in each)
-    said = [
-        f"{callers[caller]} waits for {things(wanted[item.key])}"
-        for caller, item in waits
-        if _waits(item.key, [found[key] for key in stands[item.key]])
-    ]
-    return tuple(dict.fromkeys(said))
+    waited: dict[str, list[tuple[str, ...]]] = {}
+    for each, item in waits:
+        if _waits(item.key, [found[key] for key in stands[item.key]]):
+            waited.setdefault(each, []).append(states.waited_for(item))
+    return waited
 
 
 def weighed(agent: str, weight: int) -> str:

@@ -181,7 +181,25 @@ def test_a_task_that_runs_names_its_worker_and_what_that_waits_for(
         f"ada has worked on it for 0 s (token {claimed.token}, attempt 1, process "  # type: ignore[union-attr]
     )
     assert (found.state, found.by, found.blocked) == ("running", "ada", True)
-    assert found.meanwhile == ("ada waits for lock/merge",)
+    assert found.meanwhile == ("ada waits for lock/merge, held by bob",)
+
+
+def test_a_blocked_task_leads_to_the_holder_at_the_end_of_the_chain(
+    stage: Stage, ada: Client
+) -> None:
+    bob, cleo = stage.client("bob"), stage.client("cleo")
+    for client, caller in ((ada, "shell-7"), (bob, "shell-8")):
+        client.desk.seat = replace(client.desk.seat, caller=caller)
+    publish(ada, "t1")
+    publish(ada, "t2", "t1")
+    ada.run(ada.tasks.claim("t1"))
+    bob.run(bob.locks.acquire("merge"))
+    cleo.run(cleo.locks.acquire("db"))
+    ada.start(ada.locks.acquire("merge", wait=60))
+    bob.start(bob.locks.acquire("db", wait=60))
+    assert why(stage, "t2").meanwhile == (
+        "ada waits for lock/merge, held by bob, who waits for lock/db, held by cleo",
+    )
 
 
 def test_a_lost_worker_is_in_nobodys_way(stage: Stage, ada: Client) -> None:
