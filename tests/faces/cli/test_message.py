@@ -63,7 +63,8 @@ def test_mail_is_seen_until_it_is_acknowledged(shell: Here) -> None:
         "id": id_, "kind": "mail", "from": "ada", "at_iso": mail["at_iso"], "to": ["bob", "cy"],
         "type": "", "subject": "Review", "thread": id_, "reply_to": "", "urgent": False,
         "data": "It is on fix.", "file": None, "attempt": 1, "expires_in": None, "state": "",
-        "read": False, "read_at": None, "read_at_iso": None, "body": "It is on fix.",
+        "read": False, "read_at": None, "read_at_iso": None, "readers": [],
+        "body": "It is on fix.",
     }  # fmt: skip
     assert inbox(shell), "looking acknowledges nothing"
     status, acked = shell.json("ack", id_, "--agent", "bob")
