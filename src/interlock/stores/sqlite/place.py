@@ -44,6 +44,7 @@ _FIXED, _COUNTS, _APPLICATION = slice(24), slice(24, 32), slice(68, 72)
 """Where the header of the file keeps what never changes while it is in use, its change counter
 with its number of pages, and the mark of the program that it belongs to."""
 _UNMARKED = bytes(4)
+_SECOND, _GRAIN = 1_000_000_000, 100_000_000
 _TRIES, _PAUSE = 5, 0.002
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -161,6 +162,10 @@ class Standing:
     symbolic links, the real path, the write-ahead log and its index.  SQLite keeps the last two
     while a connection is open, so they change only by foreign hands.
 
+    A name that is made, removed or renamed changes the time of its folder.  So while the folder is
+    as it was at the last comparison, and was not changed just before that one (the clock of a file
+    system has a grain), there is nothing to compare: one ``stat`` is enough.
+
     A copy over the file (``cp``) leaves the inode as it is.  The raw header shows it: only SQLite
     writes there, and its change counter, and the number of pages beside it, never go back.
     """
@@ -173,12 +178,16 @@ class Standing:
         self._names = (*main, path + "-wal", path + "-shm")
         self._main = [identity(name) for name in main]
         self._noted = self._main
+        self._links = len(main) > 1
+        self._folder = os.path.dirname(path)
+        self._unchanged: tuple[int, int, int] | None = None
         self._header = b""
         self._due = 0.0
 
     def begin(self, db: apsw.Connection) -> None:
         """A connection was opened: note its files; the main one must be the one from before."""
         db.pragma("user_version")  # it opens the log with the first read
+        self._unchanged = None
         self._noted = [*self._main, *map(identity, self._names[-2:])]
         self._compare()
         if not self._header:
@@ -187,7 +196,7 @@ class Standing:
 
     def rest(self) -> None:
         """All connections are about to close for a moment, and their log goes with the last."""
-        self._noted = self._main
+        self._noted, self._unchanged = self._main, None
 
     def check(self, db: apsw.Connection) -> None:
         """Raise unless the files of this connection, which is ours to use now, stand there."""
@@ -218,6 +227,7 @@ class Standing:
         """Whether the store is gone; compares the names at most ten times a second."""
         if not self.gone and (now := time.monotonic()) >= self._due:
             self._due = now + LOOK
+            self._unchanged = None
             self._compare()
         return bool(self.gone)
 
@@ -227,10 +237,16 @@ class Standing:
             raise StoreMissing(self.gone)
 
     def _compare(self) -> None:
+        mark = _mark(self._folder)
+        if mark == self._unchanged and mark is not None and not self._links:
+            return
         noted = self._noted
         names = self._names[: len(noted)]
         found = [identity(name) for name in names]
-        if found == noted or noted is not self._noted:  # ... a fork closes or opens files meanwhile
+        if noted is not self._noted:  # a fork closes or opens files meanwhile
+            return
+        if found == noted:
+            self._unchanged = mark
             return
         pairs = zip(names, found, noted, strict=True)
         name = next(name for name, now, was in pairs if now != was)
@@ -254,6 +270,19 @@ class Standing:
             f"{self._path} was overwritten by another copy while it was in use; stop every program"
             f" that uses it, remove {wal} and {shm}, copy again, then connect again"
         )
+
+
+def _mark(folder: str) -> tuple[int, int, int] | None:
+    """What changes with the names in a folder; None if that cannot be relied on at this moment."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    changed = found.st_mtime_ns
+    # Whole seconds: the file system may know no finer time.
+    if not changed % _SECOND or not time.time_ns() - changed > _GRAIN:
+        return None
+    return found.st_dev, found.st_ino, changed
 
 
 def _header(db: apsw.Connection) -> bytes:
