@@ -212,7 +212,7 @@ class Fleet(Noun[FleetCalls]):
 
         observing = self.calls.observing(nouns)
         await drive_async(observing.open(after), self.store)
-        return Observer(observing, self.store)
+        return Observer(observing, self.calls.desk)
 
     @cached_property
     def record(self) -> Record:
@@ -409,6 +409,7 @@ async def connect(
     join: bool = True,
     grant_ttl: float | None = None,
     caller: str = "",
+    no_retry: bool = False,
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -421,12 +422,21 @@ async def connect(
     INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
+    What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     store = await opened_async(url, store)
     try:
         name, resumed = speaker(agent, session)
-        desk = desk_at(store, name, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
+        desk = desk_at(
+            store,
+            name,
+            trace=trace,
+            grant_ttl=grant_ttl,
+            caller=caller,
+            clock=clock,
+            no_retry=no_retry,
+        )
         desk.runner.via = "python-async"
         term, inherited = ttl if join else None, resumed != session
         await drive_async(desk.begin(resumed, term, inherited=inherited), store)

@@ -9,10 +9,12 @@ from interlock.aio import Noun, awaited
 from interlock.core.log import Line
 from interlock.core.observed import Observed
 from interlock.driving import drive_async
+from interlock.services.calls import Desk
 from interlock.services.observe import Observing
+from interlock.services.outage import Outage
 from interlock.services.record import Following
 from interlock.services.records import RecordCalls
-from interlock.store import Resync, Store
+from interlock.store import Resync
 
 
 class Record(Noun[RecordCalls]):
@@ -30,19 +32,20 @@ class Record(Noun[RecordCalls]):
         A ``Resync`` among them says that history up to its revision is gone: read what is left
         with ``log``.
         """
-        return Follower(self.calls.follow(after), self.calls.desk.store)
+        return Follower(self.calls.follow(after), self.calls.desk)
 
 
 class Follower:
     """The record as it goes on; use it in an ``async with`` block, or close it."""
 
-    def __init__(self, following: Following, store: Store) -> None:
+    def __init__(self, following: Following, desk: Desk) -> None:
         self._following = following
-        self._store = store
+        self._store = desk.store
+        self._outage = Outage(desk, "following the record")
 
     def take(self, timeout: float | None = None) -> Awaitable[tuple[Line, ...] | Resync]:
         """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive_async(self._following.take(timeout), self._store)
+        return drive_async(self._outage.feed(self._following.take, timeout), self._store)
 
     async def close(self) -> None:
         """Stop listening."""
@@ -64,13 +67,14 @@ class Follower:
 class Observer:
     """All that happens, as it happens; use it in an ``async with`` block, or close it."""
 
-    def __init__(self, observing: Observing, store: Store) -> None:
+    def __init__(self, observing: Observing, desk: Desk) -> None:
         self._observing = observing
-        self._store = store
+        self._store = desk.store
+        self._outage = Outage(desk, "observing")
 
     def take(self, timeout: float | None = None) -> Awaitable[tuple[Observed, ...]]:
         """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive_async(self._observing.take(timeout), self._store)
+        return drive_async(self._outage.feed(self._observing.take, timeout), self._store)
 
     async def close(self) -> None:
         """Stop listening."""

@@ -11,8 +11,9 @@ from interlock.core import words
 from interlock.core.task import TaskEvent
 from interlock.driving import drive_async
 from interlock.errors import StoreClosed, StoreTrouble
+from interlock.services.calls import Desk
+from interlock.services.outage import AGAIN, Outage
 from interlock.services.task.calls import TaskCalls
-from interlock.store import Store
 
 if TYPE_CHECKING:
     from interlock.aio_work import Claim, Hold, Worker
@@ -116,7 +117,7 @@ class Tasks(Noun[TaskCalls]):
         """
         feed = self.calls.feed(events, prefix, can)
         await drive_async(feed.open(after), self.calls.desk.store)
-        return Subscription(feed, self.calls.desk.store, callback)
+        return Subscription(feed, self.calls.desk, callback)
 
     watch = subscribe
 
@@ -125,17 +126,18 @@ class Subscription:
     """Events of tasks as they come; use it in an ``async with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, store: Store, callback: Callable[[TaskEvent], object] | None
+        self, feed: Feed, desk: Desk, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
-        self._store = store
+        self._store = desk.store
+        self._outage = Outage(desk, "a subscription to tasks")
         self._task: asyncio.Task[None] | None = None
         if callback is not None:
             self._task = asyncio.create_task(self._call(callback))
 
     def take(self, timeout: float | None = None) -> Awaitable[tuple[TaskEvent, ...]]:
         """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive_async(self._feed.take(timeout), self._store)
+        return drive_async(self._outage.feed(self._feed.take, timeout), self._store)
 
     async def close(self) -> None:
         """Stop listening."""
@@ -157,7 +159,6 @@ class Subscription:
 
     async def _call(self, callback: Callable[[TaskEvent], object]) -> None:
         from interlock.services.complaints import Complaints
-        from interlock.services.task.worker import AGAIN
 
         complaints = Complaints("a subscription to tasks")
         while True:

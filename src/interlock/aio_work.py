@@ -22,9 +22,10 @@ from interlock.core.pool import Proof
 from interlock.driving import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
 from interlock.services.message.stops import Stop
+from interlock.services.outage import AGAIN
 from interlock.services.task.held import LEFT, WENT_ON, ClaimInHand, Working, named
 from interlock.services.task.signals import Listening
-from interlock.services.task.worker import AGAIN, Shift
+from interlock.services.task.worker import Shift
 
 
 class Claim(ClaimInHand):
@@ -198,8 +199,6 @@ class Worker:
     async def __aiter__(self) -> AsyncIterator[Claim]:
         self._worker = asyncio.current_task()
         claim: Claim | None = None
-        listeners = [] if self._shift.lease is None else self._shift.lease.listeners
-        listeners.append(self._lapsed)
         async with self._listening():
             try:
                 while (claim := await self._next()) is not None:
@@ -210,7 +209,7 @@ class Worker:
                         await claim.passed_over(WENT_ON)
                     claim = None  # of several, nobody but who works on it may keep it
             finally:
-                listeners.remove(self._lapsed)
+                self._hear_of_lapses(wanted=False)
                 if claim is not None and self._settles:
                     await (claim.let_go() if self._shift.reason else claim.passed_over(LEFT))
                 await self._give_back()
@@ -255,7 +254,16 @@ class Worker:
             self._asking.add(task)
             task.add_done_callback(self._asked)
 
+    def _hear_of_lapses(self, *, wanted: bool = True) -> None:
+        lease = self._shift.lease
+        if lease is not None and self._lapsed in lease.listeners:
+            if not wanted:
+                lease.listeners.remove(self._lapsed)
+        elif lease is not None and wanted:
+            lease.listeners.append(self._lapsed)
+
     async def _claim_one(self) -> None:
+        self._hear_of_lapses()
         working = await drive_async(self._shift.ask(), self._fleet.store)
         if working is None:
             self._dry = True
@@ -291,14 +299,10 @@ class Worker:
         self._ask()
 
     def _lapsed(self) -> None:
-        """Our session is over: what waits need not wait any more."""
-        try:
-            self._shift.insist()
-        except Lapsed as error:
-            self._error = error
-            for task in self._asking:
-                task.cancel()
-            self._changed.set()
+        """Our session is over: what waits begins again, with another one."""
+        for task in self._asking:
+            task.cancel()
+        self._changed.set()
 
     async def _give_back(self) -> None:
         """Release what came and was not handed out."""

@@ -270,7 +270,7 @@ class Fleet(Noun[FleetCalls]):
 
         observing = self.calls.observing(nouns)
         drive(observing.open(after), self.store)
-        return Observer(observing, self.store)
+        return Observer(observing, self.calls.desk)
 
     @cached_property
     def record(self) -> Record:
@@ -483,6 +483,7 @@ def connect(
     join: bool = True,
     grant_ttl: float | None = None,
     caller: str = "",
+    no_retry: bool = False,
     clock: Clock | None = None,
     store: Store | None = None,
 ) -> Fleet:
@@ -495,6 +496,7 @@ def connect(
     INTERLOCK_AGENT.  ``agent=NAME`` always begins a session of its own.
     With ``grant_ttl`` a grant lives by that rather than by our session, and so outlives it.
     ``caller`` is who waits when we do, if that is more than one task or thread of ours.
+    What waits goes on through an outage of the store; with ``no_retry`` it ends with the error.
     ``trace`` stands in the record beside what we do; without one INTERLOCK_TRACE, else a fresh id.
     """
     name, resumed = speaker(agent, session)
@@ -508,6 +510,7 @@ def connect(
         join=join,
         grant_ttl=grant_ttl,
         caller=caller,
+        no_retry=no_retry,
         clock=clock,
     )
 
@@ -523,11 +526,20 @@ def begun(
     join: bool = True,
     grant_ttl: float | None = None,
     caller: str = "",
+    no_retry: bool = False,
     clock: Clock | None = None,
 ) -> Fleet:
     """A client of an open store under this name and session, whatever the environment says."""
     try:
-        desk = desk_at(store, agent, trace=trace, grant_ttl=grant_ttl, caller=caller, clock=clock)
+        desk = desk_at(
+            store,
+            agent,
+            trace=trace,
+            grant_ttl=grant_ttl,
+            caller=caller,
+            clock=clock,
+            no_retry=no_retry,
+        )
         drive(desk.begin(session, ttl if join else None, inherited=inherited), store)
     except BaseException:
         store.close()

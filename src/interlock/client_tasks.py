@@ -10,8 +10,9 @@ from interlock.client import Fleet, Noun, blocking, granting
 from interlock.core.task import TaskEvent
 from interlock.driving import drive
 from interlock.errors import StoreClosed, StoreTrouble
+from interlock.services.calls import Desk
+from interlock.services.outage import AGAIN, Outage
 from interlock.services.task.calls import TaskCalls
-from interlock.store import Store
 from interlock.threads import background
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Tasks(Noun[TaskCalls]):
         """
         feed = self.calls.feed(events, prefix, can)
         drive(feed.open(after), self.calls.desk.store)
-        return Subscription(feed, self.calls.desk.store, callback)
+        return Subscription(feed, self.calls.desk, callback)
 
     watch = subscribe
 
@@ -116,10 +117,11 @@ class Subscription:
     """Events of tasks as they come; use it in a ``with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, store: Store, callback: Callable[[TaskEvent], object] | None
+        self, feed: Feed, desk: Desk, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
-        self._store = store
+        self._store = desk.store
+        self._outage = Outage(desk, "a subscription to tasks")
         self._callback = callback
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,7 +131,7 @@ class Subscription:
 
     def take(self, timeout: float | None = None) -> tuple[TaskEvent, ...]:
         """What came since the last call, as soon as there is anything; none when time is up."""
-        return drive(self._feed.take(timeout), self._store)
+        return drive(self._outage.feed(self._feed.take, timeout), self._store)
 
     def close(self) -> None:
         """Stop listening."""
@@ -151,7 +153,6 @@ class Subscription:
     def _call(self, callback: Callable[[TaskEvent], object]) -> None:
         from interlock.services.complaints import Complaints
         from interlock.services.stoppable import SLICE
-        from interlock.services.task.worker import AGAIN
 
         complaints = Complaints("a subscription to tasks")
         while not self._closed.is_set():

@@ -56,6 +56,7 @@ def desk_at(
     grant_ttl: float | None,
     caller: str,
     clock: Clock | None,
+    no_retry: bool = False,
 ) -> Desk:
     """A client at a store; without a trace of its own it goes on with that of who started us.
 
@@ -66,5 +67,12 @@ def desk_at(
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
     runner = Runner(store, clock=clock)
     return Desk(
-        store, agent, trace, runner, settings=settings(), grant_ttl=grant_ttl, caller=caller
+        store,
+        agent,
+        trace,
+        runner,
+        settings=settings(),
+        grant_ttl=grant_ttl,
+        caller=caller,
+        no_retry=no_retry,
     )

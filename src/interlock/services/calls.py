@@ -17,7 +17,7 @@ from interlock.core import session as sessions
 from interlock.core.answers import GivenFenced
 from interlock.core.decision import Write
 from interlock.core.pool import Proof
-from interlock.driving import Op
+from interlock.driving import Op, Pause
 from interlock.errors import BadInput, Lapsed
 from interlock.services.given import Given, fenced, proofs
 from interlock.services.keeper import Keeper, Lease
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 Moment: TypeAlias = str | float | datetime
 T = TypeVar("T")
 GRANT_TTL = 900.0
+_MEANWHILE = 0.02
+"""Seconds after which a caller looks again whether another one has joined."""
 
 
 class Desk:
@@ -61,8 +63,11 @@ class Desk:
         settings: Settings | None = None,
         grant_ttl: float | None = None,
         caller: str = "",
+        no_retry: bool = False,
     ) -> None:
         self.store = store
+        self.no_retry = no_retry
+        """Whether waits end at once when the store does not answer."""
         self.settings = settings or Settings()
         self._caller = caller
         self._grant_ttl = grant_ttl
@@ -81,6 +86,7 @@ class Desk:
         self.on_due: Callable[[], None] | None = None
         """Wakes whoever drives the keeper, and starts it if need be."""
         self.session_lease: Lease | None = None
+        self._rejoining = False
         self.given: tuple[Proof, ...] = ()
         """What every call about tasks and messages relies on."""
         self.began = False
@@ -145,7 +151,9 @@ class Desk:
 
     def join(self, ttl: float) -> Op[None]:
         """Begin a session of our own, and keep it alive."""
-        who = self.me().who
+        yield from self._joined_as(self.me().who, ttl)
+
+    def _joined_as(self, who: Who, ttl: float) -> Op[None]:
         ttl = words.lease(ttl, self.runner.capabilities.min_ttl)
         sent = self.runner.clock.monotonic()
         yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
@@ -170,6 +178,29 @@ class Desk:
         who = self.seat.who
         write = Write(keys.live(session), {"agent": who.agent}, self.seat.session_ttl)
         self.session_lease = self.keeper.keep(write, sent)
+
+    def rejoins(self, seat: Seat) -> bool:
+        """Whether a session that lapsed can be followed by a new one: it was our own."""
+        return self.began or self.seat is not seat
+
+    def rejoin(self, seat: object) -> Op[None]:
+        """Begin a new session under the same name, unless that was done since this seat was had."""
+        while self._rejoining and self.seat is seat:
+            yield Pause(_MEANWHILE)
+        lease = self.session_lease
+        if self.seat is not seat or lease is None:
+            return
+        self._rejoining = True
+        try:
+            who = replace(self.seat.who, session=self.runner.new_id("ses"))
+            yield from self._joined_as(who, self.seat.session_ttl)
+        finally:
+            self._rejoining = False
+        lease.lose()
+        self.keeper.drop(lease)
+        if "pulse" in self.__dict__:
+            self.pulse.follow(self.seat.who)
+        self.wake()
 
     def resume(self, session: str) -> Op[None]:
         """Speak for a session that somebody else began, and renew it."""

@@ -6,7 +6,7 @@ from interlock.errors import StoreTrouble
 
 
 class Complaints:
-    """Says what keeps a listener from hearing, but each trouble only once."""
+    """Says what keeps a listener from hearing, once until it hears again."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
@@ -14,7 +14,7 @@ class Complaints:
 
     def tell(self, trouble: StoreTrouble) -> None:
         """It cannot hear for now."""
-        if self._said != str(trouble):
+        if not self._said:
             import logging
 
             self._said = str(trouble)

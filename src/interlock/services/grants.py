@@ -11,6 +11,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput, BadName
 from interlock.services.calls import Calls
 from interlock.services.given import Given, proofs
+from interlock.services.outage import patient
 
 if TYPE_CHECKING:
     from interlock.core import lock as locks
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class LockCalls(Calls):
     """Locks, by name."""
 
+    @patient("a wait for a lock")
     def acquire(
         self,
         name: str,
@@ -94,6 +96,7 @@ class LockCalls(Calls):
 class SemaphoreCalls(Calls):
     """Semaphores, by name."""
 
+    @patient("a wait for slots")
     def acquire(
         self,
         name: str,
@@ -185,6 +188,7 @@ class SemaphoreCalls(Calls):
 class SeveralCalls(Calls):
     """Several locks and slots at once."""
 
+    @patient("a wait for several things")
     def acquire(
         self,
         *things: str,

@@ -23,6 +23,7 @@ from interlock.services.aims import Aim, Terms
 from interlock.services.calls import Desk
 from interlock.services.given import Given, proofs
 from interlock.services.keeper import Lease, Stake
+from interlock.services.outage import Outage
 
 if TYPE_CHECKING:
     from interlock.core import several
@@ -237,6 +238,8 @@ def take(desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms)
         yield from holding.end()
         if clock.monotonic() >= ends:
             raise holding.over()
+        if desk.began and not desk.no_retry:
+            yield from Outage(desk, "a wait").revive(ends)
 
 
 def _take_once(

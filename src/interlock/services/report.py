@@ -104,6 +104,12 @@ class Pulse:
         self._due = self._clock.monotonic() + said.pace
         self._wake()
 
+    def follow(self, who: Who) -> None:
+        """Say it for the session that follows ours."""
+        self._who = who
+        if self._ask is not None:
+            self._due = self._clock.monotonic()
+
     def wait(self) -> float:
         """Seconds until there is something to say."""
         return max(0.0, self._due - self._clock.monotonic())

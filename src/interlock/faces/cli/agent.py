@@ -91,9 +91,12 @@ def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
     name = parsed.request.name
     last = lines[-1].number if lines else 0
     _show(parsed, name, lines)
+    from interlock.services.outage import Outage
+
+    outage = Outage(fleet.calls.desk, "the log")
     with closing(fleet.agents.calls.trail(name, last)) as trail:
         while True:
-            _show(parsed, name, tuple(drive(trail.take(None), fleet.store)))
+            _show(parsed, name, tuple(drive(outage.feed(trail.take, None), fleet.store)))
 
 
 def _show(parsed: Parsed, agent: str, lines: tuple[LogLine, ...]) -> None:

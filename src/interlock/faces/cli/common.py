@@ -19,6 +19,9 @@ class Common(Request, frozen=True, kw_only=True):
     trace: Annotated[
         str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
     ] = None
+    no_retry: Annotated[
+        bool, option("flag", "end a wait at once when the store does not answer")
+    ] = False
     json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
     quiet: Annotated[
         bool, option("flag", "print only what was asked for: a token, an answer, a list")

@@ -153,6 +153,7 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) 
     operation = parsed.operation
     looks = operation.needs == "store"  # a look makes nothing
     common: dict[str, Any] = {"url": identity.store, "trace": identity.trace, "create": not looks}
+    common["no_retry"] = parsed.common.no_retry
     if operation.needs == "session" and not identity.session:
         raise BadInput("which session? set INTERLOCK_SESSION ('interlock agent join' prints it)")
     unnamed = not identity.session and not identity.agent

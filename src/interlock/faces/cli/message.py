@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from interlock.driving import drive
@@ -122,9 +123,13 @@ def subscribe(parsed: Parsed) -> int:
 
 def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     """Alerts of this type, each acknowledged after it was written, for as long as one reads."""
+    from interlock.core.words import FOREVER
+    from interlock.services.outage import Outage
+
     with closing(fleet.messages.calls.receiver(only=type_)) as receiver:
+        outage = Outage(fleet.calls.desk, "the subscription")
         while is_read():
-            came = drive(receiver.take(_LOOK), fleet.store)
-            for each in came:
+            for each in drive(outage.feed(receiver.take, _LOOK), fleet.store):
                 answer(parsed, each)
-                drive(receiver.ack([each.id]), fleet.store)
+                ack = partial(receiver.ack, [each.id])
+                drive(outage.through(lambda _: ack(), FOREVER), fleet.store)  # noqa: B023 - at once

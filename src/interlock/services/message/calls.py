@@ -19,6 +19,7 @@ from interlock.services.message.questions import Asks
 from interlock.services.message.receiver import REDELIVER, Receiver
 from interlock.services.message.sending import Sending
 from interlock.services.named import is_part, whole_id
+from interlock.services.outage import Outage
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
@@ -192,9 +193,14 @@ class MessageCalls(Sending, Asks):
 
         Whoever asks us something meanwhile knows that somebody is there.
         """
+        outage = Outage(self.desk, "a wait for messages")
+        return outage.through(lambda left: self._wait(left, can), words.patience(timeout))
+
+    def _wait(
+        self, patience: float, can: Iterable[str] | None
+    ) -> Op[looking.Arrived | looking.NothingUnread]:
         from interlock.services.message.duty import Duty
 
-        patience = words.patience(timeout)
         yield from serving.known(self.desk.runner, self.desk.me())
         able = yield from self.abilities(can)
         duty = Duty(self.desk, () if can is None else able)

@@ -165,6 +165,10 @@ class Receiver:
             if (given := self._given.get(id_)) is not None and given.due < NEVER:
                 self._given[id_] = replace(given, due=self._due())
 
+    def follow(self, who: Who) -> None:
+        """Receive for the session that follows ours."""
+        self._who = who
+
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""
         self._at_hand = {}

@@ -23,7 +23,7 @@ from msgspec import Struct
 from interlock.core.message import Acknowledged, Received, UnknownMessages
 from interlock.core.query import ReplyOutcome
 from interlock.driving import Op, Pause
-from interlock.errors import StoreClosed, StoreTrouble
+from interlock.errors import StoreClosed, StoreMissing, StoreTrouble
 from interlock.services.complaints import Complaints
 from interlock.services.message.calls import MessageCalls
 from interlock.services.message.duty import Duty
@@ -130,13 +130,15 @@ class Reception:
         ends = None if limit is None else self._clock.monotonic() + limit
         while self._goes_on():
             try:
+                yield from self._rejoin()
                 yield from self._more(ends, most)
             except StoreClosed:
                 if self._goes_on():
                     raise
                 break
             except StoreTrouble as trouble:
-                if ends is not None and self._clock.monotonic() >= ends:
+                late = ends is not None and self._clock.monotonic() >= ends
+                if late or self._desk.no_retry or isinstance(trouble, StoreMissing):
                     raise
                 self._complaints.tell(trouble)
                 yield Pause(AGAIN)
@@ -174,11 +176,22 @@ class Reception:
             yield from self._duty.begin(whole=whole)
         return self._receiver
 
+    def _rejoin(self) -> Op[None]:
+        """Go on under the same name with another session, if ours is over."""
+        if self._is_over():
+            yield from self._desk.rejoin(self._desk.seat)
+            if self._receiver is not None:
+                self._receiver.follow(self._desk.me().who)
+
+    def _is_over(self) -> bool:
+        lease = self._desk.session_lease
+        return self._desk.began and lease is not None and not lease.alive()
+
     def _goes_on(self) -> bool:
         return not self.closed
 
     def _is_to_look(self) -> bool:
-        return self.closed or (self._stays and not self._duty.stands)
+        return self.closed or self._is_over() or (self._stays and not self._duty.stands)
 
     def _given(self, most: int | None) -> tuple[Received, ...]:
         with self._guard:

@@ -15,6 +15,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services.calls import Calls, Moment
 from interlock.services.given import Given
+from interlock.services.outage import patient
 from interlock.services.task import Tasks
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class TaskCalls(Calls):
             trace=self.desk.purpose,
         )
 
+    @patient("a wait for a task")
     def claim(
         self,
         task: str,
@@ -158,6 +160,7 @@ class TaskCalls(Calls):
         claiming = self._tasks.claim(seat, named(task), ttl=lives, wait=patience)
         return self._fenced(seat, claiming)
 
+    @patient("a wait for work")
     def next(
         self,
         *,

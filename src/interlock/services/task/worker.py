@@ -23,20 +23,21 @@ from interlock.core import words
 from interlock.core.report import State
 from interlock.core.task import Claimed
 from interlock.driving import Op, Pause
-from interlock.errors import InterlockError, OutcomeUnknown, StoreAway, StoreBusy
+from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.services import callers
 from interlock.services.calls import Desk
+from interlock.services.complaints import Complaints
 from interlock.services.keeper import Lease
 from interlock.services.message.stops import Stop, Stops
+from interlock.services.outage import AGAIN, PASSING
 from interlock.services.steps import Open
 from interlock.services.stoppable import stoppable
 from interlock.services.task.calls import able
 from interlock.services.task.held import Working, taken
+from interlock.services.waiting import Seat
 from interlock.store import Change, Resync, Watch
 
 MOST_AT_ONCE = 1000
-AGAIN = 0.5
-"""Seconds after which a store that is away is asked again."""
 
 
 class Shift:
@@ -54,6 +55,7 @@ class Shift:
         self._asked = 0
         self._desk = desk
         self._ttl, _ = desk.terms({}, ttl, None)
+        self._complaints = Complaints("a worker")
 
     def stop(self, reason: str) -> None:
         """Claim nothing more; the first reason is the one that counts."""
@@ -77,16 +79,43 @@ class Shift:
     def ask(self, wait: float = 0.0) -> Op[Working | None]:
         """Claim the next task, if there is one in time.
 
-        A store that is away is waited for: it comes back, or our session is over, or we are to
-        stop, which is heard all the same.
+        A store that is away is waited for: it comes back, or we are to stop, which is heard all
+        the same.  A session of ours that lapsed meanwhile is followed by a new one.
         """
         while not self.reason:
+            seat = self._desk.seat
             try:
-                return (yield from self._ask(wait))
-            except (StoreAway, StoreBusy, OutcomeUnknown):
-                if not self.reason:
-                    yield Pause(AGAIN)
+                working = yield from self._ask(wait)
+                self._complaints.over()
+                return working  # noqa: TRY300 - whatever is raised here is looked at below
+            except PASSING as trouble:
+                if self._desk.no_retry:
+                    raise
+                yield from self._rest(trouble)
+            except Lapsed as lapsed:
+                if self._desk.no_retry or not self._desk.rejoins(seat):
+                    raise
+                yield from self._rejoin(seat, lapsed)
         return None
+
+    def _rejoin(self, seat: Seat, lapsed: Lapsed) -> Op[None]:
+        """Go on under the same name, with another session."""
+        try:
+            yield from self._desk.rejoin(seat)
+        except PASSING as trouble:
+            yield from self._rest(trouble)
+            return
+        import logging
+
+        log = logging.getLogger("interlock")
+        log.warning("%s; the worker goes on as %s", lapsed, self._desk.seat.who.session)
+        self.say()
+
+    def _rest(self, trouble: StoreTrouble) -> Op[None]:
+        if not self._desk.store.trouble:  # else the store told it
+            self._complaints.tell(trouble)
+        if not self.reason:
+            yield Pause(AGAIN)
 
     def wait(self) -> Op[Working | None]:
         """The same for a thread: wait for ever, but not when it is to stop."""
@@ -94,7 +123,9 @@ class Shift:
         if working is None:
             self.say()
             ears = None if self.stops is None else _Ears(self.stops, self.obey)
-            working = yield from stoppable(self.ask(words.FOREVER), self._stopped, ears)
+            while working is None and not self.reason:
+                waiting = stoppable(self.ask(words.FOREVER), self._is_to_look, ears)
+                working = yield from waiting
         return working
 
     def say(self, tasks: Collection[str] = ()) -> None:
@@ -107,19 +138,15 @@ class Shift:
         state: State = "busy" if tasks else "idle"
         self._desk.pulse.be(state, doing, note, can=self.can, calmly=True)
 
-    def insist(self) -> None:
-        """Raise if our session is over: then nobody can work under it any more."""
-        self._desk.asking(0.0)
-
     @property
     def lease(self) -> Lease | None:
         """What keeps our session alive."""
         return self._desk.session_lease
 
-    def _stopped(self) -> bool:
-        if not self.reason:
-            self.insist()
-        return bool(self.reason)
+    def _is_to_look(self) -> bool:
+        """Whether a wait is to end: we are to stop, or our session is over."""
+        lease = self._desk.session_lease
+        return bool(self.reason) or (lease is not None and not lease.alive())
 
     def _ask(self, wait: float) -> Op[Working | None]:
         desk = self._desk
