@@ -340,8 +340,12 @@ def test_commands_that_wait_go_on_after_an_outage(server: Engine, tmp_path: Path
         strict = begin("agent", "log", "eve", "--follow", "--no-retry")
         until(lambda: boss.locks.show("taken").waiters)
         until(lambda: len([each for each in boss.agents.list() if each.state == "alive"]) >= 2)
-        boss.tasks.publish("before", requires=["nobody"])
-        until(lambda: '"before"' in said("task-watch") and "before" in said("record-log"))
+
+        def heard() -> bool:  # they listen from some moment on
+            boss.tasks.publish(requires=["nobody"])
+            return "published" in said("task-watch") and "published" in said("record-log")
+
+        until(heard)
     server.kill()
     assert strict.wait(PATIENCE) == 4  # after ten seconds
     server.restart()

@@ -568,8 +568,8 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Stage) -> Non
     bob = stage.client("bob")
     loop = reception(bob)
     waits = bob.start(loop.next())
-    key = keys.serving("bob", bob.someone.name)
-    live = keys.serves(bob.session, bob.someone.name)
+    key, session = keys.serving("bob", bob.someone.name), bob.session
+    live = keys.serves(session, bob.someone.name)
     assert stage.store.read(key, live).items.keys() == {key, live}
     stage.clock.advance(31)
     bob.desk.keeper.expire()
@@ -577,6 +577,8 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Stage) -> Non
     waits.run()
     stage.clock.advance(1)
     waits.run()
+    assert bob.session != session, "its session lapsed, and another one follows"
+    live = keys.serves(bob.session, bob.someone.name)
     assert stage.store.read(live)[live] is not None
 
 
