@@ -195,3 +195,32 @@ def test_all_that_is_sent_delivered_and_answered_is_logged_for_who_listens(
         "ada asked bob (qry_1)",
         "bob answered qry_1 of ada",
     ]
+
+
+def test_watchers_hear_of_refusals_and_of_changed_capacities(url: str) -> None:
+    with (
+        interlock.connect(url, agent="ada") as ada,
+        interlock.connect(url, agent="bob") as bob,
+        ada.observe(after=0) as observer,
+    ):
+        lock = ada.locks.acquire("deploy")
+        assert isinstance(lock, interlock.LockAcquired)
+        bob.locks.release("deploy", token=lock.token)
+        slots = ada.semaphores.acquire("builds", capacity=3)
+        assert isinstance(slots, interlock.SlotsAcquired)
+        more = ada.semaphores.acquire("builds", weight=2, token=slots.token)
+        assert isinstance(more, interlock.Increased), more
+        ada.semaphores.resize("builds", 4)
+        ada.tasks.publish("t1")
+        ada.tasks.claim("t1")
+        bob.tasks.complete("t1", token=1)
+        ada.locks.acquire("last")
+        heard: dict[str, tuple[str, str]] = {}
+        while ("ada", "lock/last") not in heard.values():
+            heard |= {each.event: (each.agent, each.thing) for each in observer.take(20)}
+        assert heard.get("lock:not_owner", heard.get("lock:fenced")) == ("bob", "lock/deploy")
+        assert heard["semaphore:increased"] == ("ada", "sem/builds")
+        assert heard["semaphore:resized"] == ("ada", "sem/builds")
+        assert heard.get("task:not_owner", heard.get("task:fenced")) == ("bob", "task/t1")
+        told = bob.record.explain("deploy").happenings
+        assert [each.what for each in told if each.agent == "bob"] == ["refused"]

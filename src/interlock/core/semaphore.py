@@ -16,7 +16,7 @@ from interlock.core import answers, keys
 from interlock.core.ask import Ask, Standing, Want
 from interlock.core.ask import Breaker as AnyBreaker
 from interlock.core.ask import Caller as AnyCaller
-from interlock.core.decision import Decision, Outcome, Success, Write
+from interlock.core.decision import Decision, Event, Outcome, Success, Write
 from interlock.core.pool import Break, Grant, Pool
 from interlock.core.turn import Facts, Turn
 
@@ -276,7 +276,9 @@ def full(name: str, pool: Pool) -> SlotsFull:
     )
 
 
-def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resized]:
+def resize(
+    name: str, capacity: int, known: Facts, now: float, agent: str = ""
+) -> Decision[Resized]:
     """Set the capacity; serve who fits now, and send away who never will."""
     key = keys.semaphore(name)
     turn = Turn(known, now)
@@ -284,7 +286,14 @@ def resize(name: str, capacity: int, known: Facts, now: float) -> Decision[Resiz
     if before is None:
         outcome = Resized(semaphore=name, capacity=capacity, before=0)
         made = Write(key, Pool(capacity=capacity))
-        return Decision(outcome=outcome, verb="sem.resize", thing=f"sem/{name}", puts=(made,))
+        return Decision(
+            outcome=outcome,
+            verb="sem.resize",
+            thing=f"sem/{name}",
+            puts=(made,),
+            events=(Event("semaphore:resized", agent),),
+        )
+    turn.tell(key, "resized", agent)
     turn.change(key, Pool(before.grants, before.waiters, capacity))
     left = _send_away(turn, key)
     turn.serve(dict.fromkeys((key, *left)))

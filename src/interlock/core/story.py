@@ -7,7 +7,7 @@ remembers who holds and who waits, so that an end can say how long it lasted:
     bob waits             lock.wait; behind whoever holds
     ada hands it to bob   lock.release, lock:released ada, lock:acquired bob
     cleo takes over       lock.acquire, lock:reclaimed bob, lock:acquired cleo: his grant had lapsed
-    ada is refused        lock.release without any event; its outcome says why
+    ada is refused        lock.release, lock:fenced ada; before, without any event
 
 The token of a grant is the base of the store plus the revision of the entry that granted it.
 
@@ -100,7 +100,10 @@ class _Telling:
             return self._grant(line, event, thing)
         if what in _ENDS:
             return self._end(line, event, thing, what)
-        return said(line, event.agent, what, thing)
+        if what in REFUSALS:
+            return self._other(line, thing, what)
+        own = line.session if event.agent == line.agent else ""
+        return said(line, event.agent, what, thing, session=own)
 
     def _session(self, line: Line, event: Event, thing: str, what: str) -> Happening:
         session = _session(line)

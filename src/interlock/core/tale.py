@@ -55,9 +55,10 @@ class Tale:
         if (what := _WAITS.get((line.verb, line.outcome))) is not None:
             yield said(line, line.agent, what, line.thing, session=line.session)
         elif not line.events and line.outcome in REFUSALS:
-            yield said(
-                line, line.agent, "refused", line.thing, session=line.session, reason=line.outcome
-            )
+            yield self._refused(line, line.thing)
+
+    def _refused(self, line: Line, thing: str) -> Happening:
+        return said(line, line.agent, "refused", thing, session=line.session, reason=line.outcome)
 
     def _event(self, line: Line, event: Event, thing: str, need: str) -> Happening:
         what = event.name.partition(":")[2]
@@ -65,6 +66,8 @@ class Tale:
             return self._claim(line, event, thing)
         if what == "ready":
             return _ready(line, thing)
+        if what in REFUSALS:
+            return self._refused(line, thing)
         if what in _BEGINS and self._whole:
             self._attempts[thing] = 0
         ended = self._claims.pop(thing, None) if what in _ENDS else None

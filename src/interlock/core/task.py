@@ -369,7 +369,7 @@ RequeueOutcome: TypeAlias = TaskRequeued | TaskFenced | Unchanged
 
 Word: TypeAlias = Literal[
     "published", "ready", "claimed", "released", "completed", "failed", "dead", "reclaimed",
-    "cancelled", "retried", "forgotten", "requeued",
+    "cancelled", "retried", "forgotten", "fenced", "not_owner", "requeued",
 ]  # fmt: skip
 WORDS: tuple[Word, ...] = get_args(Word)
 """What can happen to a task, as events name it."""

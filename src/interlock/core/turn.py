@@ -193,7 +193,12 @@ class Turn:
         """Let a grant take so much more."""
         grown = replace(grant, weight=grant.weight + weight)
         self._pools[key] = (self.pool(key) or Pool()).with_grant(grown)
+        self.tell(key, "increased", grant.agent)
         return grown
+
+    def tell(self, key: str, word: str, agent: str) -> None:
+        """What watchers are told about one of the pools."""
+        self._events.append((key, word, agent))
 
     def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
         """Take a grant out of a pool; ``word`` is the event unless it is stale.

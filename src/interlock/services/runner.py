@@ -38,7 +38,8 @@ from msgspec.structs import replace
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Write
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.happening import REFUSALS
 from interlock.core.log import Entry
 from interlock.core.pool import Proof
 from interlock.driving import Op, Pause
@@ -271,7 +272,7 @@ class Runner:
                 attempt = yield from _decide(deciding(), known, hopeful=hope)
                 if _bare(attempt.decision):
                     key = keys.refusals(self.random_below(SLOTS))
-                    attempt = linked(attempt, (yield Read(key)), key)
+                    attempt = linked(attempt, (yield Read(key)), key, who)
             except InterlockError:
                 if not guessed and not hope:
                     raise
@@ -515,7 +516,7 @@ class Inside:
             self.attempt, self.draft = _decide_with(self._deciding(), view), None
             if _bare(self.attempt.decision):
                 key = keys.refusals(self._runner.random_below(SLOTS))
-                self.attempt = linked(self.attempt, view.read(key), key)
+                self.attempt = linked(self.attempt, view.read(key), key, self._who)
             if not self.attempt.decision.changes:
                 return None
             self.draft = self._runner.draft(self.attempt, self._who, checked=False)
@@ -541,10 +542,17 @@ def _bare(decision: Decision[Any]) -> bool:
     )
 
 
-def linked(attempt: Attempt, snapshot: Snapshot, key: str) -> Attempt:
-    """The attempt with a write of its own: the next entry that is linked there saw this one."""
-    bare = attempt.decision
-    put = Write(key, {"verb": bare.verb, "thing": bare.thing, "outcome": _word(bare.outcome)})
+def linked(attempt: Attempt, snapshot: Snapshot, key: str, who: Who) -> Attempt:
+    """The attempt with a write of its own: the next entry that is linked there saw this one.
+
+    A refusal is an event: what speaks of a grant that it does not have is told to watchers.
+    """
+    bare, word = attempt.decision, _word(attempt.decision.outcome)
+    if not bare.events and word in REFUSALS:
+        noun = bare.thing.partition("/")[0]
+        told = Event(f"{_SPOKEN.get(noun, noun)}:{word}", who.agent)
+        bare = replace(bare, events=(told,))
+    put = Write(key, {"verb": bare.verb, "thing": bare.thing, "outcome": word})
     seen = {**attempt.seen, key: snapshot.items[key]}
     on = max(attempt.on, snapshot.revision)
     return Attempt(replace(bare, puts=(*bare.puts, put)), seen, on, attempt.hoped)
@@ -643,3 +651,5 @@ def _word(outcome: object) -> str:
 
 
 _tags: dict[type, object] = {}
+_SPOKEN = {"sem": "semaphore"}
+"""What events call a noun."""

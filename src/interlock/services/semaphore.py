@@ -107,7 +107,9 @@ class Semaphores:
 
     def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
-        return self._change(who, name, lambda known, now: core.resize(name, capacity, known, now))
+        return self._change(
+            who, name, lambda known, now: core.resize(name, capacity, known, now, who.agent)
+        )
 
     def remove(self, who: Who, name: str) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
         """Take it away, unless somebody holds or waits for some of it."""
