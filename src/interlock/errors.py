@@ -5,7 +5,7 @@
     │   ├── Unavailable          a `with` block could not get what it wants
     │   │   └── Deadlocked       ... and never would: it waits for itself in the end
     │   ├── Lost                 the grant is no longer ours; somebody else may hold it
-    │   ├── Lapsed               the session stopped beating and is over
+    │   ├── Lapsed            4  the session stopped beating and is over: nothing can be asked for
     │   └── Changed              a shared file is gone, or is not what was shared
     ├── BadInput              2  the request itself is wrong
     │   ├── BadName
@@ -77,6 +77,7 @@ class Lapsed(No):
     """A session that stopped beating: join again."""
 
     code = "lapsed"
+    exit_status = 4
 
 
 class Changed(No):

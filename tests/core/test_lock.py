@@ -216,7 +216,7 @@ def test_the_dead_do_not_fill_a_queue() -> None:
 
 
 def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> None:
-    decision = release(queued("dead", "bob", "cleo"), caller("ada", 5), {BOB, CLEO})
+    decision = release(queued("dead", "bob", "cleo"), caller("ada", 5), {ADA, BOB, CLEO})
     assert decision.outcome == lock.LockReleased(lock="merge", next="bob")
     found = state(decision)
     assert grant(found).id == "grt_bob"
@@ -226,13 +226,14 @@ def test_release_hands_over_to_the_first_live_waiter_in_the_same_decision() -> N
 
 
 def test_release_without_waiters_frees_the_lock_and_its_keys() -> None:
-    decision = release(held(ttl=9.0, max_hold=60.0), caller("ada", 5), set())
+    live = {"live/grt_ada", "live/grt_ada.limit"}
+    decision = release(held(ttl=9.0, max_hold=60.0), caller("ada", 5), live)
     assert decision.outcome == lock.LockReleased(lock="merge")
     assert set(decision.deletes) == {"locks/merge", "live/grt_ada", "live/grt_ada.limit"}
 
 
 def test_release_never_ends_the_session_that_a_grant_lives_by() -> None:
-    assert release(held(), caller("ada"), set()).deletes == ("locks/merge",)
+    assert release(held(), caller("ada"), {ADA}).deletes == ("locks/merge",)
 
 
 def test_a_free_lock_is_already_free() -> None:
@@ -242,7 +243,13 @@ def test_a_free_lock_is_already_free() -> None:
 
 
 def test_a_session_speaks_for_its_grant_without_a_token() -> None:
-    assert isinstance(release(held(), caller("ada"), set()).outcome, lock.LockReleased)
+    assert isinstance(release(held(), caller("ada"), {ADA}).outcome, lock.LockReleased)
+
+
+def test_a_lapsed_grant_is_fenced_though_nobody_took_it_and_passed_on() -> None:
+    decision = release(queued("bob"), caller("ada", 5), {BOB})
+    assert decision.outcome == lock.LockFenced(lock="merge")
+    assert grant(state(decision)).id == "grt_bob"
 
 
 def test_an_older_token_is_fenced() -> None:
@@ -288,7 +295,7 @@ def test_a_promoted_waiter_starts_with_a_short_ttl() -> None:
 
 
 def test_a_look_takes_what_was_handed_over() -> None:
-    found = seen(state(release(queued("bob"), caller("ada", 5), {BOB})), 9)
+    found = seen(state(release(queued("bob"), caller("ada", 5), {ADA, BOB})), 9)
     decision = look(found, "bob", {BOB})
     assert decision.outcome == lock.LockAcquired(
         lock="merge", holder="bob", token=9, grant="grt_bob"

@@ -166,6 +166,9 @@ class Model:
             return "already_free"
         if (refusal := self._refusal(self.holder, session, agent, token)) is not None:
             return refusal
+        if not self.holds():
+            self.pass_on()
+            return "fenced"
         self.pass_on()
         self.entries["lock.release"] += 1
         return "released"
@@ -625,7 +628,7 @@ class LockMachine(RuleBasedStateMachine):
         if expected == "released":
             assert held is not None
             self.believed.pop(held.terms.number, None)
-        else:
+        elif self.model.holder is held:  # else it had lapsed, and was passed on
             assert self.world.seen() == before
         self.everybody_looks()
 

@@ -215,7 +215,9 @@ class PoolMachine(RuleBasedStateMachine):
     def _release(self, belief: Belief, things: tuple[str, ...]) -> None:
         who = Who(belief.terms.agent, belief.terms.session)
         given = tuple(map(keys.of, things))
-        stands = any(self._grant(key, belief.grant) for key in given)
+        grants = [grant for key in given if (grant := self._grant(key, belief.grant))]
+        live = {key for grant in grants for key in grant.live}
+        stands = bool(grants) and self.world.alive(live) == live
         outcome = self.world.release(who, things, belief.token)
         assert isinstance(outcome, answers.Released) == stands
         for key in given:

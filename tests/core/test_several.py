@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.core.pools import NOW, A, B, Table, X, all_of, facts, slots, without
+from tests.core.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots, without
 
-from interlock.core import lock, queue, semaphore, several
+from interlock.core import keys, lock, queue, semaphore, several
 from interlock.core.decision import Decision
 from interlock.core.turn import Facts, Missing
 
@@ -89,7 +89,9 @@ def test_who_gives_up_lets_those_behind_it_go_on(table: Table) -> None:
 
 def test_a_release_of_a_part_keeps_the_rest_alive(table: Table) -> None:
     table.acquire(all_of("ada", "lock/a", "lock/b", ttl=9.0, max_hold=60.0))
-    part = release(table, "ada", "lock/a")
+    live = EVERYBODY | {keys.live("grt_ada"), keys.limit("grt_ada")}
+    who = several.Caller(things=("lock/a",), agent="ada", session="ses_ada")
+    part = table.carry_out(queue.release(who, facts(table.pools, live), NOW))
     assert part.outcome == several.SeveralReleased(things=("lock/a",))
     assert part.deletes == (A,), "what keeps the other alive stays"
     assert table.holders(B) == {"ada": 1}
@@ -152,7 +154,7 @@ def test_a_decision_asks_for_what_it_needs_and_nothing_else(table: Table) -> Non
     table.acquire(all_of("bob", "lock/a", "lock/b", wait=True))
     known = Facts({A: table.pools[A]}, {}, {})
     decision, asked = gathered(lambda: queue.release(OF_ADA, known, NOW), known, table)
-    assert asked == [("live/ses_bob",), (B,)]
+    assert asked == [("live/ses_ada",), ("live/ses_bob",), (B,)]
     assert decision.outcome == lock.LockReleased(lock="a", next="bob")
 
 

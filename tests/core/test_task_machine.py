@@ -336,7 +336,9 @@ class TaskMachine(RuleBasedStateMachine):
     def complete(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.complete(held.task, token=token, result=1))
-        if self._is_its(job, held, token):
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
             free = self.model.complete(job)
             assert isinstance(got, core.Completed), got
             assert not got.already
@@ -350,7 +352,9 @@ class TaskMachine(RuleBasedStateMachine):
     def fail(self, held: Held, *, named: bool, retry: bool = True) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry))
-        if self._is_its(job, held, token):
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
             self.model.fail(job, retry=retry)
             assert isinstance(got, core.Failed), got
             assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
@@ -364,7 +368,9 @@ class TaskMachine(RuleBasedStateMachine):
     def release(self, held: Held, *, named: bool) -> None:
         job, client, token = self._speaks(held, named=named)
         got = client.run(client.tasks.release(held.task, token=token))
-        if self._is_its(job, held, token):
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
             assert isinstance(got, core.TaskReleased), got
             self.model.release(job)
         else:
@@ -396,6 +402,10 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _is_its(self, job: Job, held: Held, token: int | None) -> bool:
         return self._speaks_for(job.held, held, token)
+
+    def _has_lapsed(self, job: Job, held: Held, token: int | None) -> bool:
+        own = job.held
+        return own is not None and self._is_its(job, held, token) and not self.model.alive(own)
 
     def _was_its(self, job: Job, held: Held, token: int | None) -> bool:
         return self._speaks_for(job.ended, held, token)

@@ -102,11 +102,11 @@ def test_a_turn_that_changes_nothing_is_no_decision() -> None:
     assert not turn.decision("same", "sem.reclaim", "sem/x").changes
 
 
-def test_a_promotion_relies_on_the_waiter_and_on_nobody_else() -> None:
+def test_a_release_relies_on_who_gives_back_and_on_the_waiter_that_it_serves() -> None:
     table = Table(x=1)
     table.acquire(slots("ada"))
     table.acquire(slots("bob", wait=True))
     table.acquire(slots("cleo", wait=True))
     known = facts(table.pools)
     queue.release(semaphore.Caller(semaphore="x", agent="ada", session="ses_ada"), known, NOW)
-    assert list(known.relied) == ["live/ses_bob"]
+    assert list(known.relied) == ["live/ses_ada", "live/ses_bob"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from interlock.core.answers import GivenFenced
 from interlock.core.lock import LockAcquired, LockExtended, LockFenced
 from interlock.core.semaphore import AlreadyHeld, Increased, SlotsAcquired
 from interlock.core.several import SeveralReleased
 from interlock.errors import BadInput
 from interlock.services.aims import SeveralAim, Terms
 from interlock.services.held import take
+from interlock.services.semaphore import Shown
 from interlock.testing.stage import Client, Stage
 
 TERMS = Terms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
@@ -85,3 +87,43 @@ def test_what_one_has_is_given_back_whole(ada: Client) -> None:
     with pytest.raises(BadInput, match="you have 2 of sem/builds"):
         ada.run(ada.several.release("sem/builds=1"))
     assert isinstance(ada.run(ada.several.release("sem/builds=2")), SeveralReleased)
+
+
+def served_at_once(stage: Stage, *names: str) -> list[tuple[Client, SlotsAcquired]]:
+    """Clients that waited for a slot each, and one release that made room for all of them."""
+    holder = stage.client("holder")
+    holder.run(holder.semaphores.acquire("s", weight=len(names), capacity=len(names)))
+    clients = [stage.client(name) for name in names]
+    waits = [client.start(client.semaphores.acquire("s", wait=600)) for client in clients]
+    holder.run(holder.semaphores.release("s"))
+    got = [wait.run().result() for wait in waits]
+    return [
+        (client, outcome)
+        for client, outcome in zip(clients, got, strict=True)
+        if isinstance(outcome, SlotsAcquired)
+    ]
+
+
+def test_two_sessions_of_one_name_never_share_a_token() -> None:
+    """So neither can give back or renew the slots of the other."""
+    stage = Stage()
+    (one, first), (_, second) = served_at_once(stage, "bob", "bob")
+    assert first.token != second.token
+    one.run(one.semaphores.release("s", token=first.token))
+    shown = one.run(one.semaphores.show("s"))
+    assert isinstance(shown, Shown)
+    assert [holder.token for holder in shown.holders] == [second.token]
+
+
+def test_slots_of_several_agents_that_one_commit_granted_share_a_token() -> None:
+    """And the token of an agent that gave its slots back proves nothing about the others."""
+    stage = Stage()
+    (bob, first), (cleo, second) = served_at_once(stage, "bob", "cleo")
+    assert first.token == second.token
+    given = [f"sem/s={first.token}"]
+    assert isinstance(bob.run(bob.locks.acquire("a", given=given)), LockAcquired)
+    bob.run(bob.semaphores.release("s", token=first.token))
+    assert isinstance(bob.run(bob.locks.acquire("b", given=given)), LockFenced)
+    assert isinstance(cleo.run(cleo.locks.acquire("b", given=given)), LockAcquired)
+    published = bob.run(bob.tasks.publish("t", given=given))
+    assert isinstance(published, GivenFenced)

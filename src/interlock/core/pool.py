@@ -30,6 +30,7 @@ knows that revision before the commit, so a fresh grant is stored without its to
 of its item; the next writer of the item fills it in (``seen``).  The place of a waiter in the
 order of the whole store is known in the same way.  Several grants of one commit share a token, so
 no commit gives an agent two grants of one pool: a token under its holder's name means one grant.
+Rejected: serving one waiter a commit.  Then a waiter that sleeps holds up all behind it.
 """
 
 from __future__ import annotations

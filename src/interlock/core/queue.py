@@ -115,6 +115,9 @@ def release(who: Caller[O_co], known: Facts, now: float) -> Decision[O_co]:
         who.agrees(keys.thing(key), grant)
     if not found:
         return _refuse(who, known, who.verb("release"))
+    known.need([each for _, grant in found for each in grant.live])
+    if not all(known.rely(grant) for _, grant in found):
+        return _over(who, known, found, now)
     if len(found) == 1 and not found[0][1].together:
         pool = known.pool(found[0][0]) or Pool()
         if not pool.waiters:
@@ -128,6 +131,17 @@ def release(who: Caller[O_co], known: Facts, now: float) -> Decision[O_co]:
         tuple([keys.thing(key) for key in ended]), tuple([w.agent for w in turn.served.values()])
     )
     return turn.decision(outcome, who.verb("release"), things(ended))
+
+
+def _over(
+    who: Caller[O_co], known: Facts, found: list[tuple[str, Grant]], now: float
+) -> Decision[O_co]:
+    """What is carried lapsed, and nobody took it yet: refused, and passed on with that commit."""
+    turn = Turn(known, now)
+    ended = [key for key, _ in found]
+    turn.reclaim(ended)
+    turn.serve(ended)
+    return turn.decision(who.lapsed(found[0][1]), who.verb("reclaim"), things(ended))
 
 
 def beat(who: Caller[O_co], known: Facts, session_ttl: float) -> Decision[O_co]:

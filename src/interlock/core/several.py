@@ -175,6 +175,11 @@ class Caller(AnyCaller[Outcome], frozen=True, kw_only=True, gc=False):
         """An operator ended it."""
         return SeveralFenced(things=self.things, by=note.by, reason=note.reason)
 
+    def lapsed(self, grant: Grant | None) -> Outcome:
+        """It is over, and nobody has it yet."""
+        del grant
+        return SeveralFenced(things=self.things)
+
     def released(self, things: tuple[str, ...], served: tuple[str, ...]) -> Outcome:
         """Whoever waited and fits has it."""
         return SeveralReleased(things=things, next=served)

@@ -110,6 +110,8 @@ def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
     status, held = _held(board, who)
     if status is None or held is None:
         return _refused(board, who, status, "task.release")
+    if not _lives(board, held):
+        return _lapsed(board, who, status, "task.release")
     board.end_claim(who.task, held)
     board.move(who.task, "release", "pending")
     board.make_ready(who.task, board.known.spec(who.task))
@@ -131,6 +133,8 @@ def complete(
         if status is not None and status.state == "complete" and who.ended(status):
             return Decision(outcome=task.Completed(task=id_, already=True))
         return _refused(board, who, status, "task.complete")
+    if not _lives(board, held):
+        return _lapsed(board, who, status, "task.complete")
     token = board.known.tokens[id_]
     board.end_claim(id_, held)
     board.move(
@@ -166,6 +170,8 @@ def fail(
         if status is not None and status.state in _AFTER_FAILURE and who.ended(status):
             return Decision(outcome=_failed(board, id_, status, already=True))
         return _refused(board, who, status, "task.fail")
+    if not _lives(board, held):
+        return _lapsed(board, who, status, "task.fail")
     token = board.known.tokens[id_]
     board.end_claim(id_, held)
     if retry:
@@ -197,9 +203,8 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
     status, held = _held(board, who)
     if status is None or held is None:
         return _refused(board, who, status, "task.beat")
-    if not board.known.alive(held):
-        return Decision(outcome=task.TaskFenced(task=who.task, state=status.state))
-    board.rely(*held.live)
+    if not _lives(board, held):
+        return _lapsed(board, who, status, "task.beat")
     ttl = held.ttl or session_ttl
     outcome = task.TaskExtended(
         task=who.task,
@@ -386,6 +391,17 @@ def _held(board: Board, who: Worker) -> tuple[Status | None, Claim | None]:
     if held is None or not who.speaks_for(held, board.known.tokens[who.task]):
         return status, None
     return status, held
+
+
+def _lives(board: Board, held: Claim) -> bool:
+    """Whether a claim lives; then the decision stands only as long as it does."""
+    board.rely(*held.live)
+    return board.known.alive(held)
+
+
+def _lapsed(board: Board, who: Worker, status: Status, verb: str) -> Decision[task.TaskFenced]:
+    """The claim lapsed, and nobody took the task yet: it is over all the same."""
+    return board.refuse(task.TaskFenced(task=who.task, state=status.state), verb, who.task)
 
 
 def _refused(

@@ -58,27 +58,30 @@ def _proof(each: Proof | str) -> Proof:
     return Proof(thing=f"{kind}/{named}", grant="", token=int(token))
 
 
-def holds(proof: Proof, base: int) -> Reading[bool]:
-    """Whether a grant is still there, in all that it is of, and lives."""
+def holds(proof: Proof, base: int, agent: str = "") -> Reading[bool]:
+    """Whether a grant is still there, in all that it is of, and lives.
+
+    ``agent`` is who relies on it: slots that one commit granted to several agents share a token.
+    """
     wanted = tuple([keys.of(thing) for thing in keys.each(proof.thing)])
     items = (yield wanted).items
-    lives = [_lives_by(items[key], proof, base) for key in wanted]
+    lives = [_lives_by(items[key], proof, base, agent) for key in wanted]
     if None in lives or not lives[0]:
         return False
     return None not in (yield lives[0]).items.values()
 
 
-def _lives_by(item: Item | None, proof: Proof, base: int) -> tuple[str, ...] | None:
+def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
     """What keeps the grant alive; None if it is not there."""
     if proof.grant or item is None:
         return states.lives_by(item, proof.grant)
-    return states.lives_by_token(item, proof.token, base)
+    return states.lives_by_token(item, proof.token, base, agent)
 
 
-def relying(deciding: Deciding[T], given: Iterable[Proof], base: int) -> Deciding[T]:
+def relying(deciding: Deciding[T], given: Iterable[Proof], base: int, agent: str) -> Deciding[T]:
     """Decide, if all of these grants live; their keys are checked by the same commit."""
     for proof in given:
-        if not (yield from holds(proof, base)):
+        if not (yield from holds(proof, base, agent)):
             raise Over(proof.thing)
     return (yield from deciding)
 

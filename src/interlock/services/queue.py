@@ -252,6 +252,9 @@ class Queues:
         def deciding() -> Deciding[Outcome]:
             gathering = Gathering(self._runner, base)
             gathering.learn((yield caller.keys).items)
+            held = queue.carried(gathering.facts.pool(caller.keys[0]), caller)
+            if held is not None:
+                gathering.learn((yield held.live).items)
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: queue.release(caller, known, now)))
 
@@ -425,7 +428,7 @@ class Queues:
         if own and items[own[0]] is None:
             raise Lapsed(f"session {seat.who.session} lapsed; join again")
         for proof in given:
-            if not (yield from holds(proof, base)):
+            if not (yield from holds(proof, base, ask.agent)):
                 return Decision(outcome=ask.fenced(proof.thing))
         if ask.token is not None:
             for note in (yield from notes(ask.thing)):

@@ -187,19 +187,19 @@ class Runner:
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
             who = Who(who.agent, who.session, trace, who.given)
         if who.given:
-            deciding = yield from self._relying(deciding, who.given)
+            deciding = yield from self._relying(deciding, who)
         if self.capabilities.local:
             return (yield from self._inside(deciding, who))
         known = dict(guess or {})
         return (yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful))
 
     def _relying(
-        self, deciding: Callable[[], Deciding[T]], given: tuple[Proof, ...]
+        self, deciding: Callable[[], Deciding[T]], who: Who
     ) -> Op[Callable[[], Deciding[T]]]:
         from interlock.services.given import relying
 
         base = yield from self.base()
-        return lambda: relying(deciding(), given, base)
+        return lambda: relying(deciding(), who.given, base, who.agent)
 
     def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
         """Keep an item as we know it for a later guess; the oldest are forgotten."""
@@ -282,7 +282,8 @@ class Runner:
             if not attempt.decision.changes:
                 if not guessed and not attempt.hoped:
                     return Done(attempt.decision.outcome, None)
-                known, guessed, hope = {} if guessed else known, False, False
+                # A wrong guess says nothing about what was hoped for.
+                known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
             draft = self.draft(attempt, who, checked=True)
             answer = yield from self._commit(draft)

@@ -75,12 +75,17 @@ def lives_by(item: Item | None, grant: str) -> tuple[str, ...] | None:
     return None if found is None else found.live
 
 
-def lives_by_token(item: Item, token: int, base: int) -> tuple[str, ...] | None:
-    """What keeps the grant with this token alive; None if it is not there."""
+def lives_by_token(item: Item, token: int, base: int, agent: str) -> tuple[str, ...] | None:
+    """What keeps the grant with this token alive; None if it is not there.
+
+    A token of a semaphore means one grant only together with the name of its holder.
+    """
     if item.key.startswith(keys.TASKS):
         return decoded(_LIVING, item).live if token == base + item.revision else None
     known = pool(item, base)
     grants = () if known is None else known.grants
+    if agent and item.key.startswith(keys.SEMAPHORES):
+        grants = tuple([grant for grant in grants if grant.agent == agent])
     return next((grant.live for grant in grants if grant.token == token), None)
 
 

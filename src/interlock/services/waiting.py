@@ -211,7 +211,7 @@ class Waiting:
             gathering.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
             for proof in given:
-                if not (yield from holds(proof, base)):
+                if not (yield from holds(proof, base, ask.agent)):
                     back = yield from gathering.decide(lambda k: queue.abandon(ask, k, now))
                     return replace(back, outcome=ask.fenced(proof.thing))
             return (yield from gathering.decide(lambda k: queue.agree(ask, k)))

@@ -76,11 +76,11 @@ def test_a_person_whose_shell_names_the_session_that_left_is_told_to_forget_it(a
         assert (b"unset INTERLOCK_SESSION" in said) == exported
 
 
-def test_a_session_that_is_over_is_an_ordinary_no(ada: Shell) -> None:
+def test_a_session_that_is_over_is_trouble_and_never_taken_for_busy(ada: Shell) -> None:
     ada.exported["INTERLOCK_SESSION"] = "ses_gone"
     for words in (("agent", "beat"), ("agent", "leave"), ("lock", "acquire", "m")):
         status, answer = ada.json(*words)
-        assert (status, answer["error"]) == (1, "lapsed")
+        assert (status, answer["error"]) == (4, "lapsed")
         assert "agent join" in answer["message"]
     assert ada.json("lock", "list")[0] == 0, "looking needs no session"
 

@@ -17,7 +17,7 @@ def hint(shell: Shell, *words: str) -> str:
 def test_a_shell_whose_session_is_over_can_join_again(ada: Shell) -> None:
     ada.exported["INTERLOCK_SESSION"] = "ses_gone"
     lapsed = ada.run("lock", "acquire", "m")
-    assert lapsed.status == 1
+    assert lapsed.status == 4
     line = 'eval "$(interlock agent join --agent NAME)"'
     assert line in lapsed.err
     assert "unset INTERLOCK_SESSION" in lapsed.err

@@ -16,6 +16,7 @@ from interlock.core.query import (
     Replied,
     TimedOut,
 )
+from interlock.services.message.sleep import ASKER
 from interlock.services.steps import Take
 from interlock.store import Range
 from interlock.testing.hand import Hand
@@ -97,6 +98,19 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
     stage.clock.advance(10.0)
     assert not asks(bob, name).done
     assert waiting(bob) == ["API?"], "and is still to be answered"
+
+
+def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
+    two: tuple[Stage, Client, Client],
+) -> None:
+    stage, ada, bob = two
+    hand = asks(shell(ada), "bob", id="qry_1")
+    stage.clock.advance(ASKER + 1)
+    assert not hand.run().done
+    live = keys.asker("qry_1")
+    assert stage.store.read(live)[live] is None
+    bob.run(bob.messages.reply("qry_1", "v2"))
+    assert isinstance(hand.run().result(), Answered)
 
 
 def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None:

@@ -11,8 +11,8 @@ import interlock
 from interlock.store import Check, Committed, Conflict, Put, Range, Txn
 from interlock.stores.etcd import EtcdStore
 from interlock.stores.etcd.examine import mended
-from interlock.stores.etcd.wire import GRANT
-from interlock.stores.network import Ask
+from interlock.stores.etcd.wire import GRANT, All
+from interlock.stores.network import REPLY, Ask
 from interlock.testing.conformance.place import committed, fresh, refused, txn, write
 from interlock.testing.servers import EtcdServer, until
 from interlock.testing.servers.etcd import coded
@@ -287,3 +287,24 @@ def test_where_leases_cannot_be_trusted_a_renewal_outlives_the_lease_before_it(
     until(lambda: len(leases(server) - others) == 1, "each lease gone when the next one came")
     write(store, deletes=(KEY,))
     until(lambda: leases(server) <= others, "the lease revoked")
+
+
+@pytest.mark.parametrize(("ttl", "most"), [(2.0, 0.5), (10.0, 2.5), (30.0, REPLY)])
+def test_a_renewal_is_waited_for_as_its_ttl_allows(url: str, ttl: float, most: float) -> None:
+    """So there is time for a second try, whether the key is our own or was put by others."""
+    first, second = opened(url), opened(url)
+    write(first, Put(KEY, b"", ttl=ttl))
+    for store in (first, second):
+        waits: list[float] = []
+        call = store.wire.call
+
+        def noted(request: Any, call: Any = call, waits: list[float] = waits) -> Any:
+            waits.append(request.within if isinstance(request, All) else REPLY)
+            return call(request)
+
+        store.wire.call = noted  # type: ignore[method-assign]
+        renewal = txn(Put(KEY, b"", ttl=ttl), checks=(Check(KEY, "exists"),), quiet=True)
+        committed(store.commit(renewal))
+        assert waits
+        assert max(waits) == most
+        store.close()

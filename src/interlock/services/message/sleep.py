@@ -23,6 +23,7 @@ from interlock.services.message import states
 from interlock.services.message.replies import answered
 from interlock.services.queue import Queues
 from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.session import Sessions
 from interlock.services.steps import Open, Read, Take
 from interlock.store import Snapshot
 
@@ -74,7 +75,8 @@ class Sleep:
                     return refused
                 if due <= clock.monotonic():
                     due = clock.monotonic() + pace
-                    yield from self._renew(beat)
+                    if not (yield from self._renew(beat)):
+                        due = float("inf")
                 until = min(ends, due, clock.monotonic() + nap)
                 heard = yield Take(watch, until - clock.monotonic())
                 nap = _NAP if heard else min(nap * 2, _LONGEST)
@@ -111,14 +113,14 @@ class Sleep:
         done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
         return done.outcome
 
-    def _renew(self, beat: tuple[Write, ...]) -> Op[None]:
-        """Still here.  What lapsed while this machine slept lives again: we do wait."""
+    def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
+        """Still here; whether others still see the wait.
 
-        def deciding() -> Deciding[None]:
-            yield ()
-            return Decision(outcome=None, puts=beat, quiet=True)
-
-        yield from self._runner.change(deciding, Who())
+        One that lapsed while this machine slept is not revived: the answer comes all the same,
+        and others no longer count the wait when they look for circles.
+        """
+        alive = yield from Sessions(self._runner).renew(beat)
+        return len(alive) == len(beat)
 
     def _refuse(self, who: Who, start: Start) -> Op[AskOutcome | None]:
         """The circle that the wait closed, if it did; the question is taken back then."""

@@ -267,6 +267,9 @@ class Tasks:
         facts = Facts(self._runner, base)
         wanted = (keys.status(worker.task), keys.owner(worker.task))
         facts.learn((yield wanted).items)
+        held, token = facts.known.claims[worker.task], facts.known.tokens[worker.task]
+        if held is not None and worker.speaks_for(held, token):
+            facts.learn((yield held.live).items)
         if (spec := self.claiming.specs.get(worker.task)) is not None:
             facts.known.specs[worker.task] = spec
         return facts, facts.known.statuses[worker.task]

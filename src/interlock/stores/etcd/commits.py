@@ -37,7 +37,8 @@ from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.leases import Leases
 from interlock.stores.etcd.shape import Shape, wrapped
 from interlock.stores.etcd.trouble import NoLease
-from interlock.stores.etcd.wire import TXN
+from interlock.stores.etcd.wire import TXN, All
+from interlock.stores.network import REPLY
 
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
@@ -47,6 +48,7 @@ Items: TypeAlias = dict[str, Item | None]
 TRIMMED = "meta/trimmed"
 """Written by whoever trims the log."""
 _ATTEMPTS = 64
+_TRIES_PER_TTL, _LEAST_REPLY = 4, 0.5
 _MEMORY = 4096
 
 
@@ -111,7 +113,7 @@ class Commits:
             self._leases.revoke(made)
             raise
         try:
-            answer = yield from self._store.sent((TXN, request), txn.id)
+            answer = yield from self._sent(txn, request)
         except NoLease:  # revoked by somebody, or it took longer than a lease lasts
             self._leases.forget_signal()
             self._leases.revoke(made)
@@ -126,6 +128,13 @@ class Commits:
                 yield from self._leases.end(self._foreign(answer, kept))
                 yield from self._stretch(txn, answer, kept)
         return self._answer(txn, answer, leases, seen)
+
+    def _sent(self, txn: Txn, request: rpc.TxnRequest) -> Op[Any]:
+        """The answer to one attempt."""
+        if (within := _within(txn)) < REPLY:
+            (answer,) = yield from self._store.sent(All([(TXN, request)], within), txn.id)
+            return answer
+        return (yield from self._store.sent((TXN, request), txn.id))
 
     def _foreign(self, answer: rpc.TxnResponse, kept: frozenset[str]) -> list[int]:
         """Leases that nothing hangs on now and that somebody else may keep alive."""
@@ -274,7 +283,8 @@ class Commits:
             if mine is None or (mine.seconds, mine.item.value) != (seconds, put.value):
                 return None
         known = [mine for mine in own if mine is not None]
-        revision, granted = yield from self._leases.kept(mine.lease for mine in known)
+        leases = [mine.lease for mine in known]
+        revision, granted = yield from self._leases.kept(leases, _within(txn))
         if granted == wanted:
             return Committed(revision, {mine.item.key: mine.item for mine in known})
         for key in keys:
@@ -288,7 +298,8 @@ class Commits:
         lost its lease, so keeping that alive has no effect.  None if it takes a write after all:
         another ttl, or another value.
         """
-        revision, kvs = yield from self._look(_wanted(txn))
+        within = _within(txn)
+        revision, kvs = yield from self._look(_wanted(txn), within)
         items = self._items(kvs)
         asked = {key: items[key] for key in txn.asked}
         if not _holds(txn, items):
@@ -300,7 +311,7 @@ class Commits:
         leases = [kv.lease for put in txn.puts if (kv := kvs[put.key]) is not None]
         if not all(leases):
             return None
-        _, granted = yield from self._leases.kept(leases)
+        _, granted = yield from self._leases.kept(leases, within)
         wanted = [self._leases.seconds(put.ttl or 0.0) for put in txn.puts]
         return Committed(revision, asked) if granted == wanted else None
 
@@ -319,10 +330,16 @@ class Commits:
             if put.ttl is not None and put.key in there and put.key not in gone
         )
 
-    def _look(self, keys: tuple[str, ...]) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
+    def _look(
+        self, keys: tuple[str, ...], within: float = REPLY
+    ) -> Op[tuple[int, dict[str, rpc.KeyValue | None]]]:
         """These keys at one moment, and which."""
         reads = [rpc.RequestOp(range=self._shape.one(key)) for key in keys]
-        answer = yield from self._store.asked((TXN, rpc.TxnRequest(success=reads)))
+        request = (TXN, rpc.TxnRequest(success=reads))
+        if within < REPLY:
+            (answer,) = yield from self._store.asked(All([request], within))
+        else:
+            answer = yield from self._store.asked(request)
         return answer.header.revision, _found(keys, answer)
 
     def _items(self, kvs: dict[str, rpc.KeyValue | None]) -> Items:
@@ -336,6 +353,14 @@ def _renews(txn: Txn) -> bool:
         return False
     there = {check.key for check in txn.checks if check.kind == "exists"}
     return all(put.ttl is not None and put.key in there for put in txn.puts)
+
+
+def _within(txn: Txn) -> float:
+    """How long to wait for an answer: a renewal leaves time for a second try in its ttl."""
+    if not _renews(txn):
+        return REPLY
+    shortest = min(put.ttl or REPLY for put in txn.puts)
+    return min(REPLY, max(shortest / _TRIES_PER_TTL, _LEAST_REPLY))
 
 
 def _looks(txn: Txn) -> bool:

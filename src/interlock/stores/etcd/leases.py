@@ -21,6 +21,7 @@ from interlock.driving import Op
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.trouble import LeaseExists, NoLease
 from interlock.stores.etcd.wire import GRANT, KEEP_ALIVE, REVOKE, TIME_TO_LIVE, All, EtcdWire
+from interlock.stores.network import REPLY
 
 if TYPE_CHECKING:
     from interlock.stores.network import NetworkStore
@@ -89,10 +90,10 @@ class Leases:
             with suppress(NoLease):
                 yield from self._store.asked((REVOKE, rpc.LeaseRevokeRequest(id=lease)))
 
-    def kept(self, leases: Iterable[int]) -> Op[tuple[int, list[int]]]:
+    def kept(self, leases: Iterable[int], within: float = REPLY) -> Op[tuple[int, list[int]]]:
         """Start these again; the revision, and the seconds that each has now, 0 if it is gone."""
         requests = [(KEEP_ALIVE, rpc.LeaseKeepAliveRequest(id=lease)) for lease in leases]
-        answers = yield from self._store.asked(All(requests))
+        answers = yield from self._store.asked(All(requests, within))
         revision = max((answer.header.revision for answer in answers), default=0)
         return revision, [answer.ttl for answer in answers]
 

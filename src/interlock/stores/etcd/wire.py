@@ -27,7 +27,7 @@ from interlock.stores.address import Address
 from interlock.stores.etcd import rpc_pb2 as rpc
 from interlock.stores.etcd.probe import Look
 from interlock.stores.etcd.silence import grpc
-from interlock.stores.etcd.trouble import NoLogin, Stale, told
+from interlock.stores.etcd.trouble import SILENT, NoLogin, Stale, told
 from interlock.stores.network import CONNECT, REPLY, Unanswered, Unsent
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -79,12 +79,16 @@ _BARE: Metadata = (("hasleader", "true"),)
 
 
 class All:
-    """Several requests at once; the answers in the same order, or the first trouble."""
+    """Several requests at once; the answers in the same order, or the first trouble.
 
-    __slots__ = ("requests",)
+    ``within`` is how long each of them is waited for.
+    """
 
-    def __init__(self, requests: Iterable[tuple[str, Any]]) -> None:
+    __slots__ = ("requests", "within")
+
+    def __init__(self, requests: Iterable[tuple[str, Any]], within: float = REPLY) -> None:
         self.requests = tuple(requests)
+        self.within = within
 
 
 class LogIn:
@@ -254,14 +258,14 @@ class EtcdWire:
         try:
             if isinstance(request, All):
                 futures = [
-                    link.calls[method].future(message, timeout=REPLY, metadata=metadata)
+                    link.calls[method].future(message, timeout=request.within, metadata=metadata)
                     for method, message in request.requests
                 ]
                 return [future.result() for future in futures]
             method, message = request
             return link.calls[method](message, timeout=REPLY, metadata=metadata)
         except grpc.RpcError as error:
-            raise self._met(link, error) from None
+            raise self._met(link, error, request) from None
         except (ValueError, grpc.FutureCancelledError) as error:  # the channel was closed
             raise Unanswered("closed") from error
 
@@ -270,14 +274,14 @@ class EtcdWire:
         try:
             if isinstance(request, All):
                 calls = [
-                    link.calls[method](message, timeout=REPLY, metadata=metadata)
+                    link.calls[method](message, timeout=request.within, metadata=metadata)
                     for method, message in request.requests
                 ]
                 return await asyncio.gather(*calls)
             method, message = request
             return await link.calls[method](message, timeout=REPLY, metadata=metadata)
         except grpc.RpcError as error:
-            raise self._met(link, error) from None
+            raise self._met(link, error, request) from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and not task.cancelling():  # the channel was closed, not the task
@@ -307,10 +311,12 @@ class EtcdWire:
             self._secrets = _credentials(self.address)
         return Link(kind.secure_channel(target, self._secrets, options=_OPTIONS), number)
 
-    def _met(self, link: Link, error: grpc.RpcError) -> Exception:
+    def _met(self, link: Link, error: grpc.RpcError, request: tuple[str, Any] | All) -> Exception:
         failed = self.failed(error)
         if isinstance(failed, Unsent | Unanswered):
             self.leave(link)
+        if isinstance(request, All) and str(failed) == SILENT:
+            return Unanswered(f"silent for {request.within:g} s")
         return failed
 
     def _log_in(self, before: Metadata) -> None:
