@@ -117,6 +117,7 @@ SESSIONS = "sessions/"
 REPORTS = "reports/"
 DEATHS = "deaths/"
 BROKEN = "broken/"
+ABLE = "able/"
 LOGBOOKS = "logbooks/"
 LOGS = "logs/"
 LIVE = "live/"
@@ -134,7 +135,20 @@ SUSPECTED = "meta/suspected"
 OVER = "meta/over"
 CHECKPOINT = "meta/checkpoint"
 BASE = "meta/base"
-DERIVED = (WAITS, UNREAD, READ, SENT, MAILBOXES, OPEN, ASKING, SERVING, ANSWERS, RATES, REPORTS)
+DERIVED = (
+    WAITS,
+    UNREAD,
+    READ,
+    SENT,
+    MAILBOXES,
+    OPEN,
+    ASKING,
+    SERVING,
+    ANSWERS,
+    RATES,
+    REPORTS,
+    ABLE,
+)
 """What can be made again, or comes again by itself."""
 
 LEAST_PRIORITY, GREATEST_PRIORITY = -1_000_000, 1_000_000
@@ -257,6 +271,11 @@ def wait_of(key: str) -> str:
 def session(session: str) -> str:
     """The item that says who a session is."""
     return SESSIONS + session
+
+
+def able(ability: str, who: str = "") -> str:
+    """Who is able to do something: a session, or a caller that takes messages; or all of them."""
+    return f"{ABLE}{part(ability)}/{part(who)}"
 
 
 def report(session: str) -> str:

@@ -23,7 +23,7 @@ ends with its session, in the same commit, and that of a lapsed session is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -100,6 +100,7 @@ def say(
         verb="agent.status",
         thing=f"agent/{agent}",
         puts=writes(replace(after, at=now)),
+        deletes=() if before is None else ends(before, after.can),
         events=(Event("agent:status", agent),),
     )
 
@@ -117,9 +118,31 @@ def _after(before: Report, ask: Say) -> Report:
     )
 
 
+class Able(Struct, frozen=True, gc=False):
+    """Somebody who is able to do something, while a liveness key lives.
+
+    A session, as it reports; or a caller that takes messages, and said so when it began.
+    """
+
+    agent: str
+    session: str
+    live: str
+
+
 def writes(report: Report) -> tuple[Write, ...]:
-    """What a report is in the store."""
-    return Write(keys.report(report.session), report), heard(report)
+    """What a report is in the store, where others find it by what it can do."""
+    able = Able(report.agent, report.session, keys.live(report.session))
+    return (
+        Write(keys.report(report.session), report),
+        heard(report),
+        *[Write(keys.able(each, report.session), able) for each in report.can],
+    )
+
+
+def ends(report: Report, can: Iterable[str] = ()) -> tuple[str, ...]:
+    """What no longer stands when a session can do only this."""
+    gone = [each for each in report.can if each not in can]
+    return tuple([keys.able(each, report.session) for each in gone])
 
 
 def heard(report: Report) -> Write:

@@ -13,7 +13,7 @@ from interlock.errors import StoreDamaged
 from interlock.services import states
 from interlock.services.message.serving import alive_by
 from interlock.services.message.states import examine as examine_message
-from interlock.services.report import report
+from interlock.services.report import able_of, report
 from interlock.services.steps import Read
 from interlock.services.task.states import examine as examine_task
 from interlock.store import Item, Range
@@ -32,6 +32,7 @@ _CHECKS: dict[str, Callable[[Item], object]] = {
     keys.SERVING: alive_by,
     keys.WAITS: states.listed_wait,
     keys.REPORTS: report,
+    keys.ABLE: able_of,
 }
 
 

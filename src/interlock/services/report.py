@@ -14,10 +14,10 @@ from interlock.driving import Op
 from interlock.errors import BadInput, StoreDamaged
 from interlock.services import states
 from interlock.services.gather import every, looked_up
-from interlock.services.runner import Deciding, Done, Runner, Who
+from interlock.services.runner import Deciding, Done, Glance, Reading, Runner, Who
 from interlock.services.steps import Read
 from interlock.settings import Settings
-from interlock.store import Item, Snapshot
+from interlock.store import Item, Range, Snapshot
 
 NOTE_LIMIT = 1024
 NEVER = float("inf")
@@ -26,6 +26,7 @@ AGAIN = 1.0
 CALM = 5.0
 """Seconds between two reports of somebody whose state changes all the time."""
 
+_ABLE = msgspec.json.Decoder(core.Able)
 _REPORT = msgspec.json.Decoder(core.Report)
 
 
@@ -211,3 +212,26 @@ def crowd() -> Op[Crowd]:
 def able() -> Op[dict[str, frozenset[str]]]:
     """What everybody who is here and reports can do, by session."""
     return (yield from crowd()).able
+
+
+def able_to(ability: str) -> Reading[dict[str, core.Able]]:
+    """Who is able to do this, as it said, by where that stands; some may be gone by now.
+
+    Only those are read that can do it, or everything.
+    """
+    found: dict[str, core.Able] = {}
+    for each in dict.fromkeys((ability, words.EVERYTHING)):
+        page = Range(keys.able(each))
+        while True:
+            items = (yield Glance((page,))).ranges[page]
+            read = {item.key: states.readable(able_of, item) for item in items}
+            found |= {key: one for key, one in read.items() if one is not None}
+            if len(items) < page.limit:
+                break
+            page = Range(page.prefix, items[-1].key)
+    return found
+
+
+def able_of(item: Item) -> core.Able:
+    """Who is able to do something."""
+    return states.decoded(_ABLE, item)

@@ -263,9 +263,15 @@ def _forgetting(
 
 def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:
     """The keys that end with a session because it said something of itself."""
-    if snapshot[keys.report(session)] is None:
+    item = snapshot[keys.report(session)]
+    if item is None:
         return ()
-    return keys.report(session), keys.heard(session)
+    from interlock.core.report import ends
+    from interlock.services.report import report
+
+    said = states.readable(report, item)
+    gone = () if said is None else ends(said)
+    return keys.report(session), keys.heard(session), *gone
 
 
 def is_in(pool: Pool, session: str) -> bool:

@@ -38,6 +38,7 @@ _FOLDERS = frozenset(
         *keys.POST,
         keys.SESSIONS,
         keys.REPORTS,
+        keys.ABLE,
         keys.DEATHS,
         keys.BROKEN,
         keys.LOGBOOKS,

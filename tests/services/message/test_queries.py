@@ -24,6 +24,7 @@ from interlock.core.query import (
     UnknownQuery,
 )
 from interlock.errors import BadInput
+from interlock.store import Range, Ref, Snapshot
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -482,3 +483,41 @@ def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Stage) ->
     assert waiting(bob) == ["hi", "hi"]
     with pytest.raises(BadInput, match="interlock send AGENT --reply-to msg_9 TEXT"):
         bob.run(bob.messages.reply("msg_9", "hello"))
+
+
+def test_a_question_to_an_ability_reads_only_those_who_have_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob, cy = (stage.client(name) for name in ("ada", "bob", "cy"))
+    bob.run(bob.agents.status("idle", can=["rust"]))
+    cy.run(cy.agents.status("idle", can=["go"]))
+    looked: list[str] = []
+    read = stage.store.read
+
+    def noted(*refs: Ref, times: bool = False) -> Snapshot:
+        looked.extend(ref if isinstance(ref, str) else getattr(ref, "prefix", "") for ref in refs)
+        return read(*refs, times=times)
+
+    monkeypatch.setattr(stage.store, "read", noted)
+    asks = ada.start(ada.messages.query("?rust", "edition?", id="qry_1", timeout=60))
+    assert not asks.done
+    assert keys.able("rust") in looked
+    assert not {keys.REPORTS, keys.SERVING, keys.SESSIONS}.intersection(looked)
+    assert keys.live(cy.session) not in looked
+    bob.run(bob.agents.status("idle", can=["python"]))
+    bob.run(bob.messages.reply("qry_1", 1, can=["rust"]))
+    assert ada.run(ada.messages.query("?rust", "edition?")) == NobodyToAsk(to="?rust")
+    bob.run(bob.agents.leave())
+    cy.run(cy.agents.leave())
+    page = Range(keys.ABLE)
+    assert read(page).ranges[page] == ()
+
+
+def test_who_was_able_and_died_is_let_go(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=1e6), stage.client("bob")
+    bob.run(bob.agents.status("idle", can=["rust"]))
+    stage.clock.advance(31)
+    assert ada.run(ada.messages.query("?rust", "edition?")) == NobodyToAsk(to="?rust")
+    ada.run(ada.fleet.maintain())
+    page = Range(keys.ABLE)
+    assert stage.store.read(page).ranges[page] == ()

@@ -25,6 +25,7 @@ from interlock.core.words import EVERYTHING
 from interlock.errors import StoreDamaged
 from interlock.services.graph.place import Met, Place, Places, Spot, glanced
 from interlock.services.message.serving import serves
+from interlock.services.report import able_to
 from interlock.services.runner import Glance, Reading
 from interlock.services.states import decoded
 from interlock.store import Item, Range
@@ -67,8 +68,7 @@ def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
     if not asked.to.startswith(ABLE):
         return (yield from _of_agent(asked.to))
     ability = asked.to.removeprefix(ABLE)
-    able = yield from _able(ability, asked.session)
-    found = yield from _serving(ability, asked.session)
+    able, found = yield from _able(ability, asked.session)
     for agent in dict.fromkeys(able.values()):
         sessions = {session for session, other in able.items() if other == agent}
         for met in (yield from _of_agent(agent, sessions)):
@@ -106,8 +106,29 @@ def _living(agent: str) -> Reading[list[str]]:
     return [each for each in sessions if live[keys.live(each)] is not None]
 
 
-def _able(ability: str, asker: str) -> Reading[dict[str, str]]:
-    """The living sessions that can do it, each with its agent."""
+def _able(ability: str, asker: str) -> Reading[tuple[dict[str, str], dict[str, Met]]]:
+    """The living sessions that can do it, each with its agent; and who takes messages of those."""
+    found = {
+        key: each for key, each in (yield from able_to(ability)).items() if each.session != asker
+    }
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in found.values())))
+    here = {key: each for key, each in found.items() if live[each.live] is not None}
+    whole = {
+        each.session: each.agent for each in here.values() if each.live == keys.live(each.session)
+    }
+    callers = {
+        caller: Met(caller, live=(each.live,))
+        for key, each in here.items()
+        if each.live != keys.live(each.session)
+        for caller in [keys.name(keys.last(key))]
+    }
+    if whole or callers:
+        return whole, callers
+    return (yield from _reporting(ability, asker)), (yield from _serving(ability, asker))
+
+
+def _reporting(ability: str, asker: str) -> Reading[dict[str, str]]:
+    """The living sessions that can do it as all reports say: an older version says it there."""
     reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
     able = {
         each.session: each.agent

@@ -96,7 +96,7 @@ class Duty:
     def _take_back(self) -> Op[None]:
         if not self._desk.store.trouble:
             with suppress(StoreTrouble):
-                yield from retire(self._desk.runner, self._desk.me().who, self._caller)
+                yield from retire(self._desk.runner, self._desk.me().who, self._caller, self._can)
 
     def _name(self, seat: Seat, someone: Someone | None) -> str:
         """A task or thread goes by its own name.

@@ -14,11 +14,12 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.core.message import ABLE
 from interlock.core.post import MAILBOX
+from interlock.core.report import Able
 from interlock.core.words import EVERYTHING, alike
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
-from interlock.services.gather import every, looked_up
-from interlock.services.report import able, report
+from interlock.services.gather import every, looked_up, outside
+from interlock.services.report import able, able_to, report
 from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
 from interlock.services.states import decoded, readable
 from interlock.services.steps import Read
@@ -81,7 +82,11 @@ def here(to: str, asker: str) -> Op[bool]:
 def _here(to: str, asker: str) -> Op[bool]:
     if to.startswith(ABLE):
         wanted = {to[len(ABLE) :], EVERYTHING}
-        said = yield from able()
+        found = (yield from outside(able_to(to[len(ABLE) :]))).values()
+        others = [each.live for each in found if each.session != asker]
+        if any((yield from looked_up(others)).values()):
+            return True
+        said = yield from able()  # an older version says it nowhere else
         if any(wanted & said[session] for session in said if session != asker):
             return True
         return (yield from _served(wanted, asker))
@@ -238,17 +243,21 @@ def serve(
     Its note takes the place of those of the ``dead``.
     """
     live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
-    said = Write(keys.serving(who.agent, caller), note or Serving(who.session, live.key))
+    note = note or Serving(who.session, live.key)
+    said = Write(keys.serving(who.agent, caller), note)
     mailbox = Write(keys.mailbox(who.agent), MAILBOX)
-    yield from runner.change(_said("agent.serve", who, (said, live, mailbox), dead), who)
+    one = Able(who.agent, who.session, live.key)
+    able = [Write(keys.able(each, caller), one) for each in note.can]
+    yield from runner.change(_said("agent.serve", who, (said, live, mailbox, *able), dead), who)
     return live
 
 
-def retire(runner: Runner, who: Who, caller: str) -> Op[None]:
+def retire(runner: Runner, who: Who, caller: str, can: tuple[str, ...] = ()) -> Op[None]:
     """It takes no more messages; with its note go those of the dead, which it has taken over."""
     own = keys.serving(who.agent, caller)
     dead = (yield from receivers(who.agent, own)).dead
-    gone = (own, keys.serves(who.session, caller), *dead)
+    able = [keys.able(each, caller) for each in can]
+    gone = (own, keys.serves(who.session, caller), *able, *dead)
     yield from runner.change(_said("agent.retire", who, (), gone), who)
 
 

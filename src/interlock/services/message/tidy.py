@@ -32,6 +32,7 @@ from interlock.services.message import forgetting, rounds, states
 from interlock.services.message.limits import Limits
 from interlock.services.message.rounds import WHOLE, Tidied, Todo, following, group_of, together
 from interlock.services.message.serving import alive_by, serves
+from interlock.services.report import able_of
 from interlock.services.runner import Deciding, Done, Glance, Runner, Who
 from interlock.services.states import readable
 from interlock.services.steps import Read
@@ -49,6 +50,7 @@ FOLDERS = (
     keys.SERVING,
     keys.RATES,
     keys.DECISIONS,
+    keys.ABLE,
 )
 BOUND = 10_000
 """What a round forgets of each group, at most."""
@@ -87,6 +89,7 @@ class Tidying:
             keys.SERVING: self._serving,
             keys.RATES: self._rates,
             keys.DECISIONS: self._decisions,
+            keys.ABLE: self._able,
         }
         self._place: tuple[int, str] | None = None
         self._looked = 0
@@ -302,6 +305,18 @@ class Tidying:
         for key, note in list(new.items())[: max(bound - done, 0)]:
             done += yield from self._change(who, partial(forgetting.receiver, key, note))
         return Tidied(reclaimed=done)
+
+    def _able(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+        """Those who were able to do something, and are gone."""
+        found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
+        lives = yield from looked_up([each.live for _, each in found if each])
+        dead = {key: each.live for key, each in found if each and lives[each.live] is None}
+
+        def over(item: Item) -> bool:
+            return getattr(readable(able_of, item), "live", "") == dead[item.key]
+
+        yield from self._drop(who, "agent.forget", list(dead)[:bound], over, dead)
+        return Tidied()
 
     def _rates(self, who: Who, group: str, bound: int) -> Op[Tidied]:
         """Turns of somebody who has sent nothing for long: nobody counts them."""
