@@ -155,10 +155,11 @@ def test_needs_that_are_not_in_the_plan_must_exist_elsewhere() -> None:
     found = made({"id": "a", "needs": ["x", "y"]}, {"id": "b", "needs": ["a", "y"]})
     assert found.outside == ("x", "y")
     said = str(plan.unknown(found, ["y"]))
-    assert said.startswith("task 'b' needs 'y'")
+    assert "number 1 (a): it needs 'y', which is neither in the plan nor in the store" in said
+    assert "number 2 (b): it needs 'y'" in said
     many = str(plan.unknown(made({"id": "a", "needs": [f"n{n}" for n in range(30)]}),
                             [f"n{n}" for n in range(30)]))  # fmt: skip
-    assert ", and 10 more:" in many
+    assert "the plan has 30 mistakes, the first 20, and nothing was published" in many
 
 
 @given(st.data())
@@ -181,3 +182,11 @@ def test_a_circle_is_found_exactly_where_there_is_one(data: st.DataObject) -> No
     assert len(set(circle)) == len(circle) - 1
     for one, other in pairwise(circle):
         assert int(other[1:]) in needs[int(one[1:])], "each needs the next"
+
+
+def test_circles_that_share_a_task_are_each_said() -> None:
+    said = mistakes(
+        {"id": "a", "needs": ["b", "c"]}, {"id": "b", "needs": ["a"]}, {"id": "c", "needs": ["a"]}
+    )
+    assert "these need each other: a -> b -> a;" in said
+    assert "these need each other: a -> c -> a;" in said

@@ -18,7 +18,7 @@ first.  A need may stand anywhere in the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -66,7 +66,8 @@ class Draft(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class Plan(Struct, frozen=True, kw_only=True):
     """Tasks that fit together, each after those of the plan that it needs.
 
-    ``places`` says where each stood in the file; ``outside`` are needs that must exist already;
+    ``places`` says where each stood in the file, and ``where`` in which words; ``outside`` are
+    needs that must exist already;
     ``trace`` is the one that its tasks are published under.
     """
 
@@ -75,6 +76,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     drafts: tuple[Draft, ...]
     places: Mapping[str, int]
     outside: tuple[str, ...]
+    where: Mapping[str, str] = {}
     trace: str = ""
 
     @property
@@ -135,42 +137,87 @@ def given(specs: Iterable[object]) -> list[Given]:
     ]
 
 
+class Looked(Struct, frozen=True, kw_only=True):
+    """What a plan says, as far as its words are good, and what is ``wrong`` with it."""
+
+    drafts: tuple[Draft, ...]
+    where: Mapping[str, str]
+    order: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Needs that must exist already."""
+        needs = (need for each in self.drafts for need in each.needs)
+        return tuple(dict.fromkeys(need for need in needs if need not in self.where))
+
+    def refused(self, missing: Collection[str]) -> BadInput:
+        """Everything that is wrong, with the needs that are ``missing`` in the store as well."""
+        return BadInput(_said([*self.wrong, *_unknown(self.drafts, self.where, missing)]))
+
+
 def check(given: Iterable[Given], id_: str | None = None) -> Plan:
-    """The plan that this is, or everything that is wrong with it."""
+    """The plan that this is, or everything that is wrong with it as far as it goes alone."""
+    found = look(given)
+    if found.wrong:
+        raise found.refused(())
+    return plan_of(found, id_)
+
+
+def look(given: Iterable[Given]) -> Looked:
+    """What a plan says, and all that is wrong with it."""
     some = list(given)
     if len(some) > TASKS_LIMIT:
         raise TooLarge(f"the plan has {len(some)} tasks; {TASKS_LIMIT} are allowed: split it")
     if not some:
         raise BadInput("the plan is empty; give at least one task")
     wrong: list[str] = []
-    drafts = [draft for each in some if (draft := _draft(each, wrong)) is not None]
+    drafts: list[Draft] = []
+    where: dict[str, str] = {}
+    for each in some:
+        draft = _draft(each, wrong)
+        if draft is not None:
+            drafts.append(draft)
+        if (name := _name(each)) is not None:  # known, though something else is wrong with it
+            where.setdefault(name, each.where)
     wrong += _twice(some)
-    order = _ordered(drafts, wrong)
-    if wrong:
-        raise BadInput(_said(wrong))
+    order = _ordered(drafts, where, wrong)
+    return Looked(drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong))
+
+
+def plan_of(found: Looked, id_: str | None = None) -> Plan:
+    """The plan, if nothing is wrong with it."""
+    drafts = list(found.drafts)
     digest = codec.digest(codec.encode(drafts))
     places = {draft.id: place for place, draft in enumerate(drafts)}
     return Plan(
         id=f"imp_{digest[:_DIGITS]}" if id_ is None else words.name(id_, "id of the import"),
         digest=digest,
-        drafts=tuple(drafts[places[each]] for each in order),
+        drafts=tuple(drafts[places[each]] for each in found.order),
         places=places,
-        outside=tuple(
-            dict.fromkeys(need for each in drafts for need in each.needs if need not in places)
-        ),
+        outside=found.outside,
+        where=found.where,
     )
 
 
 def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
     """Refused, since it needs what does not exist."""
-    needed = set(missing[:SHOWN])
-    by = {need: each.id for each in plan.drafts for need in each.needs if need in needed}
-    wrong = [f"task {by[need]!r} needs {need!r}" for need in missing[:SHOWN]]
-    more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-    return BadInput(
-        f"{'; '.join(wrong)}{more}: neither in the plan nor in the store;"
-        " add what is missing to the plan, or publish it first; nothing was published"
-    )
+    drafts = sorted(plan.drafts, key=lambda draft: plan.places[draft.id])
+    return BadInput(_said(list(_unknown(drafts, plan.where, missing))))
+
+
+def _unknown(
+    drafts: Iterable[Draft], where: Mapping[str, str], missing: Collection[str]
+) -> Iterator[str]:
+    """Every need that does not exist, with its place."""
+    lacking = set(missing)
+    for draft in drafts:
+        for need in draft.needs:
+            if need in lacking:
+                yield (
+                    f"{where[draft.id]} ({draft.id}): it needs {need!r}, which is neither in the"
+                    " plan nor in the store: add it to the plan, or publish it first"
+                )
 
 
 def _draft(given: Given, wrong: list[str]) -> Draft | None:
@@ -210,30 +257,45 @@ def _twice(given: Sequence[Given]) -> Iterator[str]:
     """Ids that stand there more than once."""
     counted: dict[str, list[str]] = {}
     for each in given:
-        if isinstance(each.fields, Mapping):
-            name = each.fields.get("id", each.fields.get("task"))
-            if isinstance(name, str):
-                counted.setdefault(name, []).append(each.where)
+        if (name := _name(each)) is not None:
+            counted.setdefault(name, []).append(each.where)
     for id_, where in counted.items():
         if len(where) > 1:
             some = ", ".join(where[:_FEW])
             yield f"task {id_!r:.80} stands there {len(where)} times ({some}); keep one"
 
 
-def _ordered(drafts: Sequence[Draft], wrong: list[str]) -> tuple[str, ...]:
-    """Their ids, each after those that it needs; a circle is wrong."""
+def _name(given: Given) -> str | None:
+    """The id of a task, if it has one that can be read."""
+    fields = given.fields
+    name = fields.get("id", fields.get("task")) if isinstance(fields, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _ordered(
+    drafts: Sequence[Draft], where: Mapping[str, str], wrong: list[str]
+) -> tuple[str, ...]:
+    """Their ids, each after those that it needs; every circle is wrong.
+
+    After a circle was found, its last need is left out, so that the next one shows.
+    """
     from graphlib import CycleError, TopologicalSorter
 
     names = {draft.id for draft in drafts}
     needs = {draft.id: [need for need in draft.needs if need in names] for draft in drafts}
-    try:
-        return tuple(TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        circle = error.args[1][:0:-1]
-        first = circle.index(next(draft.id for draft in drafts if draft.id in circle))
-        way = " -> ".join((*circle[first:], *circle[:first], circle[first]))
-        wrong.append(f"these need each other: {way}; drop one of these needs")
-        return ()
+    for _ in range(SHOWN + 1):
+        try:
+            return tuple(TopologicalSorter(needs).static_order())
+        except CycleError as error:
+            circle = error.args[1][:0:-1]
+            first = circle.index(next(draft.id for draft in drafts if draft.id in circle))
+            way = (*circle[first:], *circle[:first], circle[first])
+            wrong.append(
+                f"{where[way[0]]} ({way[0]}): these need each other: {' -> '.join(way)};"
+                " drop one of these needs"
+            )
+            needs[way[-2]] = [need for need in needs[way[-2]] if need != way[-1]]
+    return ()
 
 
 def _said(wrong: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ def test_lines_come_in_by_a_pipe_and_under_a_name(ada: Shell) -> None:
         ('{"id":"a","colour":"red"}', "line 1 (a): there is no field 'colour'"),
         ('[{"id":"a"},{"id":"a"}]', "task 'a' stands there 2 times (number 1, number 2)"),
         ('[{"id":"a","needs":["b"]},{"id":"b","needs":["a"]}]', "a -> b -> a"),
-        ('[{"id":"a","needs":["nobody"]}]', "task 'a' needs 'nobody'"),
+        ('[{"id":"a","needs":["nobody"]}]', "number 1 (a): it needs 'nobody'"),
     ],
 )
 def test_a_bad_plan_is_bad_input_in_one_line(ada: Shell, text: str, said: str) -> None:

@@ -156,7 +156,7 @@ def test_unknown_needs_are_refused_with_their_names_and_nothing_is_written(
     ada = join(stage, "ada")
     specs = [*CHAIN, {"id": "x", "needs": ["gone", "t1", "lost"]}]
     for dry in (False, True):
-        with pytest.raises(BadInput, match="task 'x' needs 'gone'; task 'x' needs 'lost'"):
+        with pytest.raises(BadInput, match=r"\(x\): it needs 'gone'.* \(x\): it needs 'lost'"):
             ada.run(ada.tasks.publish_all(specs, dry_run=dry))
     assert all_keys(stage.store) == []
 
@@ -268,7 +268,9 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Stage) -> None:
     before = all_keys(stage.store)
     with pytest.raises(BadInput, match="needs 't0', which does not exist"):
         bob.run(bob.tasks.publish("mine", needs=["t0"]))
-    with pytest.raises(BadInput, match="task 'mine' needs 't0': neither in the plan nor"):
+    with pytest.raises(
+        BadInput, match=r"number 1 \(mine\): it needs 't0', which is neither in the plan nor"
+    ):
         bob.run(bob.tasks.publish_all([{"id": "mine", "needs": ["t0"]}]))
     assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists)
     cancelled, retried = bob.run(bob.tasks.cancel("t0")), bob.run(bob.tasks.retry("t0"))
@@ -503,3 +505,30 @@ def test_nothing_is_ready_before_its_needs_and_all_get_done(
     names = list(range(len(needs)))
     dice.shuffle(names)
     follow(needs, names, dice, remote=remote)
+
+
+def test_all_that_is_wrong_is_said_at_once_each_with_its_place(stage: Stage) -> None:
+    """Every circle, every need that does not exist, and mistakes in single tasks."""
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("there"))
+    specs: list[dict[str, object]] = [
+        {"id": "a", "needs": ["b"]},
+        {"id": "b", "needs": ["a", "x"]},
+        {"id": "c", "needs": ["d", "there"]},
+        {"id": "d", "needs": ["c"]},
+        {"id": "e", "needs": ["y", "x"]},
+        {"id": "f", "priority": "high"},
+    ]
+    with pytest.raises(BadInput) as refused:
+        ada.run(ada.tasks.publish_all(specs))
+    said = str(refused.value)
+    assert said.startswith("the plan has 6 mistakes, and nothing was published: number 6 (f): ")
+    for wrong in (
+        "number 1 (a): these need each other: a -> b -> a;",
+        "number 3 (c): these need each other: c -> d -> c;",
+        "number 2 (b): it needs 'x', which is neither in the plan nor in the store",
+        "number 5 (e): it needs 'y', which is neither",
+        "number 5 (e): it needs 'x', which is neither",
+    ):
+        assert wrong in said
+    assert "'there'" not in said

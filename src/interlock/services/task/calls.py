@@ -95,12 +95,15 @@ class TaskCalls(Calls):
         """
         from interlock.core import plan as plans
 
-        plan = plans.check(plans.given(specs), id)
+        found = plans.look(plans.given(specs))
+        if found.wrong:  # then needs that do not exist are said with the rest
+            raise found.refused((yield from self._tasks.plans.missing(found.outside)))
+        plan = plans.plan_of(found, id)
         if words.flag(dry_run, "dry_run"):
-            return self._tasks.plans.check(plan)
+            return (yield from self._tasks.plans.check(plan))
         plan = replace(plan, trace=self.desk.purpose)
         seat = self._seat(given)
-        return self._fenced(seat, self._tasks.plans.publish(seat.who, plan))
+        return (yield from self._fenced(seat, self._tasks.plans.publish(seat.who, plan)))
 
     def spec(
         self,

@@ -17,7 +17,7 @@ from interlock.core.decision import Decision
 from interlock.core.plan import Draft, Plan
 from interlock.driving import Op
 from interlock.errors import StoreBusy
-from interlock.services.gather import outside
+from interlock.services.gather import looked_up, outside
 from interlock.services.runner import Deciding, Done, Runner, Who
 from interlock.services.steps import Read
 from interlock.services.task import states
@@ -40,6 +40,11 @@ class Plans:
         self._runner = runner
         self._progress = progress
         self._moments = moments
+
+    def missing(self, needs: Sequence[str]) -> Op[tuple[str, ...]]:
+        """Which of these tasks do not exist."""
+        items = yield from looked_up(map(keys.status, needs))
+        return tuple([need for need in needs if items[keys.status(need)] is None])
 
     def check(self, plan: Plan) -> Op[Checked | PlanExists]:
         """Whether a plan could be published; nothing is written."""
