@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pkgutil
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, cast
 
 import pytest
 from tests.forks import template
@@ -46,6 +47,36 @@ class Result(NamedTuple):
         found = json.loads(self.out)
         assert isinstance(found, dict)
         return found
+
+
+class Started(subprocess.Popen[str]):
+    """A command that runs: the lines of JSON that a test reads of it are as their schema says."""
+
+    words: tuple[str, ...] = ()
+
+    def checked(self, words: tuple[str, ...]) -> Self:
+        """The same, for a command of these words."""
+        self.words = words
+        assert self.stdout is not None
+        self.stdout.readline = self._readline  # type: ignore[method-assign]
+        return self
+
+    def communicate(
+        self,
+        input: str | None = None,  # noqa: A002
+        timeout: float | None = None,
+    ) -> tuple[str, str]:
+        """All that it still printed."""
+        out, err = super().communicate(input, timeout)
+        check_output(self.words, "".join(re.findall(r".*\n", out)))
+        return out, err
+
+    def _readline(self, limit: int = -1) -> str:
+        assert self.stdout is not None
+        line = io.TextIOWrapper.readline(cast("io.TextIOWrapper", self.stdout), limit)
+        if line.endswith("\n"):
+            check_output(self.words, line)
+        return line
 
 
 class Shell:
@@ -97,14 +128,14 @@ class Shell:
         return done.status, done.json
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = Started(
             [*COMMAND, *words],
             cwd=self.folder,
             env=self.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
+        ).checked(words)
         self._started.append(process)
         return process
 

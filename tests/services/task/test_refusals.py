@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
+from interlock.core.lock import LockFenced
 from interlock.core.log import decode
+from interlock.core.semaphore import SlotsFenced
 from interlock.core.task import (
     Claimed,
     Completed,
@@ -190,3 +192,20 @@ def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> N
     assert isinstance(found, NoTask)
     (line,) = [each for each in ada.run(ada.record.log()) if each.verb == "task.expire"]
     assert line.outcome == "expired"
+
+
+def test_whoever_beats_too_late_is_not_called_the_holder(stage: Stage, eve: Client) -> None:
+    ada = stage.client("ada", ttl=1000.0)
+    ada.run(ada.tasks.publish("t"))
+    claimed = eve.run(eve.tasks.claim("t", ttl=5.0))
+    granted = eve.run(eve.locks.acquire("m", ttl=5.0))
+    slots = eve.run(eve.semaphores.acquire("s", capacity=1, ttl=5.0))
+    assert claimed
+    assert granted
+    assert slots
+    stage.clock.advance(6.0)
+    late = eve.run(eve.tasks.heartbeat("t", token=claimed.token))
+    assert late == TaskFenced(task="t", state="running")
+    fenced = eve.run(eve.locks.heartbeat("m", token=granted.token))
+    assert fenced == LockFenced(lock="m")
+    assert eve.run(eve.semaphores.heartbeat("s", token=slots.token)) == SlotsFenced(semaphore="s")

@@ -324,5 +324,11 @@ class _Internal(InterlockError):
 def _log(verbose: int) -> None:
     import logging
 
+    class Plain(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return "\n".join(map(plain, super().format(record).split("\n")))
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Plain("interlock: %(message)s"))
     level = logging.DEBUG if verbose > 1 else logging.INFO
-    logging.basicConfig(level=level, stream=sys.stderr, format="interlock: %(message)s")
+    logging.basicConfig(level=level, handlers=[handler])
