@@ -21,7 +21,9 @@ from msgspec import Struct
 ISO: Final = "_iso"
 """What the name of a moment ends with where it is written as ISO 8601."""
 
-MOMENTS: Final = frozenset(("at", "deadline", "heard", "not_before", "resolved", "since"))
+MOMENTS: Final = frozenset(
+    ("at", "deadline", "heard", "last_heartbeat", "not_before", "resolved", "since")
+)
 """Fields with seconds since 1970; so are all whose names end with ``_at``."""
 
 DURATIONS: Final = frozenset(

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from interlock.core import keys
 from interlock.core.answers import Unknown
-from interlock.core.task import BATCH
 from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.services import states
@@ -75,6 +74,8 @@ def by_prefix(id_: str, attempt: Callable[[str], Op[T]], *folders: str) -> Op[T]
 
 def named(name: str) -> Op[str]:
     """A task of this name, or else a lock; if there are both, somebody has to choose."""
+    from interlock.core.task import BATCH  # few commands know a thing by its plain name
+
     task, lock = keys.status(name), keys.lock(name)
     snapshot: Snapshot = yield Read(task, lock)
     if snapshot[task] is None or name.startswith(BATCH):
