@@ -50,10 +50,23 @@ def test_a_time_that_came_for_nobody_hides_nothing_and_goes_away(ada: Client) ->
 
 
 def test_who_waits_for_work_is_told_that_its_session_is_over(ada: Client) -> None:
+    ada.desk.no_retry = True
     waits = ada.start(ada.tasks.next(wait=60))
     ada.clock.advance(31)
     with pytest.raises(Lapsed):
         waits.run().result()
+
+
+def test_who_waits_for_work_goes_on_with_another_session(ada: Client) -> None:
+    session = ada.session
+    waits = ada.start(ada.tasks.next(wait=60))
+    ada.clock.advance(31)
+    waits.run()
+    assert ada.session != session
+    ada.run(ada.tasks.publish("t1"))
+    claimed = waits.run().result()
+    assert isinstance(claimed, task.Claimed)
+    assert ada.run(ada.tasks.complete("t1"))
 
 
 def test_who_waits_for_long_looks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

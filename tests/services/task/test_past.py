@@ -117,6 +117,7 @@ def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Stage, ada: Client
 
 def test_nobody_waits_past_the_end_of_its_session(stage: Stage) -> None:
     bob = stage.client("bob", ttl=2.0)
+    bob.desk.no_retry = True
     bob.run(bob.tasks.publish("bad"))
     damage(stage, keys.status("bad"))
     with pytest.raises(Lapsed, match="join again"):
