@@ -344,6 +344,7 @@ class Fleet(Noun[FleetCalls]):
     async def _end(self) -> None:
         desk = self.calls.desk
         await drive_async(desk.keeper.finish(), desk.store)
+        desk.left = True
         if desk.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 await self.agents.leave()

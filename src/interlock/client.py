@@ -401,6 +401,7 @@ class Fleet(Noun[FleetCalls]):
     def _end(self) -> None:
         desk = self.calls.desk
         drive(desk.keeper.finish(), desk.store)
+        desk.left = True
         if desk.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 self.agents.leave()

@@ -115,6 +115,7 @@ class AgentCalls(Calls):
         What it worked on goes back to the queue first.
         """
         who = self.desk.me().who
+        self.desk.left = True
         tasks = yield from self.desk.sessions.works_on(who)
         released = (yield from self.desk.tasks.leave(who)) if tasks else ()
         own = self.desk.queues.own() if self.desk.began else None

@@ -91,6 +91,8 @@ class Desk:
         """What every call about tasks and messages relies on."""
         self.began = False
         """Whether our session began with us, and so ends with us."""
+        self.left = False
+        """Whether we ended our session ourselves: no other one follows it."""
         self._over: Lapsed | None = None
         """Why we may not act: the session that we inherited is over."""
         self._agent = None if agent is None else words.own(agent)
@@ -181,7 +183,7 @@ class Desk:
 
     def rejoins(self, seat: Seat) -> bool:
         """Whether a session that lapsed can be followed by a new one: it was our own."""
-        return self.began or self.seat is not seat
+        return not self.left and (self.began or self.seat is not seat)
 
     def rejoin(self, seat: object) -> Op[None]:
         """Begin a new session under the same name, unless that was done since this seat was had."""

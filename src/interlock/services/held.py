@@ -238,7 +238,7 @@ def take(desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms)
         yield from holding.end()
         if clock.monotonic() >= ends:
             raise holding.over()
-        if desk.began and not desk.no_retry:
+        if desk.rejoins(desk.seat) and not desk.no_retry:
             yield from Outage(desk, "a wait").revive(ends)
 
 

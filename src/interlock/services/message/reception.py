@@ -185,7 +185,8 @@ class Reception:
 
     def _is_over(self) -> bool:
         lease = self._desk.session_lease
-        return self._desk.began and lease is not None and not lease.alive()
+        rejoins = self._desk.rejoins(self._desk.seat) and not self._desk.no_retry
+        return rejoins and lease is not None and not lease.alive()
 
     def _goes_on(self) -> bool:
         return not self.closed
