@@ -125,7 +125,8 @@ def test_counters_say_how_things_stand_and_what_was_done(
         asked=2,
         received=1,
         timeouts=1,
-        rate_limit_violations=1,
+        rate_limit_violations=2,
+        refusals=2,
     )
     assert ada.run(ada.fleet.counters(since="1h")).sent == 3
     stage.clock.advance(60)
@@ -224,3 +225,31 @@ def test_watchers_hear_of_refusals_and_of_changed_capacities(url: str) -> None:
         assert heard.get("task:not_owner", heard.get("task:fenced")) == ("bob", "task/t1")
         told = bob.record.explain("deploy").happenings
         assert [each.what for each in told if each.agent == "bob"] == ["refused"]
+
+
+def test_every_refusal_is_recorded_or_counted(url: str) -> None:
+    with interlock.connect(url, agent="ada") as ada, interlock.connect(url, agent="bob") as bob:
+        ada.locks.acquire("deploy")
+        ada.tasks.publish("t1")
+        ada.tasks.claim("t1")
+        entries = len(ada.record.log(limit=1000))
+        for _ in range(3):
+            assert not bob.locks.release("deploy", token=1)
+            assert not bob.tasks.complete("t1", token=1)
+        recorded = len(ada.record.log(limit=1000)) - entries
+        assert recorded == 2, "the first of each in a minute"
+        assert ada.counters(since="5m").refusals == 6
+        assert ada.record.verify().exit_status == 0
+
+
+def test_each_message_beyond_the_rate_is_a_violation(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "1")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
+    with interlock.connect(url, agent="ada") as ada:
+        sent = [ada.messages.alert("build") for _ in range(5)]
+        refused = [each for each in sent if isinstance(each, interlock.Limited)]
+        assert len(refused) == 4
+        found = ada.counters(since="5m")
+        assert (found.rate_limit_violations, found.refusals) == (4, 4)

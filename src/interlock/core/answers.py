@@ -105,6 +105,8 @@ class Deadlock(Refusal, frozen=True, kw_only=True):
 class Fenced(Refusal, frozen=True, kw_only=True):
     """Your grant is over."""
 
+    counted = True
+
 
 class GivenFenced(Fenced, frozen=True, kw_only=True, tag="fenced"):
     """A grant that this relies on (``given``) is over: nothing was changed."""
@@ -119,6 +121,8 @@ class Broken(Success, frozen=True, kw_only=True):
 
 class NotOwner(Refusal, frozen=True, kw_only=True):
     """You do not have it, and never did."""
+
+    counted = True
 
 
 class Released(Success, frozen=True, kw_only=True):

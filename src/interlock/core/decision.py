@@ -36,6 +36,8 @@ class Refusal(Outcome, frozen=True, kw_only=True):
     """Not done: exit status 1 for an ordinary no, 3 where it is not allowed; always false."""
 
     exit_status = 1
+    counted: ClassVar[bool] = False
+    """Whether each one counts: it is no mere contention, but a caller that may not do this."""
 
     def __bool__(self) -> Literal[False]:
         """False."""

@@ -61,6 +61,7 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     segments/{revision}   sealed entries of the record, up to this revision
     meta/sealed           how far the record was sealed
     meta/checkpoint       how far the digest over the record was rolled
+    meta/refused/{agent}  refusals of an agent that left no entry, counted
     meta/base             what is added to a revision to make a token
 """
 
@@ -127,6 +128,7 @@ since the commit that put it."""
 WAKE = "wake/"
 WAKE_READY = "wake/ready/"
 REFUSALS = "refusals/"
+REFUSED = "meta/refused/"
 SEGMENTS = "segments/"
 SEALED = "meta/sealed"
 SETS_MARK = "meta/sets"
@@ -331,6 +333,11 @@ def deadline(task: str) -> str:
 def refused(grant: str) -> str:
     """The mark that a refusal in favour of this grant was recorded not long ago."""
     return f"{LIVE}{grant}.refused"
+
+
+def refused_by(agent: str = "") -> str:
+    """Where refusals of an agent are counted; without one, where all are."""
+    return f"{REFUSED}{part(agent) if agent else ''}"
 
 
 def refusals(slot: int) -> str:

@@ -217,6 +217,7 @@ class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
     ``retry_in`` is in how many seconds it is worth trying again: it is not counted sooner.
     """
 
+    counted = True
     exit_status = 3
     agent: str
     depth: int
@@ -226,6 +227,7 @@ class InboxFull(answers.Full, frozen=True, kw_only=True, tag="full"):
 class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
     """The sender has had all its turns within this window."""
 
+    counted = True
     exit_status = 3
     agent: str
     limit: int
@@ -236,6 +238,7 @@ class Limited(Refusal, frozen=True, kw_only=True, tag="limited"):
 class Halted(answers.Paused, Refusal, frozen=True, kw_only=True, tag="paused"):
     """Somebody has paused the sender."""
 
+    counted = True
     exit_status = 3
     agent: str
     by: str

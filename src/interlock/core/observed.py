@@ -52,8 +52,11 @@ class Counters(Struct, frozen=True, kw_only=True):
     received, replied      messages that were acknowledged, and questions that were answered
     timeouts               questions that nobody answered in time
     handed                 questions that were left to a person
-    rate_limit_violations  refusals because somebody sent too often, as far as they are recorded:
-                           the first of each sender in a minute
+    rate_limit_violations  refusals because somebody sent too often
+    refusals               these, and all others of callers that may not do what they asked: their
+                           grant is over or never was theirs, an inbox is full, they are paused;
+                           the first for a grant, or of a sender, within a minute is recorded, the
+                           others are counted by the minute, for four hours
     partial                there is more since that moment than was looked at
     """
 
@@ -67,6 +70,7 @@ class Counters(Struct, frozen=True, kw_only=True):
     timeouts: int = 0
     handed: int = 0
     rate_limit_violations: int = 0
+    refusals: int = 0
     partial: bool = False
 
 
@@ -79,6 +83,8 @@ COUNTED = {
     "query:handed": "handed",
     "message:limited": "rate_limit_violations",
 }
+REFUSED = ("fenced", "not_owner", "not_holder", "limited", "full")
+"""How the events of refusals end."""
 """Which events a counter counts."""
 
 
@@ -106,3 +112,5 @@ def counted(names: Iterable[str], counts: dict[str, int]) -> None:
     for name in names:
         if (counter := COUNTED.get(name)) is not None:
             counts[counter] = counts.get(counter, 0) + 1
+        if name.partition(":")[2] in REFUSED:
+            counts["refusals"] = counts.get("refusals", 0) + 1

@@ -186,6 +186,7 @@ class TooMany(Refusal, frozen=True, kw_only=True, tag="too_many"):
     first of those that are open has left: after that there is room, if not sooner.
     """
 
+    counted = True
     exit_status = 3
     open: int
     limit: int

@@ -329,7 +329,7 @@ class Calls:
         return replace(seat, who=replace(seat.who, given=relied))
 
     def _fenced(self, seat: Seat, op: Op[T]) -> Op[T | GivenFenced]:
-        return fenced(op) if seat.who.given else op
+        return fenced(op, self.desk.runner, seat.who) if seat.who.given else op
 
 
 class FleetCalls(Calls):

@@ -18,7 +18,7 @@ from interlock.errors import BadInput, InterlockError
 from interlock.services import states
 
 if TYPE_CHECKING:
-    from interlock.services.runner import Deciding, Reading
+    from interlock.services.runner import Deciding, Reading, Runner, Who
     from interlock.store import Item
 
 T = TypeVar("T")
@@ -86,9 +86,12 @@ def relying(deciding: Deciding[T], given: Iterable[Proof], base: int, agent: str
     return (yield from deciding)
 
 
-def fenced(op: Op[T]) -> Op[T | GivenFenced]:
+def fenced(op: Op[T], runner: Runner, who: Who) -> Op[T | GivenFenced]:
     """The outcome of a call, or which grant is over that it relies on."""
     try:
         return (yield from op)
     except Over as over:
+        from interlock.services.refusals import count
+
+        yield from count(runner, who, over.code)
         return GivenFenced(given=over.thing)

@@ -20,6 +20,7 @@ from interlock.errors import BadInput
 from interlock.services.gather import every, looked_up
 from interlock.services.history import Backward, read
 from interlock.services.record import opened
+from interlock.services.refusals import refused
 from interlock.services.states import readable
 from interlock.services.steps import Take
 from interlock.store import Change, Item, Resync, Watch
@@ -100,6 +101,10 @@ def counters(since: float, most: int = MOST) -> Op[Counters]:
     registered = yield from _registered()
     pending = yield from _pending()
     counts, partial = yield from _counts(since, most)
+    unrecorded = [refused(item) for item in (yield from every(keys.refused_by()))]
+    for name, word in (("rate_limit_violations", "limited"), ("refusals", "")):
+        more = sum(each.since(since, word) for each in unrecorded)
+        counts[name] = counts.get(name, 0) + more
     return Counters(
         since=round(since, 3),
         registered=registered,

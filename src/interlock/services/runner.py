@@ -189,9 +189,20 @@ class Runner:
         if who.given:
             deciding = yield from self._relying(deciding, who)
         if self.capabilities.local:
-            return (yield from self._inside(deciding, who))
-        known = dict(guess or {})
-        return (yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful))
+            done = yield from self._inside(deciding, who)
+        else:
+            known = dict(guess or {})
+            done = yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful)
+        if done.revision is None:
+            yield from self.counted(done.outcome, who)
+        return done
+
+    def counted(self, outcome: object, who: Who) -> Op[None]:
+        """Count a refusal that leaves no entry."""
+        if who.agent and getattr(outcome, "counted", False):
+            from interlock.services.refusals import count
+
+            yield from count(self, who, _word(outcome))
 
     def _relying(
         self, deciding: Callable[[], Deciding[T]], who: Who

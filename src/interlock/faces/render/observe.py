@@ -45,5 +45,6 @@ def counters(outcome: Counters, _paint: Paint) -> str:
             ("  query timeouts", str(outcome.timeouts)),
             ("  left to a person", str(outcome.handed)),
             ("  rate-limit violations", str(outcome.rate_limit_violations)),
+            ("  refusals", str(outcome.refusals)),
         ]
     )

@@ -147,6 +147,7 @@ class Posting:
         if limited or errand.turn.full:
             refused = yield from outside(deciding())
             if not refused.changes:
+                yield from self._runner.counted(refused.outcome, who)
                 return Done(refused.outcome, None)
             if limited and not self._limited(errand):
                 yield from self._enter(errand)
