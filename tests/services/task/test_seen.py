@@ -96,9 +96,9 @@ def test_a_list_is_filtered_by_label_requirement_worker_and_prefix(stage: Stage)
     assert listed(ada, label=["red"]) == ["a", "b/1", "b/2", "b"]
     assert listed(ada, label=["big", "red"]) == ["b/2", "b"]
     assert listed(ada, requires=["rust"]) == ["b/2", "b"]
-    assert listed(ada, agent="bob") == ["b/2"]
-    assert listed(ada, agent="bob", all=True, label=["big"]) == ["b/2"]
-    assert listed(ada, agent="bob", state=["pending"]) == []
+    assert listed(ada, holder="bob") == ["b/2"]
+    assert listed(ada, holder="bob", all=True, label=["big"]) == ["b/2"]
+    assert listed(ada, holder="bob", state=["pending"]) == []
     assert listed(ada, prefix="b") == ["b/1", "b/2", "b"]
     assert listed(ada, prefix="b/", all=True) == ["b/1", "b/2"]
 
@@ -294,7 +294,7 @@ def test_wrong_words_are_refused(ada: Client) -> None:
     for query in ({"state": ["ready"]}, {"limit": 0}, {"limit": 10_001}, {"label": "red"}):
         with pytest.raises(BadInput):
             ada.run(ada.tasks.list(**query))
-    for query in ({"prefix": "/"}, {"after": ""}, {"agent": "a\tb"}):
+    for query in ({"prefix": "/"}, {"after": ""}, {"holder": "a\tb"}):
         with pytest.raises(BadName):
             ada.run(ada.tasks.list(**query))  # type: ignore[arg-type]
     assert ada.run(ada.tasks.list()) == TaskList(tasks=())
