@@ -517,8 +517,12 @@ def test_why_and_health_name_such_a_circle(stage: Near, monkeypatch: pytest.Monk
     waits(ada, "b")
     waits(bob, "task/t")
     monkeypatch.undo()
-    assert cleo.run(cleo.fleet.why("b")).meanwhile == ("bob waits for task/t",)
-    assert cleo.run(cleo.fleet.why("task/t")).meanwhile == ("ada waits for lock/b",)
+    assert cleo.run(cleo.fleet.why("b")).meanwhile == (
+        "bob waits for task/t, held by ada, who waits for lock/b, held by bob: a cycle",
+    )
+    assert cleo.run(cleo.fleet.why("task/t")).meanwhile == (
+        "ada waits for lock/b, held by bob, who waits for task/t, held by ada: a cycle",
+    )
     stage.clock.advance(health.SETTLED + 1)
     (found,) = cleo.run(cleo.fleet.health()).problems
     assert (found.kind, found.agent) == ("deadlock", "bob")

@@ -231,7 +231,7 @@ def _chain(agent: str, wanted: tuple[str, ...], passed: set[str]) -> Op[str]:
         caller = next((each for each in holders if waits.get(each)), next(iter(holders)))
         said += f", held by {holders[caller]}"
         if caller in passed:
-            return f"{said}: a circle"
+            return f"{said}: a cycle"
         if not waits.get(caller):
             return said
         passed.add(caller)
