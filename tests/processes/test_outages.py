@@ -312,14 +312,19 @@ def test_without_retries_a_wait_ends_with_the_error(server: Engine) -> None:
 
 
 @pytest.mark.proof
-def test_commands_that_wait_go_on_after_an_outage(server: Engine, tmp_path: Path) -> None:
+def test_commands_that_wait_go_on_after_an_outage(
+    server: Engine, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     url = server.url("commands")
 
     def begin(*words: str) -> subprocess.Popen[bytes]:
         name = tmp_path / f"{words[0]}-{words[1]}"
         command = [sys.executable, "-m", "interlock", *words, "--json", "--store", url]
         with name.with_suffix(".out").open("w") as out, name.with_suffix(".err").open("w") as err:
-            return subprocess.Popen(command, stdout=out, stderr=err)
+            process = subprocess.Popen(command, stdout=out, stderr=err)
+        request.addfinalizer(process.wait)
+        request.addfinalizer(process.kill)  # the last is the first
+        return process
 
     def said(name: str) -> str:
         return (tmp_path / f"{name}.out").read_text()
@@ -327,11 +332,9 @@ def test_commands_that_wait_go_on_after_an_outage(server: Engine, tmp_path: Path
     with interlock.connect(url, agent="boss", join=False) as boss:
         taken = boss.locks.acquire("taken", ttl=600)
         assert isinstance(taken, Acquired)
-        endless = [
-            begin("task", "watch"),
-            begin("record", "log", "--follow"),
-            begin("subscribe", "built", "--follow", "--agent", "bob"),
-        ]
+        begin("task", "watch")
+        begin("record", "log", "--follow")
+        begin("subscribe", "built", "--follow", "--agent", "bob")
         waits = [
             begin("task", "next", "--can", "special", "--wait", "5m", "--agent", "cleo"),
             begin("lock", "acquire", "taken", "--wait", "5m", "--agent", "dan"),
@@ -358,6 +361,3 @@ def test_commands_that_wait_go_on_after_an_outage(server: Engine, tmp_path: Path
         until(lambda: '"after"' in said("task-watch") and "after" in said("record-log"))
         until(lambda: '"n":1' in said("subscribe-built"))
     assert said("task-watch").count('"event":"published","task":"after"') == 1
-    for each in endless:
-        each.terminate()
-        each.wait(PATIENCE)
