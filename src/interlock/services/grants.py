@@ -248,7 +248,7 @@ def named(name: str, kind: str) -> str:
 
 def _single(name: str, kind: str) -> str:
     """Return the name if it cannot be taken for several things, which are joined by ``+``."""
-    if keys.joins(name):
+    if "+" in name and keys.joins(name):
         raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
     return name
 
