@@ -14,7 +14,7 @@ from interlock.core.log import decode
 from interlock.core.report import PACES, Reported, Unreported
 from interlock.core.session import Agent, SessionLapsed
 from interlock.errors import BadInput, StoreAway
-from interlock.services.report import CALM, able, paces
+from interlock.services.report import CALM, able, paces, without_work
 from interlock.settings import Settings
 from interlock.store import Log
 from interlock.testing.audit import audit
@@ -329,3 +329,27 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
 
     (found,) = asyncio.run(asyncio.wait_for(report(), 20))
     assert (found.status, found.doing, found.can) == ("busy", "task/t1", ("gpu",))
+
+
+def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> None:
+    """The state is looked up whenever it is said, and the pace follows it."""
+    ada.desk.pulse.be("idle", can=["rust"], look=without_work)
+    ada.run(ada.desk.keeper.turn())
+    assert (shown(ada).status, shown(ada).can) == ("idle", ("rust",))
+    assert ada.desk.pulse.wait() == 300.0
+    ada.run(ada.tasks.publish("t1", requires=["gpu"]))
+    ada.desk.pulse.be("idle", can=["rust"], look=without_work)
+    ada.run(ada.desk.keeper.turn())
+    assert shown(ada).status == "waiting"
+    assert ada.desk.pulse.wait() == 60.0
+    ada.run(ada.tasks.cancel("t1"))
+    ada.run(ada.desk.pulse.run())
+    assert shown(ada).status == "idle"
+
+
+def test_a_note_of_its_own_stays_beside_the_state(ada: Client) -> None:
+    ada.run(ada.agents.status("busy", doing="task/t1", note="compiling"))
+    ada.run(ada.desk.pulse.run())
+    assert (shown(ada).status, shown(ada).doing, shown(ada).note) == (
+        "busy", "task/t1", "compiling",
+    )  # fmt: skip

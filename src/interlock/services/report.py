@@ -79,6 +79,7 @@ class Pulse:
         self._clock = clock
         self._wake = wake
         self._ask: core.Say | None = None
+        self._look: Callable[[], Op[core.State]] | None = None
         self._said = -NEVER
         self._due = NEVER
 
@@ -90,8 +91,13 @@ class Pulse:
         *,
         can: Iterable[str] | None = None,
         calmly: bool = False,
+        look: Callable[[], Op[core.State]] | None = None,
     ) -> None:
-        """Say how we stand from now on; ``calmly`` if that may change many times in a second."""
+        """Say how we stand from now on; ``calmly`` if that may change many times in a second.
+
+        With ``look`` the state is looked up whenever it is said.
+        """
+        self._look = look
         self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
         now = self._clock.monotonic()
         due = max(now, self._said + CALM) if calmly else now
@@ -101,6 +107,7 @@ class Pulse:
 
     def go_on(self, said: core.Reported) -> None:
         """This was said already: be heard of in its pace."""
+        self._look = None
         self._ask = core.Say(state=said.status, doing=said.doing, note=said.note, paces=self._paces)
         self._due = self._clock.monotonic() + said.pace
         self._wake()
@@ -122,7 +129,10 @@ class Pulse:
             return
         now = self._clock.monotonic()
         self._said, self._due = now, now + AGAIN
-        outcome = yield from self._reports.say(self._who, ask)
+        said = ask
+        if (look := self._look) is not None:
+            said = msgspec.structs.replace(ask, state=(yield from look()))
+        outcome = yield from self._reports.say(self._who, said)
         if isinstance(outcome, SessionLapsed):
             self._due = NEVER
         elif self._ask is ask:  # else something new was said meanwhile
@@ -186,6 +196,13 @@ def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
     return {
         each.session: core.unheard(each, left[keys.heard(each.session)], now) for each in wanted
     }
+
+
+def without_work() -> Op[core.State]:
+    """How a worker stands that found no task: ``waiting`` if there is work that may become its."""
+    pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
+    ranges = (yield Read(*pages)).ranges
+    return "waiting" if any(ranges[page] for page in pages) else "idle"
 
 
 class Crowd(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from interlock.services.complaints import Complaints
 from interlock.services.keeper import Lease
 from interlock.services.message.stops import Stop, Stops
 from interlock.services.outage import AGAIN, PASSING
+from interlock.services.report import without_work
 from interlock.services.steps import Open
 from interlock.services.stoppable import stoppable
 from interlock.services.task.calls import able
@@ -136,7 +137,8 @@ class Shift:
         doing = first if len(first) <= words.NAME_LIMIT else ""
         note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
         state: State = "busy" if tasks else "idle"
-        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True)
+        look = None if tasks else without_work
+        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
 
     @property
     def lease(self) -> Lease | None:
