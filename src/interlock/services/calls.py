@@ -361,7 +361,7 @@ class FleetCalls(Calls):
         longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
         sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
         worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
-        do, that wait while no worker is here, that died or failed, that are blocked by one that
+        do, that are ready while no session works, that died or failed, that are blocked by one that
         did, and what was left half done. Of messages: those that have waited for longer than
         ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
         send, and what a person is asked.

@@ -206,11 +206,15 @@ def without_work() -> Op[core.State]:
 
 
 class Crowd(msgspec.Struct, frozen=True):
-    """Which sessions live and which lapsed, and what those that live and report can do."""
+    """Which sessions live and which lapsed, and what those that live and report can do.
 
-    live: tuple[str, ...]
-    lapsed: tuple[str, ...]
-    able: dict[str, frozenset[str]]
+    ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
+    """
+
+    live: tuple[str, ...] = ()
+    lapsed: tuple[str, ...] = ()
+    able: dict[str, frozenset[str]] = {}
+    at_work: tuple[str, ...] = ()
 
 
 def crowd() -> Op[Crowd]:
@@ -219,10 +223,12 @@ def crowd() -> Op[Crowd]:
     reports = yield from all_reports()
     live = yield from looked_up(map(keys.live, sessions))
     here = tuple([each for each in sessions if live[keys.live(each)] is not None])
+    told = {each: reports[each] for each in here if each in reports}
     return Crowd(
         live=here,
         lapsed=tuple([each for each in sessions if each not in here]),
-        able={each: frozenset(reports[each].can) for each in here if each in reports},
+        able={each: frozenset(report.can) for each, report in told.items()},
+        at_work=tuple([each for each, report in told.items() if report.state != "idle"]),
     )
 
 

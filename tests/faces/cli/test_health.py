@@ -52,6 +52,7 @@ def test_a_monitor_that_also_tidies_up_sees_every_death(ada: Shell) -> None:
     )
     subprocess.run([sys.executable, "-c", program], cwd=ada.folder, check=False)
     until(lambda: ada.json("maintain")[1]["reclaimed"] > 0)
+    ada.run("agent", "join", "--agent", "human")  # it is here, and no worker
     status, answer = ada.json("health")
     told = {each["kind"]: each for each in answer["problems"]}
     assert (status, set(told)) == (1, {"dead", "unattended"})

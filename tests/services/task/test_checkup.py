@@ -149,7 +149,7 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     ada.run(ada.tasks.publish("plain"))
     stage.clock.advance(3601.0)
     ada.run(ada.tasks.publish("fresh"))
-    ada.run(ada.agents.status("idle", can=["gpu"]))
+    ada.run(ada.agents.status("waiting", can=["gpu"]))
     plain, gpu = problems(stage)
     assert (plain.kind, plain.thing) == ("waiting", "task/plain")
     assert plain.says == "task/plain: it has waited for a worker for 60 min; 1 more such task waits"
@@ -208,6 +208,53 @@ def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Sta
     found = one(stage)
     assert (found.kind, found.thing) == ("unattended", "task/t1")
     assert found.remedy.endswith("interlock task next --agent NAME --can gpu")
+
+
+def test_a_session_that_is_merely_here_is_no_worker_for_tasks_that_wait(stage: Stage) -> None:
+    human = stage.client("human", ttl=100_000)
+    human.run(human.tasks.publish("t1", backoff=0))
+    worker = stage.client("wk", ttl=10.0)
+    worker.run(worker.tasks.claim("t1"))
+    stage.clock.advance(11.0)
+    human.run(human.fleet.maintain())
+    assert {each.kind for each in problems(stage)} == {"dead", "unattended"}, "told at once"
+    human.run(human.agents.ack("wk"))
+    stage.clock.advance(61.0)
+    found = one(stage)
+    assert (found.kind, found.thing) == ("unattended", "task/t1")
+    assert found.remedy.startswith("start a worker, or take it: interlock task next")
+
+
+def test_a_session_that_works_or_waits_for_tasks_keeps_the_others_attended(stage: Stage) -> None:
+    human = stage.client("human", ttl=100_000)
+    for task in ("t1", "t2", "later"):
+        human.run(human.tasks.publish(task, not_before=1e6 if task == "later" else 0))
+    stage.clock.advance(61.0)
+    assert one(stage).kind == "unattended"
+
+    human.run(human.tasks.claim("t1"))
+    assert problems(stage) == (), "a worker that is busy with another task"
+    human.run(human.tasks.release("t1"))
+    assert one(stage).kind == "unattended"
+
+    for state in ("busy", "waiting"):
+        human.run(human.agents.status(state))
+        assert problems(stage) == ()
+    human.run(human.agents.status("idle"))
+    assert one(stage).kind == "unattended"
+
+    human.start(human.tasks.claim("later", wait=1e5))
+    assert problems(stage) == (), "a wait that is listed"
+
+
+def test_an_idle_worker_has_a_minute_to_take_what_a_dead_one_left(stage: Stage) -> None:
+    worker, idle = stage.client("wk", ttl=10.0), stage.client("idle", ttl=100_000)
+    idle.run(idle.agents.status("idle"))
+    worker.run(worker.tasks.publish("t1"))
+    stage.clock.advance(11.0)
+    assert problems(stage) == ()
+    stage.clock.advance(61.0)
+    assert one(stage).kind == "unattended"
 
 
 def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
@@ -271,6 +318,7 @@ def test_a_task_waits_only_since_it_may_begin(stage: Stage, ada: Client) -> None
     ada.run(ada.tasks.release("back"))
     assert problems(stage) == ()
     stage.clock.advance(3601.0)
+    ada.run(ada.agents.status("waiting"))
     assert one(stage).kind == "waiting"
 
 
@@ -279,6 +327,7 @@ def test_a_task_whose_time_came_and_that_nobody_woke_waits_for_a_worker(
 ) -> None:
     ada.run(ada.tasks.publish("t1", not_before=60))
     stage.clock.advance(60.0 + 3600.0)
+    ada.run(ada.agents.status("waiting"))
     assert problems(stage) == ()
     stage.clock.advance(1.0)
     found = one(stage)
@@ -297,6 +346,7 @@ def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage:
 
 def test_what_was_left_hanging_on_a_complete_need_is_told_after_a_while(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=100_000)
+    ada.run(ada.agents.status("busy"))
     ada.run(ada.tasks.publish("need"))
     for number in range(200):
         ada.run(ada.tasks.publish(f"t{number}", needs=["need"]))

@@ -15,13 +15,14 @@ from msgspec import Struct
 from interlock.core import flow, keys
 from interlock.core.health import Patience, Problem
 from interlock.core.task import BATCH, Claim, Ended, Status
+from interlock.core.wait import Asleep
 from interlock.core.words import shell, span
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.report import Crowd, crowd
 from interlock.services.runner import Runner
 from interlock.services.session import Sessions
-from interlock.services.states import readable
+from interlock.services.states import listed_wait, readable
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.leaf import fit
@@ -72,8 +73,8 @@ class Checkup:
         running = yield from self._running()
         waiting = yield from self._waiting({each.task for each in running})
         now = self._runner.clock.wall()
-        here = (yield from crowd()) if waiting else Crowd((), (), {})
-        working = any(each.alive for each in running) or bool(here.able)
+        here = (yield from crowd()) if waiting else Crowd()
+        working = any(each.alive for each in running) or bool(here.at_work)
         alone = [] if working else (yield from self._unattended(waiting, here, now))
         unable = [each for each in waiting if each not in alone and _is_unable(each, here, now)]
         ended = yield from self._ended()
@@ -170,11 +171,17 @@ class Checkup:
         return None
 
     def _unattended(self, waiting: Sequence[Waiting], here: Crowd, now: float) -> Op[list[Waiting]]:
-        """What waits while no worker is here: at once if a session died, else after a while."""
-        died = here.lapsed or (yield from Sessions(self._runner).deaths())
-        if died:
-            return list(waiting)
-        return [each for each in waiting if not here.live and now - each.since > A_WHILE]
+        """The ready tasks that have no worker, where no session has a claim or reports work.
+
+        They are reported after a minute, and at once if a session died and no live session
+        reports: a worker that reports ``idle`` has the minute to take them.  A session that is
+        merely here is no worker, so it changes nothing.
+        """
+        late = [each for each in waiting if now - each.since > A_WHILE]
+        if len(late) < len(waiting) and not here.able:
+            died = here.lapsed or (yield from Sessions(self._runner).deaths())
+            late = list(waiting) if died else late
+        return [] if not late or (yield from _awaited()) else late
 
     def _patient(self, waiting: Sequence[Waiting], now: float) -> Iterator[Problem]:
         for each in waiting:
@@ -268,6 +275,14 @@ class Checkup:
             for each in left
             if now - each.since > self._patience.dead_after
         ]
+
+
+def _awaited() -> Op[bool]:
+    """Whether a live session waits for a task by its name."""
+    read = [readable(listed_wait, item) for item in (yield from every(keys.WAITS, most=BOUND))]
+    waits = [each for each in read if isinstance(each, Asleep)]
+    live = yield from looked_up(each.live for each in waits if each.wants.startswith(keys.TASKS))
+    return any(item is not None for item in live.values())
 
 
 def _stale(lost: Sequence[Running]) -> Iterator[Problem]:
