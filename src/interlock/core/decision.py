@@ -76,6 +76,10 @@ Everything else begins something: a grant, a wait, a task, a message, a session.
 """
 
 
+REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
+"""Outcomes by which a call that names a grant, or a wait, is refused."""
+
+
 class Decision(Struct, Generic[T_co], frozen=True, kw_only=True, gc=False):
     """An outcome with the writes that make it true, committed together or not at all.
 

@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from interlock.core.log import Line
 
-REFUSALS = ("fenced", "not_owner", "not_holder", "deadlock")
-
 
 class Happening(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that happened to an agent.

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Iterator
 
 from interlock.core import keys
 from interlock.core.answers import Listing
-from interlock.core.decision import Event
-from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
+from interlock.core.decision import REFUSALS, Event
+from interlock.core.happening import Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.tale import Tale
 from interlock.core.talk import NOUNS, Talk, folded

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from interlock.core import flow, keys
-from interlock.core.decision import Event
-from interlock.core.happening import REFUSALS, Happening, Open, lasted, said
+from interlock.core.decision import REFUSALS, Event
+from interlock.core.happening import Happening, Open, lasted, said
 from interlock.core.log import Line
 from interlock.core.task import BATCH
 

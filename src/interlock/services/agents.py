@@ -12,7 +12,6 @@ from interlock.core import session as sessions
 from interlock.core.decision import Write
 from interlock.driving import Op
 from interlock.services.calls import Calls
-from interlock.services.named import whole_id
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
@@ -209,6 +208,8 @@ class AgentCalls(Calls):
         self, name: str, who: Who
     ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
         if name.startswith("ses_"):
+            from interlock.services.named import whole_id
+
             name = yield from whole_id(name, keys.DEATHS)
         return (yield from self.desk.sessions.acknowledge(name, who))
 
@@ -220,6 +221,8 @@ class AgentCalls(Calls):
         """The sessions under one name."""
         name = words.name(name, "agent name")
         if name.startswith("ses_"):
+            from interlock.services.named import whole_id
+
             name = yield from whole_id(name, keys.SESSIONS)
         found = yield from self.desk.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))

@@ -42,6 +42,8 @@ class Over(InterlockError):
 
 def proofs(given: Given) -> tuple[Proof, ...]:
     """Checked words as proofs."""
+    if given == ():
+        return ()
     if isinstance(given, str | Proof):
         raise BadInput(f"{_HOW}; in a list")
     return tuple(map(_proof, words.each(given, "'given'")))

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 from interlock.core import words
 from interlock.driving import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
-from interlock.services.complaints import Complaints
 
 if TYPE_CHECKING:
     from interlock.services.calls import Calls, Desk
@@ -37,6 +36,8 @@ class Outage:
 
     def __init__(self, desk: Desk, waiting: str) -> None:
         self._desk = desk
+        from interlock.services.complaints import Complaints  # few calls wait
+
         self._complaints = Complaints(waiting)
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
@@ -117,8 +118,8 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
     def decorated(call: Callable[P, Op[T]]) -> Callable[P, Op[T]]:
         def method(*args: P.args, **kwargs: P.kwargs) -> Op[T]:
             op = call(*args, **kwargs)  # its words are checked here and now
-            patience = words.patience(cast("float | str", kwargs.get("wait", 0)))
-            if not patience:
+            wait = cast("float | str", kwargs.get("wait", 0))
+            if not wait or not (patience := words.patience(wait)):
                 return op
             again: Callable[..., Op[T]] = partial(call, *args, **kwargs)
             attempts = chain((op,), repeat(None))

@@ -38,8 +38,7 @@ from msgspec.structs import replace
 
 from interlock.clock import Clock, SystemClock
 from interlock.core import codec, keys
-from interlock.core.decision import Decision, Event, Write
-from interlock.core.happening import REFUSALS
+from interlock.core.decision import REFUSALS, Decision, Event, Write
 from interlock.core.log import Entry
 from interlock.core.pool import Proof
 from interlock.driving import Op, Pause
@@ -546,12 +545,12 @@ def _bare(decision: Decision[Any]) -> bool:
 
     Nothing would carry the hash of its entry, and the last one of a process could vanish unseen.
     """
-    return (
-        bool(decision.verb)
-        and not decision.quiet
-        and all(put.ttl is not None for put in decision.puts)
-        and all(key.startswith(LIVE) for key in decision.deletes)
-    )
+    for put in decision.puts:  # the first one says it nearly always: this is asked at every commit
+        if put.ttl is None:
+            return False
+    if not decision.verb or decision.quiet:
+        return False
+    return all(key.startswith(LIVE) for key in decision.deletes)
 
 
 def linked(attempt: Attempt, snapshot: Snapshot, key: str, who: Who) -> Attempt:
