@@ -26,9 +26,11 @@ from interlock.testing.race import Raced
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.04, "0.0 s"), (0.5, "0.5 s"), (12, "12 s"), (59.4, "59 s"), (59.6, "1 min"),
-        (90, "2 min"), (900, "15 min"), (3599, "1 h"), (7200, "2 h"),
-        (90_000, "1 d"), (None, "a while"),
+        (0.04, "0.0 s"), (0.5, "0.5 s"), (12, "12 s"), (59.4, "59 s"), (59.6, "60 s"),
+        (90, "90 s"), (119.9, "2 min"), (179, "2 min"), (899.9, "15 min"), (900, "15 min"),
+        (3599, "59 min"), (3600, "1 h"), (5400, "1 h 30 min"), (5399, "1 h 29 min"), (7200, "2 h"),
+        (86_399, "23 h 59 min"), (90_000, "1 d 1 h"), (129_600, "1 d 12 h"), (172_800, "2 d"),
+        (None, "a while"),
     ],
 )  # fmt: skip
 def test_durations_are_words(seconds: float | None, words: str) -> None:
@@ -37,7 +39,7 @@ def test_durations_are_words(seconds: float | None, words: str) -> None:
 
 def test_moments_are_words() -> None:
     assert ago(time.time() - 12) == "12 s ago"
-    assert ago(time.time() + 60) == "in 1 min"
+    assert ago(time.time() + 60) == "in 60 s"
 
 
 def test_a_grant_shows_its_token() -> None:
@@ -200,12 +202,12 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
     at = head.index("LABELS") + len("LABELS")
     assert lines.pop() == "more: --after f"
     assert [line[at:].strip() for line in lines] == [
-        "ada for 1 min",
+        "ada for 60 s",
         "ada is stale; whoever comes next takes it over",
         "needs a",
         "attempt 1 failed: no luck; begins in 4 s",
-        "1 min ago: no luck",
-        "ada, 1 min ago",
+        "60 s ago: no luck",
+        "ada, 60 s ago",
     ]
 
 

@@ -33,7 +33,7 @@ def said(thing: str = "lock/merge", **fields: Any) -> str:
             "ada acquired, token 12, taken over from bob",
         ),
         ({"what": "waiting", "behind": ("bob", "cleo")}, "ada waiting, behind bob, cleo"),
-        ({"what": "withdrew", "waited": 75.0}, "ada withdrew, waited 1 min"),
+        ({"what": "withdrew", "waited": 75.0}, "ada withdrew, waited 75 s"),
         (
             {"what": "released", "token": 12, "held": 3.21, "went_to": ("cleo",)},
             "ada released, token 12, held 3.2 s, handed to cleo",
@@ -70,7 +70,7 @@ def test_a_happening_is_one_line(fields: dict[str, Any], words: str) -> None:
     ("fields", "words"),
     [
         ({"what": "published", "on": "t0"}, "ada published, blocked on t0"),
-        ({"what": "published", "rests": 60.0}, "ada published, not to begin for 1 min"),
+        ({"what": "published", "rests": 60.0}, "ada published, not to begin for 60 s"),
         ({"what": "claimed", "token": 12, "attempt": 2}, "ada claimed, token 12, attempt 2"),
         ({"what": "completed", "token": 12, "held": 3.0}, "ada completed, worked 3.0 s"),
         (

@@ -138,7 +138,7 @@ def test_whoever_holds_for_too_long_is_stuck(stage: Stage) -> None:
     stage.clock.advance(1.0)
     found = one(onlooker(stage))
     assert (found.kind, found.thing, found.agent) == ("stuck", "lock/merge", "ada")
-    assert "ada has held it for 60 min" in found.says
+    assert "ada has held it for 1 h" in found.says
     assert problems(onlooker(stage), held=4000.0) == ()
 
 
@@ -150,7 +150,7 @@ def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Stage
     stage.clock.advance(3601.0)
     first, second = problems(onlooker(stage), held=9000.0)
     assert (first.kind, first.agent, first.thing) == ("waiting", "bob", "sem/builds")
-    assert first.says.endswith("bob has waited for 60 min; sem/builds is held by ada (2)")
+    assert first.says.endswith("bob has waited for 1 h; sem/builds is held by ada (2)")
     assert second.agent == "cleo"
     assert second.says.endswith("bob is before it")
     assert "interlock why sem/builds" in second.remedy

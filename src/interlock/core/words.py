@@ -64,7 +64,9 @@ _PIECE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,12})\s*([kmgt]?)(?:i?b)?", re.ASCII)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
-_SPANS = ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h"))
+_SPANS = (("d", 86400, "h", 3600), ("h", 3600, "min", 60))
+_IN_SECONDS = 120
+"""A shorter span of time is told in seconds."""
 
 
 def written(text: str, what: str) -> str:
@@ -163,12 +165,18 @@ def _seconds(number: float) -> float:
 
 
 def span(seconds: float | None) -> str:
-    """A span of time as a person says it: ``12 s``, ``15 min``, ``3 h``, ``2 d``."""
-    left = max(seconds or 0.0, 0.0)
-    for most, unit, word in _SPANS:
-        if left < most:
-            return f"{left / unit:.0f} {word}"
-    return f"{left / _UNITS['d']:.0f} d"
+    """A span of time as a person says it: ``12 s``, ``15 min``, ``1 h 30 min``, ``2 d``.
+
+    It is cut off, not rounded up, so that no more is promised than is left.
+    """
+    left = round(max(seconds or 0.0, 0.0))
+    if left < _IN_SECONDS:
+        return f"{left} s"
+    for word, unit, part, smaller in _SPANS:
+        if left >= unit:
+            rest = left % unit // smaller
+            return f"{left // unit} {word}" + (f" {rest} {part}" if rest else "")
+    return f"{left // 60} min"
 
 
 def moment(text: str | float | datetime, now: float, what: str = "time") -> float:

@@ -233,6 +233,49 @@ def test_a_grant_whose_reader_is_gone_is_given_back(ada: Shell, words: str) -> N
     assert (status, again["holder"]) == (0, "bob")
 
 
+UNWRITTEN = "interlock: the answer could not be written (No space left on device)"
+
+
+@pytest.mark.parametrize("json", ["", "--json ", "-q ", "-vv "])
+@pytest.mark.parametrize(
+    ("words", "done"),
+    [
+        ("send bob once", "sent msg_"), ("task add t", "published t"), ("alert a", "sent msg_"),
+        ("task import p.jsonl", "imported"),
+    ],
+)  # fmt: skip
+def test_a_change_whose_answer_cannot_be_written_is_told(
+    ada: Shell, words: str, done: str, json: str
+) -> None:
+    (ada.folder / "p.jsonl").write_text('{"id": "t"}\n')
+    if words.startswith("send"):
+        ada.run("inbox", "--agent", "bob")
+    result = _in_bash(ada, f"{json}{words} >/dev/full")
+    told = next(line for line in result.err.splitlines() if UNWRITTEN in line)
+    assert result.status == 4
+    assert told.startswith(f"{UNWRITTEN}, but it was done: {done}")
+    assert told.endswith("; do not repeat it")
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "words", ["lock list", "--help", "--version", "lock --help", "lock show m", "send nobody hi"]
+)
+def test_where_nothing_changed_another_stdout_is_asked_for(ada: Shell, words: str) -> None:
+    assert refused(_in_bash(ada, f"{words} >/dev/full"), 4) == (
+        f"{UNWRITTEN}; send stdout elsewhere\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["task add", "alert a", "send ada once", "share ada once"])
+def test_quiet_prints_the_id_that_was_made(ada: Shell, words: str) -> None:
+    ada.run("inbox")
+    quiet = ada.run("-q", *words.split())
+    assert (quiet.status, quiet.err) == (0, "")
+    assert quiet.out.startswith("tsk_" if words.startswith("task") else "msg_")
+    assert quiet.out.strip() in str(ada.json("record", "log")[1])
+
+
 def test_a_session_that_cannot_be_told_is_left(ada: Shell) -> None:
     refused(_in_bash(ada, "agent join >/dev/full"), 4)
     assert ada.json("agent", "list")[1]["agents"] == []
@@ -274,8 +317,9 @@ def test_quiet_prints_what_was_asked_for_and_the_status_says_the_rest(here: Here
     assert here.run("lock", "acquire", "m", "--agent", "bob", "-q") == (1, "", "")
     assert "m" in here.run("lock", "list", "--quiet").out
     assert here.run("lock", "release", "m", "--agent", "ada", "--token", token, "-q") == (0, "", "")
-    assert here.run("task", "add", "t", "--agent", "ada", "--quiet") == (0, "", "")
-    assert here.run("send", "bob", "hello", "--agent", "ada", "--hold", "--quiet") == (0, "", "")
+    assert here.run("task", "add", "t", "--agent", "ada", "--quiet") == (0, "t\n", "")
+    sent = here.run("send", "bob", "hello", "--agent", "ada", "--hold", "--quiet")
+    assert (sent.status, sent.out[:4]) == (0, "msg_")
     assert "acknowledge" not in here.run("inbox", "--agent", "bob", "--quiet").out
     wrong = here.run("lock", "acquire", "m", "--ttl", "soon", "--quiet")
     assert (wrong.status, wrong.out, wrong.err.count("\n")) == (2, "", 1)

@@ -57,7 +57,7 @@ def test_a_task_that_runs_for_too_long_is_stuck(stage: Stage, ada: Client) -> No
     stage.clock.advance(1.0)
     found = one(stage)
     assert (found.kind, found.thing, found.agent) == ("stuck", "task/t1", "ada")
-    assert (found.says, found.since) == ("task/t1: ada has worked on it for 60 min", began)
+    assert (found.says, found.since) == ("task/t1: ada has worked on it for 1 h", began)
     assert problems(stage, stuck=7200.0) == ()
 
 
@@ -152,9 +152,9 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     ada.run(ada.agents.status("waiting", can=["gpu"]))
     plain, gpu = problems(stage)
     assert (plain.kind, plain.thing) == ("waiting", "task/plain")
-    assert plain.says == "task/plain: it has waited for a worker for 60 min; 1 more such task waits"
+    assert plain.says == "task/plain: it has waited for a worker for 1 h; 1 more such task waits"
     assert gpu.says == (
-        "task/g1: it has waited for a worker who can gpu for 60 min; 2 more such tasks wait"
+        "task/g1: it has waited for a worker who can gpu for 1 h; 2 more such tasks wait"
     )
     assert problems(stage, waiting=7200.0) == ()
 
@@ -340,7 +340,7 @@ def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage:
         ada.run(ada.tasks.publish(task))
     ada.run(ada.tasks.claim("t1"))
     stage.clock.advance(3601.0)
-    says = "task/t2: it has waited for a worker for 60 min"
+    says = "task/t2: it has waited for a worker for 1 h"
     assert [each.says for each in problems(stage, stuck=7200.0)] == [says]
 
 

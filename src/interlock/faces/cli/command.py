@@ -47,6 +47,8 @@ _SPECIAL = {
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+_SHORT = 300
+"""How much of an answer is told where it could not be written."""
 _CLOSED = "stdout is closed, so there is nowhere to answer; send it to /dev/null at least"
 
 
@@ -56,6 +58,12 @@ class Stopped(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.exit_status = 128 + signum
+
+
+class Unwritten(OSError):
+    """The answer could not be written; ``done`` is in short what was changed, if anything was."""
+
+    done = ""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -112,18 +120,48 @@ def write(data: bytes) -> None:
     """The answer: on a pipe, too, a reader has it at once."""
     if sys.stdout is None:
         raise OSError(_CLOSED)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritten(error.errno, error.strerror) from error
 
 
 def answer(parsed: Parsed, outcome: object) -> int:
     """Show an outcome, and return its exit status."""
+    try:
+        _show(parsed, outcome)
+    except Unwritten as error:
+        error.done = _done(outcome)
+        raise
+    return int(getattr(outcome, "exit_status", 0))
+
+
+def _show(parsed: Parsed, outcome: object) -> None:
     if parsed.common.json:
         write_json(outcome)
     elif (text := _asked_for(outcome) if parsed.common.quiet else _rendered(outcome)) is not None:
         write((text + "\n").encode("utf-8", "replace"))
-    return int(getattr(outcome, "exit_status", 0))
+
+
+def _done(outcome: object) -> str:
+    """What an outcome changed, in short; empty if nothing, or if it is undone unless it is told."""
+    from interlock.core.answers import Acquired, Listing
+    from interlock.core.batch import Checked
+    from interlock.core.decision import Success
+    from interlock.core.query import Handed
+    from interlock.core.session import Joined
+    from interlock.faces.render import render
+
+    if isinstance(outcome, Acquired | Checked | Joined | Listing):
+        return ""
+    if not isinstance(outcome, Success | Handed):
+        return ""
+    text = render(outcome).partition("\n")[0]
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def _rendered(outcome: object) -> str:
@@ -135,17 +173,22 @@ def _rendered(outcome: object) -> str:
 def _asked_for(outcome: object) -> str | None:
     """What ``--quiet`` leaves of an answer; the exit status says the rest.
 
-    The token of a grant, the answer to a question, the line that sets a session; and all of an
-    answer that is no outcome, as a list is.
+    The token of a grant, the id of a new task, message or plan, the answer to a question, the line
+    that sets a session; and all of an answer that is no outcome, as a list is.
     """
     from interlock.core.answers import Granted, Listing
+    from interlock.core.batch import Imported
     from interlock.core.decision import Outcome
+    from interlock.core.message import Sent
     from interlock.core.query import Answered
     from interlock.core.session import Joined
+    from interlock.core.task import Published
 
     match outcome:
         case Granted(token=token):
             return None if token is None else str(token)
+        case Published(task=id_) | Sent(message=id_) | Imported(plan=id_):
+            return plain(id_)
         case Answered(answer=answer):
             from interlock.faces.json_output import encoded
 
@@ -303,6 +346,11 @@ def _explained(error: Exception, words: Sequence[str]) -> InterlockError:
         return error
     if isinstance(error, UnicodeError):
         return BadInput("a word is not UTF-8; write it in UTF-8")
+    if isinstance(error, Unwritten):
+        unheard = f"the answer could not be written ({error.strerror})"
+        if error.done:
+            return _Internal(f"{unheard}, but it was done: {error.done}; do not repeat it")
+        return _Internal(f"{unheard}; send stdout elsewhere")
     message = str(error)
     if not isinstance(error, OSError):
         message = f"unexpected {type(error).__name__}: {message}"

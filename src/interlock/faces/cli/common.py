@@ -24,7 +24,7 @@ class Common(Request, frozen=True, kw_only=True):
     ] = False
     json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
     quiet: Annotated[
-        bool, option("flag", "print only what was asked for: a token, an answer, a list")
+        bool, option("flag", "print only what was asked for: a token, an id, an answer, a list")
     ] = False
     verbose: Annotated[int, option("count", "say more on stderr; twice for the engine room")] = 0
     help: Annotated[bool, option("flag", "this text")] = False

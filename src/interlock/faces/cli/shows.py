@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import ENOSPC
+
 from msgspec.json import format as formatted
 
 from interlock.core import words
 from interlock.errors import BadInput
-from interlock.faces.cli.command import answer, write, write_json
+from interlock.faces.cli.command import Unwritten, answer, write, write_json
 from interlock.faces.cli.connect import Identity, hush, opened, url_of
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.json_output import encoded
@@ -23,9 +28,10 @@ def demo(parsed: Parsed) -> int:
     store = Identity(common).store
     if store is not None and is_network(store):
         hush()
-    return run_demo(
-        store, write=write_json if common.json else None, ttl=ttl, workers=request.workers
-    )
+    with _writing():
+        return run_demo(
+            store, write=write_json if common.json else None, ttl=ttl, workers=request.workers
+        )
 
 
 def bench(parsed: Parsed) -> int:
@@ -33,12 +39,25 @@ def bench(parsed: Parsed) -> int:
     from interlock.bench import run_bench
 
     request, common = parsed.request, parsed.common
-    return run_bench(
-        common.store,
-        write=write_json if common.json else None,
-        only=request.only,
-        quick=request.quick,
-    )
+    with _writing():
+        return run_bench(
+            common.store,
+            write=write_json if common.json else None,
+            only=request.only,
+            quick=request.quick,
+        )
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """What writes to stdout itself says as all others do that it is full."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise Unwritten(error.errno, error.strerror) from error
 
 
 def schema(parsed: Parsed) -> int:

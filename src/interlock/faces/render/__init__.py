@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from interlock.core.words import span
 from interlock.faces.plain import all_plain, plain
 
 RENDERERS: dict[str, str] = {
@@ -144,9 +145,6 @@ RENDERERS: dict[str, str] = {
 """Where the text for each outcome is made: a file of this folder, and its function."""
 
 _COLOURS = {"green": "32", "yellow": "33", "red": "31", "dim": "2", "bold": "1"}
-_MINUTE = 60.0
-_HOUR = 3600.0
-_DAY = 86400.0
 
 
 class Paint:
@@ -180,15 +178,10 @@ def key(outcome: type) -> str:
 
 
 def lasting(seconds: float | None) -> str:
-    """A duration in words: ``12 s``, ``15 min``."""
+    """A duration in words, if it is known: ``0.3 s``, ``12 s``, ``15 min``."""
     if seconds is None:
         return "a while"
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    for limit, unit, name in ((_MINUTE, 1.0, "s"), (_HOUR, _MINUTE, "min"), (_DAY, _HOUR, "h")):
-        if seconds < limit - unit / 2:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / _DAY:.0f} d"
+    return f"{seconds:.1f} s" if seconds < 1 else span(seconds)
 
 
 def since(moment: float) -> str:
