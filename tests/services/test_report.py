@@ -13,6 +13,7 @@ from interlock.core import keys
 from interlock.core.log import decode
 from interlock.core.report import PACES, Reported, Unreported
 from interlock.core.session import Agent, SessionLapsed
+from interlock.core.task import Claimed
 from interlock.errors import BadInput, StoreAway
 from interlock.services.report import CALM, able, paces, without_work
 from interlock.settings import Settings
@@ -345,6 +346,79 @@ def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> N
     ada.run(ada.tasks.cancel("t1"))
     ada.run(ada.desk.pulse.run())
     assert shown(ada).status == "idle"
+
+
+def test_a_wait_for_work_that_lasts_is_reported_and_then_what_was_before(
+    stage: Stage, ada: Client
+) -> None:
+    ada.run(ada.tasks.publish("t1", requires=["gpu"]))
+    ada.run(ada.agents.status("busy", can=["rust"], doing="task/t0", note="half"))
+    waiting = ada.start(ada.tasks.next(wait=600))
+    stage.clock.advance(CALM)
+    ada.run(ada.desk.keeper.turn())
+    found = shown(ada)
+    assert (found.status, found.doing, found.can) == ("waiting", "", ("rust",))
+    assert ada.desk.pulse.wait() == 60.0
+    ada.run(ada.tasks.publish("t2"))
+    assert isinstance(waiting.run().result(), Claimed)
+    ada.run(ada.desk.keeper.turn())
+    assert (shown(ada).status, shown(ada).doing, shown(ada).note) == ("busy", "task/t0", "half")
+    assert ada.desk.pulse.wait() == 30.0
+
+
+def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Stage, ada: Client) -> None:
+    waits = [ada.start(ada.tasks.next(wait=600)) for _ in range(2)]
+    ada.run(ada.tasks.publish("t1", requires=["gpu"]))
+    stage.clock.advance(CALM)
+    ada.run(ada.desk.keeper.turn())
+    assert shown(ada).status == "waiting"
+    for task, each in zip(("t2", "t3"), waits, strict=True):
+        assert shown(ada).status == "waiting", "the other wait goes on"
+        ada.run(ada.tasks.publish(task))
+        assert isinstance(each.run().result(), Claimed)
+        ada.run(ada.desk.keeper.turn())
+    assert shown(ada).status == "idle"
+
+
+def test_a_wait_for_work_that_is_short_writes_no_report(stage: Stage, ada: Client) -> None:
+    ada.run(ada.tasks.publish("t1"))
+    assert isinstance(ada.run(ada.tasks.next(wait=600)), Claimed)
+    assert "pulse" not in ada.desk.__dict__, "it did not wait at all"
+    waiting = ada.start(ada.tasks.next(wait=600))
+    stage.clock.advance(CALM / 2)
+    ada.run(ada.tasks.publish("t2"))
+    waiting.run()
+    stage.clock.advance(CALM)
+    ada.run(ada.desk.keeper.turn())
+    assert shown(ada).status == ""
+    assert "agent.status" not in verbs(stage)
+
+
+def test_what_is_said_during_a_wait_for_work_stays(stage: Stage, ada: Client) -> None:
+    waiting = ada.start(ada.tasks.next(wait=600))
+    ada.run(ada.agents.status("busy", note="by hand"))
+    ada.run(ada.tasks.publish("t1"))
+    waiting.run()
+    stage.clock.advance(CALM)
+    ada.run(ada.desk.keeper.turn())
+    assert (shown(ada).status, shown(ada).note) == ("busy", "by hand")
+
+
+def test_a_pulse_goes_on_for_the_session_that_followed_while_it_spoke(
+    stage: Stage, ada: Client
+) -> None:
+    ada.desk.pulse.be("busy", "task/t1")
+    ada.run(ada.desk.pulse.run())
+    old, seat = ada.session, ada.desk.seat
+    stage.clock.advance(3600.0)
+    speaking = Hand(ada.desk.pulse.run(), ada.store, stage.clock)
+    ada.run(ada.desk.rejoin(seat))
+    speaking.run()
+    assert ada.session != old
+    assert ada.desk.pulse.wait() == 0.0, "what was said was for the session that is over"
+    ada.run(ada.desk.pulse.run())
+    found = {each.session: each for each in ada.run(ada.agents.show("ada"))}
+    assert (found[ada.session].status, found[ada.session].doing) == ("busy", "task/t1")
 
 
 def test_a_note_of_its_own_stays_beside_the_state(ada: Client) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,6 +58,15 @@ class Reports:
         return core.Unreported(session=session) if found is None else core.reported(found)
 
 
+class _Before(NamedTuple):
+    """What a pulse said before a wait for work."""
+
+    ask: core.Say | None
+    look: Callable[[], Op[core.State]] | None
+    due: float
+    said: float
+
+
 class Pulse:
     """What a worker says of itself as it goes on: written at once when it changes, then in pace.
 
@@ -82,6 +93,10 @@ class Pulse:
         self._look: Callable[[], Op[core.State]] | None = None
         self._said = -NEVER
         self._due = NEVER
+        self._guard = threading.RLock()  # a handler of a signal may wait for work, too
+        self._waits: set[object] = set()
+        self._before: _Before | None = None
+        self._woken = -NEVER
 
     def be(
         self,
@@ -97,6 +112,7 @@ class Pulse:
 
         With ``look`` the state is looked up whenever it is said.
         """
+        self._before = None
         self._look = look
         self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
         now = self._clock.monotonic()
@@ -107,16 +123,55 @@ class Pulse:
 
     def go_on(self, said: core.Reported) -> None:
         """This was said already: be heard of in its pace."""
+        self._before = None
         self._look = None
         self._ask = core.Say(state=said.status, doing=said.doing, note=said.note, paces=self._paces)
         self._due = self._clock.monotonic() + said.pace
         self._wake()
 
+    def waits(self, wait: object) -> None:
+        """A call waits for work: say so if that lasts, until ``waited`` ends the last such wait.
+
+        A wait below ``CALM`` writes nothing, and wakes the keeper once in that time at most.
+        """
+        with self._guard:
+            if wait in self._waits:
+                return
+            self._waits.add(wait)
+            if len(self._waits) > 1:
+                return
+            now = self._clock.monotonic()
+            self._before = _Before(self._ask, self._look, self._due, self._said)
+            self._ask, self._look = asked("waiting", paces=self._paces), without_work
+            self._due = now + CALM
+            if now - self._woken >= CALM:
+                self._woken = now
+                self._wake()
+
+    def waited(self, wait: object) -> None:
+        """The wait is over: what was said before holds again, unless something new was said."""
+        with self._guard:
+            self._waits.discard(wait)
+            before = self._before
+            if self._waits or before is None:
+                return
+            self._before = None
+            self._look, self._due = before.look, before.due
+            if self._said == before.said:  # nothing was written meanwhile
+                self._ask = before.ask
+                return
+            self._ask = before.ask or asked("idle", paces=self._paces)
+            self._due = self._clock.monotonic()
+        self._wake()
+
     def follow(self, who: Who) -> None:
         """Say it for the session that follows ours."""
         self._who = who
+        now = self._clock.monotonic()
+        if self._before is not None and self._before.ask is not None:
+            self._before = self._before._replace(due=now)
         if self._ask is not None:
-            self._due = self._clock.monotonic()
+            self._due = now
 
     def wait(self) -> float:
         """Seconds until there is something to say."""
@@ -124,15 +179,18 @@ class Pulse:
 
     def run(self) -> Op[None]:
         """Say it; a session that is over has nothing to say any more."""
-        ask = self._ask
-        if ask is None:
-            return
-        now = self._clock.monotonic()
-        self._said, self._due = now, now + AGAIN
+        with self._guard:
+            ask, look, who = self._ask, self._look, self._who
+            if ask is None:
+                return
+            now = self._clock.monotonic()
+            self._said, self._due = now, now + AGAIN
         said = ask
-        if (look := self._look) is not None:
+        if look is not None:
             said = msgspec.structs.replace(ask, state=(yield from look()))
-        outcome = yield from self._reports.say(self._who, said)
+        outcome = yield from self._reports.say(who, said)
+        if self._who is not who:  # another session follows it, and is due
+            return
         if isinstance(outcome, SessionLapsed):
             self._due = NEVER
         elif self._ask is ask:  # else something new was said meanwhile

@@ -129,13 +129,22 @@ class Tasks:
         return self.claiming.by_name(seat, task, ttl=ttl, wait=wait)
 
     def next(
-        self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
+        self,
+        seat: Seat,
+        can: Collection[str],
+        *,
+        ttl: float | None,
+        wait: float,
+        asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready; what cannot be read is passed over."""
+        """Claim the best task that is ready; what cannot be read is passed over.
+
+        ``asleep`` is called before each sleep of a wait.
+        """
         began = self._runner.clock.monotonic()
         if began >= self._around:
             try:
-                return (yield from self.claiming.next(seat, can, ttl=ttl, wait=wait))
+                return (yield from self.claiming.next(seat, can, ttl=ttl, wait=wait, asleep=asleep))
             except StoreDamaged:
                 self._around = self._runner.clock.monotonic() + AROUND
         left = max(0.0, began + wait - self._runner.clock.monotonic())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -175,13 +176,30 @@ class TaskCalls(Calls):
         """Claim the best task that is ready: lowest priority number, then oldest.
 
         Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
-        With ``wait`` stand by until there is one.
+        With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
+        reports it, and what was reported before is reported again after it.
         """
         patience = self.desk.asking(wait)
         lives, _ = self.desk.terms({}, ttl, None)
         seat = self._seat(given)
-        claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience)
-        return self._fenced(seat, claiming)
+        if not patience or self.desk.session_lease is None:
+            claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience)
+            return self._fenced(seat, claiming)
+        this = object()
+        asleep = partial(self._asleep, this)
+        claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience, asleep=asleep)
+        return self._fenced(seat, self._reported(this, claiming))
+
+    def _asleep(self, wait: object) -> None:
+        self.desk.pulse.waits(wait)
+
+    def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+        """Go back to the former report when the wait is over."""
+        try:
+            return (yield from claiming)
+        finally:
+            if "pulse" in self.desk.__dict__:  # else it did not sleep
+                self.desk.pulse.waited(wait)
 
     def complete(
         self, task: str, *, token: int | None = None, result: object = None, given: Given = ()

@@ -84,10 +84,17 @@ class Claiming:
         return (yield from self._told(bid, waiting))
 
     def next(
-        self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
+        self,
+        seat: Seat,
+        can: Collection[str],
+        *,
+        ttl: float | None,
+        wait: float,
+        asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
-        """Claim the best task that is ready and that we can do."""
+        """Claim the best task that is ready and that we can do; call ``asleep`` before a sleep."""
         bid, able = self._bid(seat, ttl), frozenset(can)
+        bid.asleep = asleep
         best = partial(self._best, bid, able)
         looks = partial(self._peek, able), partial(self._still, seat, able)
         waiting = self._waiting(bid, keys.WAKE_READY, wait, best, looks)
@@ -163,6 +170,8 @@ class Claiming:
                 refused = (yield from bid.standby.look()) if bid.standby is not None else None
                 if refused is not None:
                     return refused
+                if bid.asleep is not None:
+                    bid.asleep()
                 nap = self._nap(outcome)
                 woken = yield Take(watch, min(left, nap))
                 while looks is not None and (yield from _in_vain(looks, woken=bool(woken))):

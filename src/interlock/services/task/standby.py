@@ -6,7 +6,7 @@ its own, and ends with the claim, in the same commit; if it ends otherwise it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
@@ -28,7 +28,7 @@ _WITHDRAW = "task.withdraw"
 class Bid:
     """What one call asks for, since when, and what may stand by now: a claim, a wait."""
 
-    __slots__ = ("began", "open", "seat", "someone", "standby", "terms", "ttl")
+    __slots__ = ("asleep", "began", "open", "seat", "someone", "standby", "terms", "ttl")
 
     def __init__(
         self, seat: Seat, ttl: float | None, someone: callers.Someone | None, began: float
@@ -38,6 +38,8 @@ class Bid:
         self.ttl = ttl
         self.someone = None if seat.caller else someone
         self.terms = callers.terms(seat.caller, someone)
+        self.asleep: Callable[[], None] | None = None
+        """Called before each sleep of a wait."""
         self.open: core.Ask | None = None
         self.standby: Standby | None = None
 
