@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import msgspec
 import pytest
 
 import interlock
@@ -15,7 +16,7 @@ from interlock.core import keys
 from interlock.core.query import Answered
 from interlock.core.task import Claimed, NoTask
 from interlock.services.clocks import agreed
-from interlock.store import Range, Store
+from interlock.store import Put, Range, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
@@ -75,6 +76,51 @@ def test_nobody_begins_a_task_too_late(url: str, ada: interlock.Fleet, by: float
         assert got.task == "later"
         assert isinstance(fleet.tasks.claim("late"), NoTask)
     assert ada.tasks.show("late").state == "dead"
+
+
+def test_a_task_of_an_older_version_has_its_deadline_by_the_wall_clock() -> None:
+    """An older client puts no key with it, though a newer one did with a task before."""
+    stage = Stage()
+    ada = stage.client("ada")
+    for name in ("first", "soon", "later"):
+        ada.run(ada.tasks.publish(name, deadline=HOUR / 2 if name == "soon" else HOUR))
+    for name in ("soon", "later"):
+        stored = stage.store.read(keys.data(name))[keys.data(name)]
+        assert stored is not None
+        spec = msgspec.json.decode(stored.value)
+        del spec["measured"]
+        stage.store.commit(
+            Txn(
+                id=ada.runner.new_id("txn"),
+                entry=b"{}",
+                puts=(Put(keys.data(name), msgspec.json.encode(spec)),),
+                deletes=(keys.deadline(name),),
+            )
+        )
+    ada.run(ada.fleet.maintain())
+    shown = {each.task: each.state for each in ada.run(ada.tasks.list()).tasks}
+    assert shown == dict.fromkeys(("first", "soon", "later"), "pending")
+    stage.clock.advance(HOUR * 0.75)
+    bob = stage.client("bob")
+    assert isinstance(bob.run(bob.tasks.claim("soon")), NoTask)
+    assert isinstance(bob.run(bob.tasks.claim("later")), Claimed)
+
+
+@pytest.mark.parametrize("end", ["complete", "forget"])
+def test_the_key_of_a_deadline_goes_with_what_needs_it(end: str) -> None:
+    stage = Stage()
+    ada = stage.client("ada")
+    ada.run(ada.tasks.publish("t", deadline=YEAR))
+    ada.run(ada.tasks.claim("t"))
+    assert stage.store.read(key := keys.deadline("t"))[key] is not None, "it may be released"
+    if end == "complete":
+        ada.run(ada.tasks.complete("t"))
+    else:
+        ada.run(ada.tasks.cancel("t"))
+        assert stage.store.read(key)[key] is not None, "it may be sent back"
+        stage.clock.advance(YEAR / 2)
+        assert ada.run(ada.fleet.maintain()).forgotten_tasks == 1
+    assert stage.store.read(key)[key] is None
 
 
 @WRONG

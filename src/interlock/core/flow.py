@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from interlock.core import keys
 from interlock.core import task as core
@@ -50,9 +50,10 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
     hides it until that is complete.
     """
-    board.put(keys.data(id_), spec)
     if spec.deadline is not None:
         _measure(board, id_, spec.deadline)
+        spec = replace(spec, measured=True)
+    board.put(keys.data(id_), spec)
     if not need:
         board.tell("published", spec.by, id_)
     board.rely(keys.status(id_))
@@ -262,8 +263,8 @@ def is_over(board: Board, id_: str, deadline: float) -> bool:
     if known.has(keys.deadline(id_)):
         board.rely(keys.deadline(id_))
         return False
-    measured = 0 < known.clock <= known.oldest.get(id_, 0)
-    return measured or deadline < board.now
+    unbroken = 0 < known.clock <= known.oldest.get(id_, 0)
+    return (unbroken and known.spec(id_).measured) or deadline < board.now
 
 
 def _measure(board: Board, id_: str, deadline: float) -> None:

@@ -45,7 +45,7 @@ SLACK, PART = 4, 64
 DAY = 86400.0
 """What is dated so much ahead says nothing."""
 NEVER = 1 << 63
-OPERATIONS = 6
+OPERATIONS = 7
 """That forgetting one task may take."""
 
 _OVER: tuple[State, ...] = ("complete", "failed", "dead")
@@ -171,6 +171,9 @@ def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> De
         board.delete(keys.data(task), keys.status(task), keys.result(task))
         if failed:
             board.delete(keys.ended(task))
+            status = board.known.status(task)
+            if status is not None and status.deadline is not None:
+                board.delete(keys.deadline(task))
         if not task.startswith(BATCH):
             board.tell("forgotten", "", task)
     if not gone:

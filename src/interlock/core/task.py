@@ -94,6 +94,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a task is, as it was published.  ``at`` is when, and what makes it older than others.
 
     ``trace`` is the one that it was published under; without one it is the id of the task.
+    ``measured`` says that a liveness key was put for its deadline; an older version puts none.
     """
 
     at: float
@@ -109,6 +110,7 @@ class Spec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     backoff: float = BACKOFF
     backoff_most: float = BACKOFF_MOST
     trace: str = ""
+    measured: bool = False
 
     @property
     def set(self) -> str:

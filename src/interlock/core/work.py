@@ -152,6 +152,8 @@ def complete(
         board.put(keys.result(id_), kept)
     elif status.attempts:  # that of an attempt before this one
         board.delete(keys.result(id_))
+    if status.deadline is not None:  # no other end is final: a task that is sent back needs it
+        board.delete(keys.deadline(id_))
     board.tell("completed", held.agent)
     begun, rest = flow.move_on(board, id_, hangers)
     if status.awaited and (rest or more):
