@@ -19,7 +19,7 @@ from interlock.core.ask import Ask, Breaker, Caller
 from interlock.core.decision import Decision, Outcome
 from interlock.core.pool import Break, Pool, Proof
 from interlock.driving import Op
-from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.services import callers, handover, states
 from interlock.services.callers import Someone
 from interlock.services.gather import Gathering, looked_up, outside
@@ -136,11 +136,17 @@ class Queues:
         ticket = handover.current(self)
         wanted = ask.keys
         while True:
+            # Before the attempt: the keeper may take something back meanwhile.
+            owed = self.let_go() if seat.whole_session else frozenset()
             ticket.asks(ask.grant, partial(self._debts, seat, ask))
             self._own.asks(ask.grant, wanted)
             try:
                 outcome = yield from self._acquire(seat, ask, base, deadline, given)
                 self._own.answered(ask.grant, outcome)
+                if isinstance(outcome, answers.Granted) and outcome.grant in owed:
+                    # A session as a whole found a grant of an attempt that was given up.
+                    yield from self._taken_back(outcome.grant)
+                    outcome = answers.Gone()
                 if isinstance(outcome, answers.Gone) and len(wanted) > 1:
                     yield from self._take_back(seat, ask)  # some of it may be left
             except (StoreTrouble, GeneratorExit):
@@ -160,6 +166,12 @@ class Queues:
                 self._note(someone, ask, outcome)
                 return outcome
             ask = replace(ask, grant=self._runner.new_id("grt"))
+
+    def _taken_back(self, grant: str) -> Op[None]:
+        """Take back what is owed of a grant, before it is asked for anew."""
+        yield from self.pay()
+        if grant in self.let_go():
+            raise StoreBusy("an earlier grant could not be given back yet; try again")
 
     def owe(self, seat: Seat, ask: Ask[Any]) -> None:
         """Take this back later."""
