@@ -6,11 +6,13 @@ import asyncio
 import logging
 
 import pytest
+from msgspec.structs import replace
 
 import interlock
 from interlock import aio
 from interlock.core.message import Sent
 from interlock.core.observed import Counters, Observed
+from interlock.core.rate import Rate
 from interlock.errors import BadInput
 from interlock.services import observe
 from interlock.store import LOG, Put, Txn
@@ -253,3 +255,15 @@ def test_each_message_beyond_the_rate_is_a_violation(
         assert len(refused) == 4
         found = ada.counters(since="5m")
         assert (found.rate_limit_violations, found.refusals) == (4, 4)
+
+
+def test_a_violation_counts_while_the_sender_is_watched_for_a_pause(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = stage.client("ada")
+    watched = replace(ada.messages.limits, rate=Rate(1, 3600.0), pause_after=10)
+    monkeypatch.setattr(ada.messages.posting, "limits", watched)
+    sent = [ada.run(ada.messages.alert("build")) for _ in range(6)]
+    assert sum(isinstance(each, interlock.Limited) for each in sent) == 5
+    found = ada.run(ada.fleet.counters(since="5m"))
+    assert (found.rate_limit_violations, found.refusals) == (5, 5)

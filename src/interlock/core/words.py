@@ -336,6 +336,11 @@ def size(text: str | float, what: str = "size") -> int:
     return int(found[1]) << _SHIFTS[found[2]]
 
 
+def digits(text: str) -> bool:
+    """Whether a text is a whole number, of no more digits than any that counts here."""
+    return text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST))
+
+
 def token(value: int | None) -> int | None:
     """Return the value if it can be a token."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):

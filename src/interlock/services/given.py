@@ -54,7 +54,7 @@ def _proof(each: Proof | str) -> Proof:
         return each
     thing, equals, token = words.written(each, "grant").rpartition("=")
     kind, slash, name = thing.partition("/")
-    if not equals or not slash or kind not in _KINDS or not (token.isascii() and token.isdigit()):
+    if not equals or not slash or kind not in _KINDS or not words.digits(token):
         raise BadInput(f"{each!r:.60} names no grant; {_HOW}")
     named = words.task(name) if kind == "task" else words.name(name, f"{_KINDS[kind]} name")
     return Proof(thing=f"{kind}/{named}", grant="", token=int(token))

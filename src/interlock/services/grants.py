@@ -296,7 +296,7 @@ def _part(text: str) -> several.Part:
 def _weighted(text: str) -> bool:
     """Whether a thing comes with its weight, as in ``sem/builds=2``."""
     _, equals, weight = text.rpartition("=")
-    return bool(equals) and weight.isascii() and weight.isdigit()
+    return bool(equals) and words.digits(weight)
 
 
 def _capacity(value: int) -> int:

@@ -104,12 +104,14 @@ class Who(Struct, frozen=True, gc=False):
 class Done(Struct, Generic[T], frozen=True, gc=False):
     """A decision that stands: its outcome, and the revision if something was committed.
 
-    ``items`` are those that the decision asked its commit to bring back.
+    ``items`` are those that the decision asked its commit to bring back; a ``quiet`` commit left
+    no entry.
     """
 
     outcome: T
     revision: int | None
     items: Mapping[str, Item | None] = {}
+    quiet: bool = False
 
 
 class Glance(tuple[Ref, ...]):
@@ -192,7 +194,7 @@ class Runner:
         else:
             known = dict(guess or {})
             done = yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful)
-        if done.revision is None:
+        if done.revision is None or done.quiet:
             yield from self.counted(done.outcome, who)
         return done
 
@@ -262,7 +264,8 @@ class Runner:
                     yield from self._settle(draft, sent)
                 raise
             decision = cast("Attempt", work.attempt).decision
-            return Done(decision.outcome, None if committed is None else committed.revision)
+            revision = None if committed is None else committed.revision
+            return Done(decision.outcome, revision, quiet=decision.quiet)
         raise StoreBusy("the store keeps failing while it commits; run 'interlock doctor'")
 
     def _optimistic(
@@ -299,7 +302,8 @@ class Runner:
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
-                return Done(attempt.decision.outcome, answer.revision, answer.items)
+                decision = attempt.decision
+                return Done(decision.outcome, answer.revision, answer.items, decision.quiet)
             known, guessed = {} if answer is None else dict(answer.items), False
             hope = hopeful and all(known.get(key, ALIVE) is not None for key in attempt.hoped)
             if self.clock.monotonic() > ends:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.stores.etcd.etcds import opened
@@ -34,7 +35,8 @@ def second(url: str) -> Iterator[EtcdStore]:
 
 def _request(store: EtcdStore, late: Txn) -> rpc.TxnRequest:
     """What this store sends for it now."""
-    return store._commits._request(late, late.puts, {}, 0, None)
+    commits = store._commits
+    return commits._request(late, late.puts, {}, 0, None, known=commits.trimmed)
 
 
 def test_a_request_that_is_older_than_the_last_trimming_has_no_effect(store: EtcdStore) -> None:
@@ -58,3 +60,20 @@ def test_who_knows_of_no_trimming_learns_of_it_and_commits(
     assert item.value == b"3"
     log = Log()
     assert len(store.read(log).ranges[log]) == 2
+
+
+def test_a_trimming_that_another_thread_learns_of_first_is_no_conflict(
+    store: EtcdStore, second: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second.trim(write(second, Put("a", b"1")))
+    write(second, Put("a", b"2"))
+    commits, made = store._commits, store._commits._request
+
+    def overtaken(*words: Any, **more: Any) -> rpc.TxnRequest:
+        request = made(*words, **more)
+        commits.trimmed = second._commits.trimmed
+        return request
+
+    monkeypatch.setattr(commits, "_request", overtaken)
+    assert commits.trimmed < second._commits.trimmed
+    committed(store.commit(void("txn_1")))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 from tests.processes.helpers import Cast
 from tests.stores.sqlite.actors import put
 
+import interlock
 from interlock.errors import OutcomeUnknown, StoreAway
-from interlock.stores.sqlite import SQLiteStore, wal
+from interlock.stores.sqlite import SQLiteStore, place, wal
 
 BOUND = 64 << 20
 
@@ -115,3 +119,23 @@ def test_what_the_disk_refused_is_unknown_and_nothing_more_is_committed(
     assert again.transact(lambda _: put("k/again")) is not None
     assert again.read("k/after").items["k/after"] is None
     again.close()
+
+
+def test_a_store_that_cannot_be_looked_at_after_a_commit_leaves_no_outcome_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit stands, so an error of the engine must not say that it did not happen."""
+    with interlock.connect(str(tmp_path / "store.db"), agent="ada") as fleet:
+        fleet.tasks.publish("t")
+        claim = fleet.tasks.claim("t")
+        assert isinstance(claim, interlock.Claimed)
+        real, faults = place._header, iter([apsw.IOError("disk I/O error")])
+
+        def header(*words: Any) -> Any:
+            if (fault := next(faults, None)) is not None:
+                raise fault
+            return real(*words)
+
+        monkeypatch.setattr(place, "_header", header)
+        assert isinstance(fleet.tasks.complete("t", token=claim.token), interlock.Completed)
+        assert fleet.tasks.show("t").state == "complete"

@@ -20,7 +20,7 @@ class Common(Request, frozen=True, kw_only=True):
         str | None, option("name", "an id that the record keeps beside it (or INTERLOCK_TRACE)")
     ] = None
     no_retry: Annotated[
-        bool, option("flag", "end a wait at once when the store does not answer")
+        bool, option("flag", "end a wait with an error when the store does not answer for 10 s")
     ] = False
     json: Annotated[bool, option("flag", "one JSON object on stdout, errors too")] = False
     quiet: Annotated[

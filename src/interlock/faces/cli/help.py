@@ -100,7 +100,7 @@ def overview() -> str:
     lines += [
         "",
         "Start with 'interlock init'; each command explains itself with --help.",
-        "Every command takes --store, --agent, --session, --trace, --json, --quiet and -v.",
+        "Every command takes --store, --agent, --session, --trace, --no-retry, --json, -q and -v.",
     ]
     return "\n".join(lines)
 
@@ -232,7 +232,8 @@ def _words(operation: Operation) -> Sequence[str]:
     for outcome in operation.outcomes:
         if issubclass(outcome, Outcome):
             tag = str(outcome.__struct_config__.tag)
-            by_status.setdefault(outcome.exit_status, []).append(tag)
+            tags = by_status.setdefault(outcome.exit_status, [])
+            tags += [tag] if tag not in tags else []
         elif not hasattr(outcome, "exit_status"):
             by_status.setdefault(0, [])
     if not by_status:

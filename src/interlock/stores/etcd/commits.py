@@ -108,7 +108,8 @@ class Commits:
             if txn.signals:
                 signal = yield from self._leases.signal(len(txn.signals))
             leases = dict(zip(ttls, made, strict=True))
-            request = self._request(txn, puts.values(), leases, signal, seen)
+            known = self.trimmed  # another thread may learn more before the answer is here
+            request = self._request(txn, puts.values(), leases, signal, seen, known=known)
         except BaseException:
             self._leases.revoke(made)
             raise
@@ -127,7 +128,7 @@ class Commits:
             with suppress(StoreTrouble):  # it has happened, whatever comes now
                 yield from self._leases.end(self._foreign(answer, kept))
                 yield from self._stretch(txn, answer, kept)
-        return self._answer(txn, answer, leases, seen)
+        return self._answer(txn, answer, leases, seen, known)
 
     def _sent(self, txn: Txn, request: rpc.TxnRequest) -> Op[Any]:
         """The answer to one attempt."""
@@ -166,9 +167,14 @@ class Commits:
             yield from self.commit(Txn(id=txn.id, checks=checks, puts=puts, quiet=True))
 
     def _answer(
-        self, txn: Txn, answer: rpc.TxnResponse, leases: dict[str, int], seen: Items | None
+        self,
+        txn: Txn,
+        answer: rpc.TxnResponse,
+        leases: dict[str, int],
+        seen: Items | None,
+        known: int,
     ) -> Answer | Items | None:
-        """What it means; None if only the log was trimmed meanwhile."""
+        """What it means; None if only the log was trimmed since ``known``."""
         if answer.succeeded:
             self._leases.revoke(self._replaced(answer, self._kept(txn)))
             self._remember(txn, leases, answer)
@@ -176,15 +182,15 @@ class Commits:
             return Committed(answer.header.revision, self._items(_found(reads, answer)))
         self._leases.revoke(leases.values())
         items = self._items(_found(_wanted(txn), answer))
-        learnt = not txn.quiet and self._learns(answer)
+        learnt = not txn.quiet and self._learns(answer, known)
         if (seen is not None or learnt) and _holds(txn, items):
             return None if seen is None else items
         return Conflict({key: items[key] for key in txn.asked})
 
-    def _learns(self, answer: rpc.TxnResponse) -> bool:
-        """Whether a refusal tells that the log was trimmed since we last knew."""
+    def _learns(self, answer: rpc.TxnResponse, known: int) -> bool:
+        """Whether a refusal tells that the log was trimmed since ``known``."""
         mark = max((kv.mod_revision for kv in answer.responses[0].range.kvs), default=0)
-        known, self.trimmed = self.trimmed, max(self.trimmed, mark)
+        self.trimmed = max(self.trimmed, mark)
         return mark > known
 
     def _request(
@@ -194,6 +200,8 @@ class Commits:
         leases: dict[str, int],
         signal: int,
         seen: Items | None,
+        *,
+        known: int,
     ) -> rpc.TxnRequest:
         key, op, kept = self._shape.key, rpc.RequestOp, self._kept(txn)
         compares = [self._compare(check, seen) for check in txn.checks]
@@ -201,7 +209,7 @@ class Commits:
         if not txn.quiet:
             entry = key(LOG + txn.id)
             compares.append(_created(entry, rpc.Compare.EQUAL))
-            compares.append(_not_after(key(TRIMMED), self.trimmed))
+            compares.append(_not_after(key(TRIMMED), known))
             value = wrapped(txn.entry, txn.id, txn.hash, quiet=False)
             writes.append(op(put=rpc.PutRequest(key=entry, value=value)))
         for put in puts:

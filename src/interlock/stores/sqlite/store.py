@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import apsw
 
-from interlock.errors import StoreClosed, StoreMissing, StoreReadOnly, StoreTrouble
+from interlock.errors import StoreClosed, StoreDamaged, StoreMissing, StoreReadOnly, StoreTrouble
 from interlock.store import (
     Answer,
     Capabilities,
@@ -163,7 +163,13 @@ class SQLiteStore(Local):
 
     def extent(self) -> Extent:
         """How large the log is: counting goes through an index, in 6 ms for 400,000 entries."""
-        return self._ask(lambda reader: Extent(*reader.one(_EXTENT)))
+        entries, trimmed = self._ask(lambda reader: reader.one(_EXTENT))
+        if not isinstance(trimmed, int):
+            raise StoreDamaged(
+                f"{self.path} does not say how far its record was trimmed ({trimmed!r:.40});"
+                " restore a copy"
+            )
+        return Extent(entries, trimmed)
 
     def wall(self) -> float:
         """What time it is by the machine's clock, whatever this process takes for it."""

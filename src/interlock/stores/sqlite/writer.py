@@ -332,8 +332,8 @@ class Writer:
         try:
             engine.wal.sync()
             engine.standing.check(engine.db)
-        except (StoreMissing, OSError):
-            trouble = engine.wal.trouble
+        except (StoreMissing, OSError, apsw.Error) as error:
+            trouble = engine.wal.trouble or str(error)
             gone = engine.standing.recheck(engine.db) and StoreMissing(engine.standing.gone)
             for job in jobs:
                 unknown = None if job.txn is None else OutcomeUnknown(trouble, job.txn.id)
