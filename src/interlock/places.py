@@ -46,7 +46,10 @@ def locate(start: str | None = None) -> Found:
             "there is no store here; run 'interlock init', or name one: connect(URL), --store URL"
         )
     if not _trusted(place):
-        raise StoreUnsuitable(f"{place} belongs to another user; run 'interlock init' or --store")
+        raise StoreUnsuitable(
+            f"{place} belongs to user {_owner(place)}, who could change the store behind your back;"
+            " name a store of your own with --store PATH"
+        )
     if url := Settings(place).store:
         return Found(url, "config.toml")
     near = os.path.dirname(place) in _upward(here)
@@ -152,6 +155,17 @@ def _etcd_port() -> int:
     if not 0 < number <= _HIGHEST_PORT:
         raise BadInput(f"IF_ETCD_PORT is {port[:40]!r}; give a port, 1 to {_HIGHEST_PORT}")
     return number
+
+
+def _owner(place: str) -> str:
+    """The name of the user who owns a folder, or the number of one without a name."""
+    from pwd import getpwuid
+
+    number = os.stat(place).st_uid
+    try:
+        return getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _trusted(place: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shlex
 import stat
 import subprocess
@@ -13,6 +15,7 @@ from tests.faces.shell import Shell
 
 import interlock
 from interlock import places
+from interlock.errors import StoreUnsuitable
 
 
 def git(folder: Path, *words: str) -> None:
@@ -69,6 +72,30 @@ def test_a_mere_name_is_no_store_whoever_says_it(bare: Shell) -> None:
     assert list(bare.folder.iterdir()) == []
     bare.exported["INTERLOCK_STORE"] = "./eve"
     assert bare.json("init")[0] == 0
+
+
+def test_what_is_said_of_bytes_that_are_no_store_makes_one(bare: Shell) -> None:
+    (bare.folder / "g.db").write_bytes(b"\xff\x00garbage" * 1000)
+    failed = bare.run("init", "--store", "g.db")
+    assert failed.status == 4
+    moved, _, begun = failed.err.strip().partition(" (mv ")[2].partition("), then restore a copy")
+    init = begun.partition("or begin anew: ")[2].split()
+    assert init[:3] == ["interlock", "init", "--store"]
+    subprocess.run(["mv", *moved.split()], check=True)
+    assert bare.run(*init[1:]).out.startswith("created ")
+    assert (bare.folder / "g.db.damaged").exists()
+
+
+def test_the_folder_of_another_user_is_told_with_its_owner(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.delenv("INTERLOCK_STORE", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 65534)
+    with pytest.raises(StoreUnsuitable) as caught:
+        places.locate(str(shell.folder))
+    assert f".interlock belongs to user {owner}, who" in str(caught.value)
+    assert str(caught.value).endswith("; name a store of your own with --store PATH")
 
 
 def test_sibling_worktrees_meet_in_one_store(bare: Shell) -> None:

@@ -342,6 +342,18 @@ def test_a_lost_session_ends_the_program(ada: Shell) -> None:
         assert gone(pid)
 
 
+@pytest.mark.parametrize("words", [("run",), ("lock", "run", "merge")])
+def test_a_store_that_is_moved_away_ends_the_program_with_that_cause(
+    ada: Shell, words: tuple[str, ...]
+) -> None:
+    process = ada.start(*words, "--ttl", "3s", *NAP)
+    (pid,) = first_line(process)
+    (ada.folder / ".interlock").rename(ada.folder / "elsewhere")
+    _, err = process.communicate(timeout=PATIENCE)
+    assert "was moved, deleted or replaced while it was in use); the program was ended" in err
+    assert gone(pid)
+
+
 def test_a_store_that_is_held_up_ends_the_program_in_time(ada: Shell) -> None:
     """We cannot renew: the program is over before the grant can lapse."""
     process = ada.start("lock", "run", "merge", "--ttl", "3s", *python(TICKS))

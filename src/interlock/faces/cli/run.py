@@ -161,7 +161,7 @@ class _Guard:
                     error = child.start({**self._environment(fleet), **environment})
                     if error is not None:
                         return self._not_started(error)
-                    return self._watch(child, leases, locked=give_back is not None)
+                    return self._watch(child, leases, fleet, locked=give_back is not None)
                 finally:
                     if give_back is not None:
                         with suppress(InterlockError):
@@ -169,7 +169,7 @@ class _Guard:
         finally:
             child.abandon()
 
-    def _watch(self, child: Child, leases: Sequence[Lease], *, locked: bool) -> int:
+    def _watch(self, child: Child, leases: Sequence[Lease], fleet: Fleet, *, locked: bool) -> int:
         grace = min(self._grace, *((lease.write.ttl or 0.0) / _PART_FOR_GRACE for lease in leases))
         while (status := child.poll()) is None:
             while self._signals:
@@ -180,8 +180,9 @@ class _Guard:
             if gone or ends - grace <= now:
                 # Gone already, and a lock with it: others may be at work, so there is no grace.
                 late = 0.0 if locked else grace
+                cause = _cause(fleet)
                 status = child.end(_at(now + late if gone else max(ends, now)))
-                note(str(error := self._lost(leases, now + grace, locked=locked)))
+                note(str(error := self._lost(leases, now + grace, cause, locked=locked)))
                 return status or error.exit_status
             if self._asked:
                 return self._stopped(child, leases, now + self._grace)
@@ -228,17 +229,19 @@ class _Guard:
             signal.pthread_kill(main, signal.SIGTERM)
         self.wake()
 
-    def _lost(self, leases: Sequence[Lease], now: float, *, locked: bool) -> Lost | Lapsed:
+    def _lost(
+        self, leases: Sequence[Lease], now: float, cause: str, *, locked: bool
+    ) -> Lost | Lapsed:
         """Why the program was ended: the first to end of what is not renewed bounds the hold."""
         if not locked:
-            return Lapsed("the session could not be kept alive; the program was ended")
+            return Lapsed(f"the session could not be kept alive{cause}; the program was ended")
         if (note := next((h.broken for h in self.holding if h.broken), None)) is not None:
             return Lost(f"{note.by} ended {self._held}: {note.reason}; the program was ended")
         first = min(leases, key=lambda lease: lease.ends)
         if not first.renewable and first.ends <= now:
             most = words.span(first.write.ttl)
             return Lost(f"the maximum hold of {self._held}, {most}, is over; the program was ended")
-        return Lost(f"{self._held} could not be kept any longer; the program was ended")
+        return Lost(f"{self._held} could not be kept any longer{cause}; the program was ended")
 
     def _not_started(self, error: OSError) -> int:
         program = quoted(self._command[0])
@@ -301,6 +304,13 @@ class _Guard:
         select.select([self._wake_read], [], [], seconds)
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
+
+
+def _cause(fleet: Fleet) -> str:
+    """Why the store answers no more, if it does not, as the end of a sentence."""
+    store = fleet.store
+    trouble = store.trouble if store.missing or store.trouble else ""
+    return f" ({trouble.partition(';')[0]})" if trouble else ""
 
 
 def _at(moment: float) -> Callable[[], float]:

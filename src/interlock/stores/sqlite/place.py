@@ -129,6 +129,13 @@ def beginning(path: str) -> str:
     return f"interlock init --store {shlex.quote(path)}"
 
 
+def away(path: str) -> str:
+    """The command that moves a file out of the way."""
+    import shlex
+
+    return f"mv {shlex.quote(path)} {shlex.quote(path + '.damaged')}"
+
+
 def full(path: str) -> StoreFull:
     """The error of a full disk."""
     return StoreFull(f"no room for another commit in {path}; free some space, then go on")

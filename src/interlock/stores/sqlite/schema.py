@@ -33,7 +33,7 @@ from interlock.errors import (
     StoreTrouble,
     StoreUnsuitable,
 )
-from interlock.stores.sqlite.place import beginning, full, no_room
+from interlock.stores.sqlite.place import away, beginning, full, no_room
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -185,7 +185,8 @@ def trouble(error: apsw.Error, path: str) -> InterlockError:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreDamaged(
                 f"{path} is damaged or not a store ({said});"
-                f" move it away and restore a copy, or begin anew: {beginning(path)}"
+                f" move it away ({away(path)}), then restore a copy,"
+                f" or begin anew: {beginning(path)}"
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return StoreReadOnly(f"{path} cannot be written by you; mend its rights")
