@@ -24,7 +24,8 @@ from interlock.core.query import (
     UnknownQuery,
 )
 from interlock.errors import BadInput
-from interlock.store import Range, Ref, Snapshot
+from interlock.services.message import states
+from interlock.store import Put, Range, Ref, Snapshot, Txn
 from interlock.testing.faults import Crash, Fault
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -354,6 +355,26 @@ def test_too_many_open_questions_are_refused_and_the_refusal_says_whose_they_are
         asking(client, id_=f"qry_{number}")
     refused = asking(ada, id_="qry_9").run().result()
     assert refused == TooMany(open=4, limit=4, by={"eve": 2, "ada": 1, "dan": 1}, retry_in=60.0)
+
+
+@pytest.mark.usefixtures("room_for_four")
+@pytest.mark.parametrize("by", ["who asks", "maintenance"])
+def test_questions_that_an_older_client_answered_take_no_room(stage: Stage, by: str) -> None:
+    """Such a client knows of no places, and leaves them."""
+    ada, bob = stage.client("ada"), stage.client("bob")
+    for number in range(2):
+        asking(ada, id_=f"qry_{number}")
+        kept = stage.store.read(Range(keys.ASKING)).ranges[Range(keys.ASKING)]
+        bob.run(bob.messages.reply(f"qry_{number}", 1))
+        puts = tuple(Put(item.key, item.value) for item in kept)
+        stage.store.commit(Txn(id=bob.runner.new_id("txn"), entry=b"{}", puts=puts))
+    page = Range(keys.ASKING)
+    asking(stage.client("eve"), id_="qry_open")
+    if by == "maintenance":
+        ada.run(ada.fleet.maintain())
+        left = stage.store.read(page).ranges[page]
+        assert {states.asking(item).query for item in left} == {"qry_open"}
+    assert not asking(ada, id_="qry_9").done
 
 
 @pytest.mark.usefixtures("room_for_four")

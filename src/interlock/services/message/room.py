@@ -5,8 +5,9 @@ takes and the commit that ends it gives back.  A place is an item, and asking ch
 there: so the limits are exact, however many ask at once, and two askers meet only if both pick the
 same place.
 
-Questions whose time is up may still have theirs, since whoever asked them is gone.  Whoever finds
-no room therefore ends some of those first.
+Questions whose time is up may still have theirs, since whoever asked them is gone.  So may those
+that a client of an older version ended, which knows of no places.  A client that finds no room
+therefore ends some of the former, and gives back the places of both; so does maintenance.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision
-from interlock.core.query import Asking, TakenBack, TooMany, share
+from interlock.core.query import Asking, TooMany, share
 from interlock.driving import Op
 from interlock.services.gather import every, looked_up
 from interlock.services.message import states
+from interlock.services.message.forgetting import is_open
 from interlock.services.message.sleep import expire
 from interlock.services.runner import Deciding, Glance, Reading, Runner, Who
 from interlock.services.states import readable
@@ -96,10 +98,9 @@ class Room:
         lives = yield from looked_up([keys.live(id_) for id_ in taken.values()])
         over = {id_: None for id_ in taken.values() if lives[keys.live(id_)] is None}
         for id_ in list(over)[:_AT_ONCE]:
-            outcome = yield from expire(self._runner, who, id_)
-            if isinstance(outcome, TakenBack):  # nothing else would give its places back
-                kept = tuple([key for key, query in taken.items() if query == id_])
-                yield from self._runner.change(partial(_given_back, kept, id_), who)
+            yield from expire(self._runner, who, id_)
+            kept = tuple([key for key, query in taken.items() if query == id_])
+            yield from self._runner.change(partial(_given_back, kept, id_), who)
         return bool(over)
 
     def refusal(self, agent: str) -> Op[TooMany]:
@@ -142,9 +143,10 @@ def _named(item: Item) -> tuple[str, str]:
 
 
 def _given_back(places: tuple[str, ...], query: str) -> Deciding[None]:
-    """Give back the places of a question that is not there."""
-    items = (yield places).items
-    gone = [key for key, item in items.items() if item and _asking(item).query == query]
-    if not gone:
+    """Give back the places that a question still has and is not open: an older client ended it."""
+    items = (yield (keys.query(query), *places)).items
+    kept = [(key, items[key]) for key in places]
+    gone = [key for key, item in kept if item and _asking(item).query == query]
+    if not gone or is_open(items[keys.query(query)]):
         return Decision(outcome=None)
     return Decision(outcome=None, verb="query.forget", thing=f"query/{query}", deletes=tuple(gone))

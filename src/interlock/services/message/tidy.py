@@ -47,6 +47,7 @@ FOLDERS = (
     keys.TOPICS,
     keys.QUERIES,
     keys.OPEN,
+    keys.ASKING,
     keys.SERVING,
     keys.RATES,
     keys.DECISIONS,
@@ -86,6 +87,7 @@ class Tidying:
             keys.TOPICS: self._topic,
             keys.QUERIES: self._queries,
             keys.OPEN: self._open,
+            keys.ASKING: self._places,
             keys.SERVING: self._serving,
             keys.RATES: self._rates,
             keys.DECISIONS: self._decisions,
@@ -288,6 +290,23 @@ class Tidying:
             return Decision(outcome=Forgotten())
         return query.expire(found, self._runner.clock.wall(), matter)
 
+    def _places(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+        """Places of questions that are open no more: an older client ended them."""
+        found = yield from self._walk(group, lambda item: (item.key, readable(_asks, item)))
+        taken = {key: id_ for key, id_ in found if id_}
+        asked = yield from looked_up(map(keys.query, taken.values()))
+        ended = {
+            key: keys.live(id_)
+            for key, id_ in taken.items()
+            if not forgetting.is_open(asked[keys.query(id_)])
+        }
+
+        def over(item: Item) -> bool:
+            return readable(_asks, item) == taken[item.key]
+
+        yield from self._drop(who, "query.forget", list(ended)[:bound], over, ended)
+        return Tidied()
+
     # ---- what else there is ---------------------------------------------------------------------
 
     def _serving(self, who: Who, group: str, bound: int) -> Op[Tidied]:
@@ -375,6 +394,11 @@ class Tidying:
     def _change(self, who: Who, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
         done: Done[Forgotten] = yield from self._runner.change(deciding, who)
         return done.outcome.count
+
+
+def _asks(item: Item) -> str:
+    """The question that has a place."""
+    return states.asking(item).query
 
 
 def _letter(item: Item) -> Mark:
