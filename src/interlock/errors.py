@@ -87,11 +87,15 @@ class Changed(No):
 
 
 class BadInput(InterlockError):
-    """The request itself is wrong; nothing was sent."""
+    """The request itself is wrong; nothing was sent.
+
+    `mistakes` are those of a plan, each by itself; the message has all of them.
+    """
 
     code = "bad_input"
     exit_status = 2
     http_status = 400
+    mistakes: tuple[str, ...] = ()
 
 
 class BadName(BadInput):

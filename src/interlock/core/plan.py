@@ -153,7 +153,7 @@ class Looked(Struct, frozen=True, kw_only=True):
 
     def refused(self, missing: Collection[str]) -> BadInput:
         """Everything that is wrong, with the needs that are ``missing`` in the store as well."""
-        return BadInput(_said([*self.wrong, *_unknown(self.drafts, self.where, missing)]))
+        return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
 
 
 def check(given: Iterable[Given], id_: str | None = None) -> Plan:
@@ -203,7 +203,7 @@ def plan_of(found: Looked, id_: str | None = None) -> Plan:
 def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
     """Refused, since it needs what does not exist."""
     drafts = sorted(plan.drafts, key=lambda draft: plan.places[draft.id])
-    return BadInput(_said(list(_unknown(drafts, plan.where, missing))))
+    return _refused(list(_unknown(drafts, plan.where, missing)))
 
 
 def _unknown(
@@ -298,10 +298,13 @@ def _ordered(
     return ()
 
 
-def _said(wrong: Sequence[str]) -> str:
+def _refused(wrong: Sequence[str]) -> BadInput:
     count = "a mistake" if len(wrong) == 1 else f"{len(wrong)} mistakes"
     shown = f", the first {SHOWN}" if len(wrong) > SHOWN else ""
-    return f"the plan has {count}{shown}, and nothing was published: " + "; ".join(wrong[:SHOWN])
+    first = tuple(wrong[:SHOWN])
+    error = BadInput(f"the plan has {count}{shown}, and nothing was published: {'; '.join(first)}")
+    error.mistakes = first
+    return error
 
 
 def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tuple[str, ...]]:

@@ -97,6 +97,11 @@ def _error() -> Schema:
         "properties": {
             "error": {"enum": sorted({*_codes(errors.InterlockError), *_CODES})},
             "message": {"type": "string"},
+            "mistakes": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "those of a plan, each by itself",
+            },
         },
         "required": ["error", "message"],
         "additionalProperties": False,

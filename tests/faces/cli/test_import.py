@@ -54,11 +54,26 @@ def test_lines_come_in_by_a_pipe_and_under_a_name(ada: Shell) -> None:
         ('[{"id":"a","needs":["nobody"]}]', "number 1 (a): it needs 'nobody'"),
     ],
 )
-def test_a_bad_plan_is_bad_input_in_one_line(ada: Shell, text: str, said: str) -> None:
+def test_a_bad_plan_with_one_mistake_is_bad_input_in_one_line(
+    ada: Shell, text: str, said: str
+) -> None:
     done = ada.run("task", "import", "-", input=text)
     assert (done.status, done.out) == (2, "")
     assert said in done.err
     assert done.err.count("\n") == 1
+
+
+def test_each_mistake_of_a_plan_has_a_line_of_its_own(ada: Shell) -> None:
+    (ada.folder / "bad.jsonl").write_text('{"id":"a","colour":1}\n{"id":"b","needs":["x"]}\nhum\n')
+    done = ada.run("task", "import", "bad.jsonl")
+    head, *lines = done.err.splitlines()
+    assert (done.status, done.out) == (2, "")
+    assert head == "interlock: the plan has 3 mistakes, and nothing was published:"
+    starts = ("  line 1 (a): there is", "  line 3: this is not JSON", "  line 2 (b): it needs 'x'")
+    assert all(line.startswith(start) for line, start in zip(lines, starts, strict=True))
+    status, answer = ada.json("task", "import", "bad.jsonl")
+    assert (status, answer["mistakes"]) == (2, [line.strip() for line in lines])
+    assert all(mistake in answer["message"] for mistake in answer["mistakes"])
 
 
 def test_a_file_that_is_not_there_is_bad_input(ada: Shell) -> None:

@@ -89,13 +89,19 @@ _quiet = False
 def failed(error: InterlockError, *, json: bool) -> int:
     """Say what went wrong, once."""
     message = one_line(str(error))
+    mistakes = [one_line(each) for each in getattr(error, "mistakes", ())]
     try:
         if json:
-            write_json({"error": error.code, "message": message})
+            listed = {"mistakes": mistakes} if mistakes else {}
+            write_json({"error": error.code, "message": message, **listed})
             return error.exit_status
     except OSError:  # nobody can read the answer; perhaps somebody reads this
         pass
+    if len(mistakes) > 1:  # each on a line of its own, below what they have in common
+        message = message.partition(": ")[0] + ":"
     _tell(message)
+    if len(mistakes) > 1:
+        sys.stderr.write("".join(f"  {each}\n" for each in mistakes))
     return error.exit_status
 
 
