@@ -466,6 +466,22 @@ def test_what_a_receiver_died_with_counts_as_delivered(stage: Stage) -> None:
     assert next_(bob, loop) is None
 
 
+def test_receivers_that_died_before_it_was_sent_count_for_one_attempt_at_most(stage: Stage) -> None:
+    """Of the last one nobody knows when it died; the others were gone by then."""
+    ada = stage.client("ada", ttl=10_000)
+    for _ in range(4):
+        bob = stage.client("bob")
+        waits = Hand(reception(bob).next(), bob.store, bob.clock).run()
+        assert not waits.done
+        died(stage)
+    ada.run(ada.messages.send("bob", 0, hold=True))
+    for attempt in (2, 3):
+        bob = stage.client("bob")
+        found = next_(bob, reception(bob))
+        assert (found and found.data, found and found.attempt) == (0, attempt)
+        died(stage)
+
+
 def test_who_closes_leaves_no_attempt_behind(stage: Stage) -> None:
     ada, bob = stage.client("ada", ttl=10_000), stage.client("bob", ttl=10_000)
     loop = reception(bob)

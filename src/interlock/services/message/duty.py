@@ -77,14 +77,14 @@ class Duty:
 
     def has(self, hand: dict[str, int]) -> tuple[Write, ...]:
         """What notes that this is in our hands from now on; nothing, if that stands already."""
-        note = replace(self._note, hand=hand, before=0)
+        note = replace(self._note, hand=hand, begun=())
         if not self.stands or note == self._note:
             return ()
         return (Write(keys.serving(self._desk.me().who.agent, self._caller), note),)
 
     def noted(self, hand: dict[str, int]) -> None:
         """That was committed."""
-        self._note = replace(self._note, hand=hand, before=0)
+        self._note = replace(self._note, hand=hand, begun=())
 
     def end(self) -> Op[None]:
         """We are not there any more; a store that is in trouble will notice by itself."""

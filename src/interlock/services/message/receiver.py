@@ -91,7 +91,7 @@ class Receiver:
         """What was read with all that stood: it may have been settled while that was read."""
         self._at_hand: dict[str, Item | None] = {}
         """What was read with the last changes, to be given out at once or not at all."""
-        self.earlier: Sequence[Callable[[Sequence[str]], Mapping[str, int]]] = ()
+        self.earlier: Sequence[Callable[[Mapping[str, int]], Mapping[str, int]]] = ()
         """Each says how often another receiver of our name, dead or alive, gave out what waits."""
         self._before: dict[str, int] = {}
         """How often others gave out what waited when we began."""
@@ -205,7 +205,7 @@ class Receiver:
         self._upto = dict.fromkeys(topics, revision)
         self._line = Line(each for each in found.values() if each.id not in self._given)
         self._unsure = {each.id for each in self._line}
-        order = [each.id for each in self._line.first(PORTION)]
+        order = {each.id: each.seq for each in self._line.first(PORTION)}
         for given in self.earlier:
             for id_, times in given(order).items():
                 self._before[id_] = self._before.get(id_, 0) + times

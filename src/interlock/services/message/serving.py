@@ -5,10 +5,12 @@ What is found here decides nothing for good; it spares an asker a wait that nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.core import keys
 from interlock.core.decision import Decision, Write
@@ -26,6 +28,9 @@ from interlock.services.steps import Read
 from interlock.services.waiting import Seat
 from interlock.store import Item, Range, Snapshot
 
+_BEGUN = 100
+"""Receivers that died one after the other of which it is known when they began."""
+
 
 class Serving(Struct, frozen=True, omit_defaults=True):
     """A caller that takes messages for its agent while a liveness key lives.
@@ -35,9 +40,10 @@ class Serving(Struct, frozen=True, omit_defaults=True):
     ``hand`` says what it was given last, and how often, as of the commit that acknowledged what
     it had before.  So a message that its caller dies with counts as delivered, at the cost of no
     commit of its own.  What is given out after a sleep stands in no note: if nothing of ``hand``
-    waits any more, it had the first that waits (``whole``: all that waits), and so had ``before``
-    others that died before it.  ``at`` is when the note was begun, and ``over`` says that
-    maintenance has seen its end: it stays for a while, for the receiver that comes next.
+    waits any more, it may have had the first that waits (``whole``: all that waits).  So may those
+    that died before it without a hand, if that was sent before the next of them began: ``begun``
+    has the revisions at which they began.  ``at`` is when the note was begun, and ``over`` says
+    that maintenance has seen its end: it stays for a while, for the receiver that comes next.
     """
 
     session: str
@@ -45,20 +51,28 @@ class Serving(Struct, frozen=True, omit_defaults=True):
     can: tuple[str, ...] = ()
     hand: dict[str, int] = {}
     whole: bool = False
-    before: int = 0
+    begun: tuple[int, ...] = ()
     at: float = 0.0
     over: bool = False
 
-    def given(self, waiting: Sequence[str]) -> dict[str, int]:
-        """How often each of what waits, first come first, may have been given out by then."""
+    def given(self, waiting: Mapping[str, int]) -> dict[str, int]:
+        """How often each of what waits, first come first, may have been given out by then.
+
+        With each comes the revision at which it was sent.
+        """
         noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
         if noted:
             return noted
-        return dict.fromkeys(waiting if self.whole else waiting[:1], 1 + self.before)
+        later = self.begun[1:]
+        some = islice(waiting.items(), None if self.whole else 1)
+        return {id_: 1 + sum(sent < revision for revision in later) for id_, sent in some}
 
 
 class Receivers(Struct, frozen=True):
-    """The notes of receivers that count, and the places of those that died."""
+    """The notes of receivers that count, and the places of those that died.
+
+    Each of these notes has in ``begun`` the revision of its own beginning, too.
+    """
 
     standing: tuple[Serving, ...]
     dead: tuple[str, ...]
@@ -214,19 +228,25 @@ def receivers(agent: str, own: str = "") -> Op[Receivers]:
     lives = yield from looked_up([note.live for note in found.values()])
     last = max([item.created for item in items], default=0)
     return Receivers(
-        standing=tuple([found[i.key] for i in items if i.key in found and i.revision >= last]),
+        standing=tuple(
+            [
+                replace(note, begun=(*note.begun, item.created))
+                for item in items
+                if (note := found.get(item.key)) is not None and item.revision >= last
+            ]
+        ),
         dead=tuple([key for key, note in found.items() if lives[note.live] is None]),
     )
 
 
 def inherited(others: Iterable[Serving]) -> Serving:
     """What is known of the deliveries of other receivers, for the note of the next one."""
-    found, before, whole = dict[str, int](), 0, False
+    found, begun, whole = dict[str, int](), list[int](), False
     for each in others:
         found |= {id_: times + 1 for id_, times in each.hand.items()}
-        before += 0 if each.hand else 1 + each.before
+        begun += () if each.hand else each.begun
         whole = whole or each.whole
-    return Serving("", "", hand=found, before=before, whole=whole)
+    return Serving("", "", hand=found, begun=tuple(sorted(begun)[-_BEGUN:]), whole=whole)
 
 
 def serve(
