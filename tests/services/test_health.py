@@ -76,7 +76,7 @@ def test_a_death_is_told_after_the_session_was_cleared_away(stage: Stage) -> Non
     assert found.since == stage.clock.wall() - 60.0
     assert found.says.endswith("lapsed while busy with task/t1, and was cleared away 60 s ago")
     assert ada.session in found.says
-    assert "interlock agent ack ada" in found.remedy
+    assert "interlock agent ack ada --agent NAME" in found.remedy
     monitor.run(monitor.fleet.maintain())
     assert one(monitor) == found, "however often somebody tidies up"
 

@@ -199,7 +199,8 @@ def _death(deaths: Sequence[Death], now: float) -> Problem:
         kind="dead",
         says=f"agent/{last.agent}: session {last.session} ({where}) lapsed{was}, and was cleared"
         f" away {span(now - last.at)} ago{before}",
-        remedy=f"see why it ended, then run 'interlock agent ack {shell(last.agent)}'; after"
+        remedy="see why it ended, then run"
+        f" 'interlock agent ack {shell(last.agent)} --agent NAME'; after"
         f" {span(DEATH_KEPT)} it is no longer told",
         thing=f"agent/{last.agent}",
         agent=last.agent,

@@ -76,6 +76,8 @@ def test_join_ignores_the_session_of_the_shell(ada: Shell) -> None:
         ("lock acquire x 5", "did you mean --ttl 5, --wait 5 or --max-hold 5?"),
         ("lock acquire x forever", "did you mean --wait forever?"),
         ("query bob hi 5s", "so quote it; did you mean --timeout 5s or --cached 5s?"),
+        ("agent join zoe", "'zoe' is one word too many; did you mean --agent zoe?"),
+        ("schema lock aquire", "there is no command 'lock aquire'; did you mean 'lock acquire'?"),
         ("wait soon", "'soon' is one word too many; see 'interlock wait --help'"),
         ("inbox 5s", "'5s' is one word too many; see 'interlock inbox --help'"),
     ],

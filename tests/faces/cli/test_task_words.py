@@ -89,6 +89,10 @@ def test_wrong_words_are_refused_with_what_to_do(
         (("claim", "later"), "blocked later: it needs here"),
         (("done", "nope"), "unknown nope: there is no such task"),
         (("done", "here"), "not owner here: nobody works on it, it is pending; claim it first"),
+        (
+            ("done", "later"),
+            "not owner later: nobody works on it, it is blocked; see 'interlock why",
+        ),
         (("fail", "over", "--token", "5"), "fenced over: that claim is over; it is complete"),
         (("retry", "over"), "unchanged over: it is complete; only what failed"),
         (("cancel", "over"), "unchanged over: it is complete already"),

@@ -25,18 +25,18 @@ def test_why_leads_from_a_blocked_task_to_a_dead_one_and_back(here: Here) -> Non
     said = here.run("why", "task/deploy").out
     died = r"it needs build \(dead\): it died \d+ s ago after 1 failed attempt: out of disk"
     assert re.search(died, said), said
-    assert said.splitlines()[-1].endswith("interlock task retry build")
+    assert said.splitlines()[-1].endswith("interlock task retry build --agent NAME")
     done = here.run("health")
     assert done.status == 1
     dead, blocked = done.out.splitlines()
     assert dead == (
         "dead_letter 1 task died: build (out of disk); mend the cause, then send back what is"
-        " still wanted: interlock task retry build"
+        " still wanted: interlock task retry build --agent NAME"
     )
     assert blocked.startswith("blocked task/deploy: it needs build, which died ")
     assert blocked.endswith(
-        "send the need back: interlock task retry build;"
-        " or give up what needs it: interlock task cancel deploy"
+        "send the need back: interlock task retry build --agent NAME;"
+        " or give up what needs it: interlock task cancel deploy --agent NAME"
     )
     here.run("task", "retry", "build")
     assert here.run("health").status == 0

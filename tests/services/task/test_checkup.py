@@ -125,7 +125,7 @@ def test_dead_letters_are_counted_and_the_first_named_with_their_reasons(
         "7 tasks died: t6 (reason 0), t5 (reason 1), t4 (reason 2), t3 (reason 3), t2 (reason 4)"
         " and 2 more"
     )
-    assert found.remedy.endswith("interlock task retry t6")
+    assert found.remedy.endswith("interlock task retry t6 --agent NAME")
     for number in range(7):
         ada.run(ada.tasks.retry(f"t{number}"))
     assert problems(stage) == ()
@@ -272,8 +272,8 @@ def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
         "task/b: it needs a, which was cancelled 2 min ago (cancelled by ada: out of scope);"
         " 1 more such task is blocked"
     )
-    assert "interlock task retry a" in found.remedy
-    assert "interlock task cancel b" in found.remedy
+    assert "interlock task retry a --agent NAME" in found.remedy
+    assert "interlock task cancel b --agent NAME" in found.remedy
     ada.run(ada.tasks.retry("a"))
     assert [each.kind for each in problems(stage)] == []
 

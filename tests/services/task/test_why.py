@@ -71,7 +71,7 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
         "it needs m, which needs b (dead): it died 3 min ago after 1 failed attempt: out of memory;"
         " 3 of its needs are not complete"
     )
-    assert found.clear == "somebody sends it back: interlock task retry b"
+    assert found.clear == "somebody sends it back: interlock task retry b --agent NAME"
     assert [(each.task, each.depth) for each in found.needs] == [
         ("a", 1), ("m", 1), ("b", 2), ("c", 1),
     ]  # fmt: skip

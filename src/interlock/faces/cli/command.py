@@ -297,15 +297,17 @@ def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     named = getattr(outcome, field)
     things = named if isinstance(named, tuple) else (named,)
     what = f"{field} {', '.join(things)}".removeprefix("things ")
+    was = "was" if len(things) == 1 else "were"
     unheard = f"the answer could not be written ({error.strerror})"
     try:
         releases[field](*things, token=outcome.token)
     except InterlockError as trouble:
-        return _Internal(f"{unheard}, and {what} is held until its ttl is over: {trouble}")
+        return _Internal(f"{unheard}, and {what} stays held until the ttl is over: {trouble}")
     if isinstance(error, BrokenPipeError):
-        note(f"{unheard}, so {what} was given back")
+        note(f"{unheard}, so {what} {was} given back")
         return error
-    return _Internal(f"{unheard}, so {what} was given back; send stdout elsewhere, then ask again")
+    again = "send stdout elsewhere, then ask again"
+    return _Internal(f"{unheard}, so {what} {was} given back; {again}")
 
 
 def _special(place: str) -> Callable[[Parsed], int]:

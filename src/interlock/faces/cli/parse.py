@@ -160,7 +160,10 @@ class _Words:
         """What to do about words too many: a text without quotes is several."""
         from interlock.faces.cli import hints
 
-        more = hints.time(word, self._options.values()) or usage(self._name)
+        more = hints.time(word, self._options.values())
+        if not more and self._name == "agent join":
+            more = f"did you mean --agent {checked.shell(word)}?"
+        more = more or usage(self._name)
         if self._last is None or self._last.kind not in ("body", "text", "json"):
             return more
         return f"{_placeholder(self._last)} is one word, so quote it; {more}"

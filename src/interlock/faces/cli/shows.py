@@ -67,7 +67,10 @@ def schema(parsed: Parsed) -> int:
 
     name = operations.canonical(" ".join(parsed.request.words))
     if name and name not in operations.names():
-        raise BadInput(f"there is no command {quoted(name)}; see 'interlock schema'")
+        from interlock.faces.cli.help import meant
+
+        question = meant(name) or "see 'interlock schema'"
+        raise BadInput(f"there is no command {quoted(name)}; {question}")
     if name and parsed.common.json:
         write_json(schemas.schema(name))
     elif name:

@@ -124,7 +124,10 @@ def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
     word = f"{paint('red', 'not owner')} {outcome.task}: "
     if outcome.holder:
         return f"{word}{outcome.holder} works on it"
-    return f"{word}nobody works on it, it is {outcome.state}; claim it first"
+    then = "claim it first"
+    if outcome.state == "blocked":
+        then = f"see 'interlock why {shell(f'task/{outcome.task}')}'"
+    return f"{word}nobody works on it, it is {outcome.state}; {then}"
 
 
 def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:

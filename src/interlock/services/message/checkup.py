@@ -149,7 +149,8 @@ class Checkup:
                 kind="paused",
                 says=f"agent/{each.agent}: {each.by} does not let it send"
                 + (f" ({each.reason})" if each.reason else ""),
-                remedy=f"when that is mended: interlock agent resume {shell(each.agent)}",
+                remedy="when that is mended:"
+                f" interlock agent resume {shell(each.agent)} --agent NAME",
                 thing=f"agent/{each.agent}",
                 agent=each.agent,
                 since=each.since,

@@ -338,8 +338,8 @@ def _for_ever(
             kind="blocked",
             says=f"task/{first}: it needs {need}, which {word} {span(now - status.since)} ago"
             f" ({why}){_more(more, 'task is blocked', 'tasks are blocked')}",
-            remedy=f"send the need back: interlock task retry {shell(need)};"
-            f" or give up what needs it: interlock task cancel {shell(first)}",
+            remedy=f"send the need back: interlock task retry {shell(need)} --agent NAME;"
+            f" or give up what needs it: interlock task cancel {shell(first)} --agent NAME",
             thing=f"task/{first}",
             since=status.since,
         )
@@ -419,7 +419,7 @@ def _letters(
         kind=kind,
         says=f"{len(tasks)} task{'' if len(tasks) == 1 else 's'} {word}: {', '.join(named)}{more}",
         remedy=f"mend the cause, then send back what is still wanted: interlock task retry"
-        f" {tasks[0]}",
+        f" {shell(tasks[0])} --agent NAME",
         thing=f"task/{tasks[0]}",
         since=ended[tasks[0]].since,
     )
@@ -432,7 +432,8 @@ def _listed(waiting: Waiting) -> str:
 
 def _see(each: Running) -> str:
     return (
-        f"see what {each.claim.agent} does, or give it up: interlock task cancel {shell(each.task)}"
+        f"see what {each.claim.agent} does, or give it up:"
+        f" interlock task cancel {shell(each.task)} --agent NAME"
     )
 
 

@@ -107,7 +107,7 @@ def _pending(seen: Looked, now: float, able: Able) -> Leaf:
         return Leaf(
             says="nobody began it before its deadline, so it is a dead letter as soon as it is met",
             clear=f"run 'interlock maintain', then send it back:"
-            f" interlock task retry {shell(seen.task)}",
+            f" interlock task retry {shell(seen.task)} --agent NAME",
             since=deadline,
             rank=5,
         )
@@ -151,7 +151,7 @@ def _ended(seen: Looked, now: float) -> Leaf:
     return Leaf(
         says=f"it {_ENDS[seen.state]} {span(now - how.since)} ago{after}:"
         f" {how.reason or 'no reason was given'}",
-        clear=f"somebody sends it back: interlock task retry {shell(seen.task)}",
+        clear=f"somebody sends it back: interlock task retry {shell(seen.task)} --agent NAME",
         by=how.by,
         since=how.since,
         rank=5,
