@@ -14,6 +14,7 @@ from interlock.core import keys, task
 from interlock.driving import Op
 from interlock.services.maintain import Maintenance
 from interlock.services.runner import Who
+from interlock.services.task.progress import PLACES_AT_ONCE
 from interlock.services.task.sets import let_go
 from interlock.store import Put, Range, Store, Txn
 from interlock.testing.hand import Hand
@@ -56,8 +57,14 @@ def test_claims_let_most_sets_go_that_have_no_ready_task(ada: Client) -> None:
     assert len(sets(ada.store)) <= 32
 
 
-def test_a_set_that_was_missed_is_listed_again_by_maintenance(ada: Client) -> None:
-    """As by a client of an earlier version, which relies on no set when it gives a task back."""
+@pytest.mark.parametrize("by", ["a worker", "maintenance"])
+def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
+    """As by a client of an earlier version, which relies on no set when it gives a task back.
+
+    A worker that finds nothing looks at some sets each time, however many tasks one of them has.
+    """
+    for number in range(PLACES_AT_ONCE + 1):
+        ada.run(ada.tasks.publish(f"c{number}", requires=["cpu"]))
     ada.run(ada.tasks.publish("t", requires=["gpu", "rust"]))
     ada.store.commit(
         Txn(
@@ -67,8 +74,10 @@ def test_a_set_that_was_missed_is_listed_again_by_maintenance(ada: Client) -> No
             deletes=(keys.set_of("gpu,rust"),),
         )
     )
-    assert isinstance(ada.run(ada.tasks.next(can=["*"])), task.NoTask)
-    ada.run(Maintenance(ada.runner).run(Who()))
+    if by == "maintenance":
+        ada.run(Maintenance(ada.runner).run(Who()))
+    else:
+        assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.NoTask)
     assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.Claimed)
 
 

@@ -21,6 +21,7 @@ from interlock.services.states import readable
 from interlock.services.steps import Read
 from interlock.services.task import states
 from interlock.services.task.facts import Facts, change
+from interlock.services.task.sets import list_again
 from interlock.services.task.window import resting
 from interlock.store import Item, Range, Snapshot
 
@@ -29,6 +30,8 @@ RECLAIMED_AT_ONCE = 16
 DRAINED_AT_ONCE = 8
 DUE_AT_ONCE = 12
 EXPIRED_AT_ONCE = 16
+PLACES_AT_ONCE = 16
+"""Of tasks that are ready: a step sees whether workers look for the sets of these."""
 
 
 class Progress:
@@ -38,6 +41,7 @@ class Progress:
         self._runner = runner
         self._after = ""
         self._passed = ""
+        self._sets_seen = ""
         self._look_at: float | None = None
         """The monotonic moment at which, as far as we know, a claim may lapse or a task begin."""
 
@@ -58,13 +62,15 @@ class Progress:
         """Do a bounded part of what is due; whether there was anything."""
         todo, claims = Range(keys.TODO, limit=1), Range(keys.CLAIMS, self._after, CLAIMS_AT_ONCE)
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
-        snapshot: Snapshot = yield Read(todo, claims, due)
+        ready = Range(keys.READY, self._sets_seen, PLACES_AT_ONCE)
+        snapshot: Snapshot = yield Read(todo, claims, due, ready)
         page = snapshot.ranges[claims]
         self._after = page[-1].key if len(page) == claims.limit else ""
         done = 0
         for item in snapshot.ranges[todo]:
             done += yield from self.drain(who, keys.listed(item.key))
         done += yield from self._hidden(who, snapshot.ranges[due])
+        done += yield from self._unlisted(who, snapshot.ranges[ready])
         stale = yield from self._stale(page, snapshot.ranges[due])
         for entry in stale[:RECLAIMED_AT_ONCE]:
             done += yield from self.reclaim(who, keys.listed(entry), entry)
@@ -87,6 +93,19 @@ class Progress:
         live = yield from looked_up(rests.values())
         over = [key for key, rest in rests.items() if live[rest] is None]
         return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
+
+    def _unlisted(self, who: Who, places: Sequence[Item]) -> Op[int]:
+        """List sets of requirements that an older client missed when it made a task ready."""
+        used = {keys.set_in(item.key): item.key for item in places}
+        full = len(places) == PLACES_AT_ONCE  # then go on behind the last set, else from the first
+        self._sets_seen = f"{keys.ready(list(used)[-1])[:-1]}0" if full else ""
+        used.pop(keys.NO_REQUIREMENTS, None)
+        known = yield from looked_up(map(keys.set_of, used))
+        done = 0
+        for name, place in used.items():
+            if known[keys.set_of(name)] is None:
+                done += yield from list_again(self._runner, who, place)
+        return done
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
         """The entries of claims whose worker is lost; and remember when to look again."""
