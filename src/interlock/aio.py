@@ -105,6 +105,8 @@ class Agents(Noun[AgentCalls]):
     beat = heartbeat = awaited(AgentCalls.beat)
     status = awaited(AgentCalls.status)
     log = awaited(AgentCalls.log)
+    log_file = awaited(AgentCalls.log_file)
+    log_files = awaited(AgentCalls.log_files)
     logged = awaited(AgentCalls.logged)
     pause = awaited(AgentCalls.pause)
     resume = awaited(AgentCalls.resume)

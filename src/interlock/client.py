@@ -132,6 +132,8 @@ class Agents(Noun[AgentCalls]):
     beat = heartbeat = blocking(AgentCalls.beat)
     status = blocking(AgentCalls.status)
     log = blocking(AgentCalls.log)
+    log_file = blocking(AgentCalls.log_file)
+    log_files = blocking(AgentCalls.log_files)
     logged = blocking(AgentCalls.logged)
     pause = blocking(AgentCalls.pause)
     resume = blocking(AgentCalls.resume)

@@ -18,7 +18,7 @@ from interlock.driving import drive_async
 from interlock.errors import BadInput, StoreAway, StoreClosed
 from interlock.services import uploader as uploading
 from interlock.services.uploader import Uploader
-from interlock.store import Log
+from interlock.store import Log, Range
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -356,3 +356,91 @@ def test_the_same_in_an_event_loop(tmp_path: Path, logger: logging.Logger) -> No
         found = [line.text for line in other.agents.logged("ada")]
         assert found == ["by hand", "from a thread", "from the loop", "at the end"]
         assert other.store.read(keys.logbook("ada"))[keys.logbook("ada")] is not None
+
+
+def file_texts(client: Client, file: str = "build.log") -> list[str]:
+    found = client.run(client.agents.logged("ada", file=file, limit=100_000))
+    return [line.text for line in found]
+
+
+def chunks(stage: Stage) -> list[str]:
+    page = Range(keys.LOGS)
+    return [item.key for item in stage.store.read(page).ranges[page]]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Path:
+    return tmp_path / "build.log"
+
+
+def test_a_file_takes_the_place_of_the_last_one_and_no_reader_sees_half_of_it(
+    stage: Stage, ada: Client, build: Path
+) -> None:
+    build.write_text("old\n" * 3)
+    ada.run(ada.agents.log_file(build))
+    ada.run(ada.agents.log(["beside it"]))
+    build.write_text(("x" * 1000 + "\n") * 600)
+    uploading_ = Hand(ada.agents.log_file(build), ada.store, stage.clock)
+    while uploading_.go():
+        assert file_texts(ada) in (["old"] * 3, ["x" * 1000] * 600)
+    assert uploading_.result() == core.Uploaded(agent="ada", lines=600, file="build.log")
+    assert file_texts(ada) == ["x" * 1000] * 600
+    assert texts(ada) == ["beside it"]
+    (found,) = ada.run(ada.agents.log_files())
+    assert (found.name, found.lines) == ("build.log", 600)
+    assert keys.file_chunk("ada", "build.log", 1) not in chunks(stage), "the old one is gone"
+    assert audit(stage.store) == []
+
+
+def test_of_a_large_file_the_last_lines_are_kept_and_the_cut_is_said(
+    ada: Client, build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "BYTES", 5 * 8)
+    build.write_text("".join(f"line{n}\n" for n in range(10)))
+    found = ada.run(ada.agents.log_file(build))
+    assert found == core.Uploaded(agent="ada", lines=5, file="build.log", cut=5)
+    assert file_texts(ada) == [
+        "[5 lines before these were cut]", "line5", "line6", "line7", "line8", "line9",
+    ]  # fmt: skip
+
+
+def test_of_two_uploads_at_once_each_is_whole(stage: Stage, build: Path, tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    other = tmp_path / "b" / "build.log"
+    build.write_text(("a" * 1000 + "\n") * 600)
+    other.write_text(("b" * 1000 + "\n") * 600)
+    ada, also = stage.client("ada"), stage.client("ada")
+    slow = Hand(ada.agents.log_file(build), ada.store, stage.clock)
+    while len(chunks(stage)) < 2:
+        assert slow.go()
+    also.run(also.agents.log_file(other))
+    assert file_texts(ada) == ["b" * 1000] * 600
+    slow.run().result()
+    assert file_texts(ada) == ["a" * 1000] * 600
+
+
+def test_an_old_file_is_forgotten_whole(stage: Stage, ada: Client, build: Path) -> None:
+    build.write_text(("x" * 1000 + "\n") * 3000)
+    ada.run(ada.agents.log_file(build))
+    assert len(chunks(stage)) > core.ROTATED
+    stage.clock.advance(core.AGE - 60)
+    late = stage.client("late")
+    late.run(late.fleet.maintain())
+    assert len(file_texts(late)) == 3000
+    stage.clock.advance(120)
+    late.run(late.fleet.maintain())
+    assert late.run(late.agents.log_files("ada")) == ()
+    assert chunks(stage) == []
+    page = Range(keys.LOGBOOKS)
+    assert not stage.store.read(page).ranges[page]
+
+
+def test_a_file_is_kept_on_every_store(url: str, build: Path) -> None:
+    build.write_text(("x" * 1000 + "\n") * 600)
+    with interlock.connect(url, agent="ada") as fleet:
+        assert fleet.agents.log_file(build).lines == 600
+        build.write_bytes(b"")
+        assert fleet.agents.log_file(str(build)).lines == 0
+        build.write_bytes(b"new")
+        fleet.agents.log_file(build)
+        assert [line.text for line in fleet.agents.logged(file="build.log")] == ["new"]

@@ -49,6 +49,8 @@ digits and ``._:@*?+=~-``, so a key is ASCII whatever the name.
     broken/{thing}/{grant}  a grant that an operator ended, and why, for a day
     logbooks/{agent}      which chunks of its log stand
     logs/{agent}/{number} a chunk of its log: many lines
+    logbooks/{agent}/{file}       which chunks of a file that it uploaded stand
+    logs/{agent}/{file}/{number}  a chunk of such a file
     live/{id}             liveness of a session or of a grant; the only keys that lapse
     live/{session}.heard  what a session says of itself still holds: it was heard of
     live/{query}          it may still be answered
@@ -308,6 +310,16 @@ def logbook(agent: str) -> str:
 def log_chunk(agent: str, number: int) -> str:
     """Some lines of the log of an agent; the keys sort as they were uploaded."""
     return f"{LOGS}{part(agent)}/{number:012d}"
+
+
+def file_book(agent: str, file: str = "") -> str:
+    """Which chunks of an uploaded file stand; without a file, the folder of all of an agent."""
+    return f"{LOGBOOKS}{part(agent)}/{part(file)}"
+
+
+def file_chunk(agent: str, file: str, number: int) -> str:
+    """Some lines of an uploaded file."""
+    return f"{LOGS}{part(agent)}/{part(file)}/{number:012d}"
 
 
 def live(id_: str) -> str:

@@ -16,12 +16,23 @@ the log has more bytes than it may have or the chunk is older than it may be.  N
 at the old ones to know that there is something to do: ``until`` is a moment that none is older
 than.  The last chunk always stays.
 
+A whole file is kept beside the log, under its base name:
+
+    logbooks/{agent}/{file}       which chunks its last upload has
+    logs/{agent}/{file}/{number}  a chunk of it
+
+An upload writes its chunks first and shows them all with its last commit, so a reader never sees
+half a file, and a second upload takes the place of the first.  Chunks below those that are shown
+are deleted, a bounded number with each commit.  Of two uploads at once the later one may lose
+chunks to the end of the other: it notices that (``oldest``) and begins again.
+
 Nothing gets lost without a word: a line that is too long is cut with a mark, and whoever had to
 drop lines before they were uploaded says how many, in a line.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -89,10 +100,42 @@ class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Uploaded(Success, frozen=True, kw_only=True, tag="uploaded"):
-    """The lines are in the log of the agent."""
+    """The lines are in the log, or are a ``file`` of the agent without its first ``cut`` lines."""
 
     agent: str
     lines: int
+    file: str = ""
+    cut: int = 0
+
+
+class LogFile(Struct, frozen=True, kw_only=True):
+    """A file that an agent uploaded; ``at`` is when."""
+
+    name: str
+    lines: int
+    bytes: int
+    at: float
+
+
+class FileBook(Struct, frozen=True, kw_only=True):
+    """What stands of a file: ``shown`` are the chunks of its last whole upload."""
+
+    oldest: int = 1
+    next: int = 1
+    shown: tuple[int, ...] = ()
+    lines: int = 0
+    bytes: int = 0
+    at: float = 0.0
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One chunk of an upload of a file; ``written`` are the numbers of those before it."""
+
+    chunk: Chunk
+    written: tuple[int, ...] = ()
+    last: bool = False
+    size: int = 0
+    """Bytes of the whole file."""
 
 
 def upload(
@@ -151,6 +194,68 @@ def forget(
     )
 
 
+def upload_file(
+    agent: str, file: str, book: FileBook | None, part: Part
+) -> Decision[tuple[int, ...] | None]:
+    """Write one chunk of a file, and show all of them with the last one.
+
+    None if another upload ended meanwhile and deleted what this one wrote.
+    """
+    before = book or FileBook()
+    if part.written and part.written[0] < before.oldest:
+        return Decision(outcome=None)
+    number, chunk = before.next, part.chunk
+    written = (*part.written, number)
+    after = replace(before, next=number + 1, at=chunk.until)
+    if part.last:
+        lines = chunk.first - 1 + len(chunk.batches[0].lines)
+        after = replace(after, shown=written, lines=lines, bytes=part.size)
+    after = _swept(after, min(after.shown, default=0))
+    return Decision(
+        outcome=written,
+        verb="agent.log",
+        thing=f"agent/{agent}",
+        puts=(
+            Write(keys.file_book(agent, file), after),
+            Write(keys.file_chunk(agent, file, number), chunk),
+        ),
+        deletes=_file_chunks(agent, file, before, after),
+    )
+
+
+def forget_file(
+    agent: str, file: str, book: FileBook | None, limits: Limits, now: float
+) -> Decision[int]:
+    """Delete a file that is too old, and what earlier uploads left; how many chunks went."""
+    if book is None:
+        return Decision(outcome=0)
+    over = book.at < now - limits.age
+    shown = () if over else book.shown
+    after = _swept(replace(book, shown=shown), book.next if over else min(shown, default=0))
+    if after == book:
+        return Decision(outcome=0)
+    own = keys.file_book(agent, file)
+    gone = _file_chunks(agent, file, book, after)
+    empty = after.oldest == after.next
+    return Decision(
+        outcome=len(gone),
+        verb="agent.log",
+        thing=f"agent/{agent}",
+        puts=() if empty else (Write(own, after),),
+        deletes=(*gone, own) if empty else gone,
+    )
+
+
+def _swept(book: FileBook, end: int) -> FileBook:
+    """The book without chunks before this one, as many as one commit deletes."""
+    return replace(book, oldest=min(book.oldest + ROTATED, max(end, book.oldest)))
+
+
+def _file_chunks(agent: str, file: str, before: FileBook, after: FileBook) -> tuple[str, ...]:
+    numbers = range(before.oldest, after.oldest)
+    return tuple([keys.file_chunk(agent, file, number) for number in numbers])
+
+
 def rotated(book: Book, old: Sequence[Chunk | None], limits: Limits, now: float) -> Book:
     """The book without the oldest chunks that may go; one that is missing is gone already."""
     for chunk in old:
@@ -200,6 +305,21 @@ def split(texts: Iterable[str], most: int = CHUNK) -> Iterator[tuple[str, ...]]:
         size += measure(text)
     if portion:
         yield tuple(portion)
+
+
+def last_lines(texts: Iterable[str], most: float) -> tuple[list[str], int]:
+    """The last lines of a file that fit into so many bytes, and how many before them do not."""
+    kept: deque[str] = deque()
+    size = cut = 0
+    for text in texts:
+        for line in clean(text):
+            kept.append(line)
+            size += measure(line)
+        while size > most and len(kept) > 1:
+            size -= measure(kept.popleft())
+            cut += 1
+    said = [f"[{cut} lines before these were cut]"] if cut else []
+    return [*said, *kept], cut
 
 
 def clean(text: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ from interlock.core import keys, words
 from interlock.core import session as sessions
 from interlock.core.decision import Write
 from interlock.driving import Op
+from interlock.errors import BadInput
 from interlock.services.calls import Calls
 from interlock.services.runner import Who
 
 if TYPE_CHECKING:
     import logging
 
-    from interlock.core.logs import LogLine, Uploaded
+    from interlock.core.logs import LogFile, LogLine, Uploaded
     from interlock.core.message import PausedAgent, Resumed, UnknownAgent
     from interlock.core.report import Reported, State, Unreported
     from interlock.services.logs import Logs, Trail
@@ -136,13 +138,42 @@ class AgentCalls(Calls):
         agent = self._named(name)
         return self._logs().upload(agent, lines, self.desk.who(agent))
 
+    def log_file(self, path: str | os.PathLike[str], *, name: str | None = None) -> Op[Uploaded]:
+        """Upload a whole file for this agent, or for another one, under its base name.
+
+        It takes the place of the last file of that name, and no reader sees half of it.  Of a file
+        above 4 MB the last lines are kept, and ``cut`` of the outcome says how many lines are not;
+        a line above 16 KiB is cut, with a mark.  ``logged(file=...)`` reads it.
+        """
+        from interlock.services.logs import file_lines
+
+        if not isinstance(path, str | os.PathLike):
+            raise BadInput(f"'path' is the path of a file, not {path!r:.40}")
+        agent, file = self._named(name), words.name(os.path.basename(path), "file name")
+        return self._logs().upload_file(agent, file, file_lines(path), self.desk.who(agent))
+
+    def log_files(self, name: str | None = None) -> Op[tuple[LogFile, ...]]:
+        """The files that this agent uploaded, or another one."""
+        return tuple((yield from self._logs().files(self._named(name))))
+
     def logged(
-        self, name: str | None = None, *, limit: int = 100, after: int = 0
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        file: str | None = None,
     ) -> Op[tuple[LogLine, ...]]:
-        """The last lines of an agent's log, this one's or that of another; ``after`` a number."""
-        most, begin = words.limit(limit), words.after(after)
-        found = yield from self._logs().read(self._named(name), limit=most, after=begin)
-        return tuple(found)
+        """The last lines of an agent's log, this one's or that of another; ``after`` a number.
+
+        With ``file``, those of a file that was uploaded by ``log_file``.
+        """
+        most, begin, agent = words.limit(limit), words.after(after), self._named(name)
+        if file is None:
+            return tuple((yield from self._logs().read(agent, limit=most, after=begin)))
+        file = words.name(file, "file name")
+        found = yield from self._logs().read_file(agent, file, limit=most, after=begin)
+        return tuple(found or ())
 
     def handler(self, level: int | str = 0) -> logging.Handler:
         """A handler for ``logging`` that uploads what is logged to the log of this agent.

@@ -60,6 +60,27 @@ def test_a_file_is_uploaded_and_shown(shell: Shell) -> None:
     assert shell.run("record", "verify").status == 0
 
 
+def test_a_whole_file_is_uploaded_under_its_name_and_read_by_it(shell: Shell) -> None:
+    (shell.folder / "logs").mkdir()
+    path = shell.folder / "logs" / "build.log"
+    path.write_bytes(b"one\ntwo\n\nthree")
+    done = shell.run("agent", "log", "ada", "--file", "logs/build.log")
+    assert (done.status, done.out) == (0, "uploaded build.log of ada, 4 lines\n")
+    assert lines(shell, "--read", "build.log") == ["one", "two", "", "three"]
+    assert lines(shell, "--read", "build.log", "--limit", "1") == ["three"]
+    assert shell.run("agent", "log", "ada").status == 1, "its log is another one"
+    path.write_bytes(b"new\n")
+    status, answer = shell.json("agent", "log", "ada", "--file", str(path))
+    assert (status, answer["file"], answer["lines"], answer["cut"]) == (0, "build.log", 1, 0)
+    assert lines(shell, "--read", "build.log") == ["new"]
+    assert lines(shell, "--files") == ["build.log  1 line"]
+    status, found = shell.json("agent", "log", "ada", "--files")
+    assert (status, [each["name"] for each in found["files"]]) == (0, ["build.log"])
+    done = shell.run("agent", "log", "ada", "--read", "other.log")
+    assert (done.status, "--files" in done.out) == (1, True)
+    assert shell.run("record", "verify").status == 0
+
+
 def test_what_a_program_writes_is_seen_while_it_writes(shell: Shell, worker: Worker) -> None:
     worker.say(b"begins\n")
     until(lambda: lines(shell) == ["begins"], "the first line")
@@ -80,7 +101,7 @@ def test_more_than_fits_into_memory_at_once_is_uploaded_whole(shell: Shell) -> N
     said = [f"{number} ".ljust(90, "x") for number in range(30_000)]
     (shell.folder / "worker.log").write_text("\n".join(said) + "\n")
     _, answer = shell.json("agent", "log", "ada", "--upload", "worker.log")
-    assert answer == {"outcome": "uploaded", "agent": "ada", "lines": 30_000}
+    assert (answer["outcome"], answer["agent"], answer["lines"]) == ("uploaded", "ada", 30_000)
     found = lines(shell, "--limit", "30000")
     assert found == said, "no line is dropped while the store takes them"
 
@@ -117,7 +138,8 @@ def test_a_log_is_followed(shell: Shell) -> None:
 
 
 def test_nothing_to_show_is_an_ordinary_no(shell: Shell) -> None:
-    assert shell.json("agent", "log", "ada") == (1, {"outcome": "nothing", "agent": "ada"})
+    nothing = {"outcome": "nothing", "agent": "ada", "file": ""}
+    assert shell.json("agent", "log", "ada") == (1, nothing)
     assert "--upload -" in shell.run("agent", "log", "ada").out
 
 
@@ -125,6 +147,10 @@ def test_wrong_words_get_a_hint(shell: Shell) -> None:
     for words, hint in (
         (("ada", "--upload", "nothing.log"), "cannot be read"),
         (("ada", "--upload", "-", "--follow"), "leave --follow out"),
+        (("ada", "--file", "nothing.log"), "cannot be read"),
+        (("ada", "--file", "."), "segment"),
+        (("ada", "--file", "a.log", "--read", "a.log"), "exclude each other"),
+        (("ada", "--read", "a.log", "--follow"), "leave --follow out"),
         (("a\tb",), "cannot be seen"),
         (("ada", "--limit", "0"), "out of bounds"),
         ((), "NAME is missing"),

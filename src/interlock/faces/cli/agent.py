@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
     from interlock.services.uploader import Uploader
 
-_LONGEST = 64 * 1024
-"""What is read of a line at once: there may be no end of it."""
-
 
 def join(parsed: Parsed) -> int:
     """Begin a session that outlives this command."""
@@ -74,6 +71,10 @@ def log(parsed: Parsed) -> int:
     """Show the log of an agent, go on with it, or add to it."""
     request: Log = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
+    if request.file is not None or request.read is not None or request.files:
+        _alone(request)
+    if request.file is not None:
+        return _upload_file(parsed, request, request.file)
     if request.upload is not None:
         return _upload(parsed, request, request.upload)
     with connected(parsed) as fleet:
@@ -84,6 +85,15 @@ def log(parsed: Parsed) -> int:
         speak_up()
         _follow(parsed, fleet, outcome.lines if isinstance(outcome, AgentLog) else ())
     return 0
+
+
+def _alone(request: Log) -> None:
+    """Files are uploaded, read and listed one way at a time."""
+    given = (request.file, request.read, request.upload, request.files or None)
+    if sum(each is not None for each in given) > 1:
+        raise BadInput("--file, --read, --files and --upload exclude each other; give one of them")
+    if request.follow:
+        raise BadInput("an uploaded file does not grow; leave --follow out")
 
 
 def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
@@ -129,9 +139,18 @@ def _opened(path: str) -> IO[bytes]:
         raise BadInput(f"{quoted(path)} cannot be read ({error}); name a file, or -") from None
 
 
+def _upload_file(parsed: Parsed, request: Log, path: str) -> int:
+    """A whole file, and what of it was cut."""
+    with connected(parsed) as fleet:
+        outcome = fleet.agents.log_file(path, name=request.name)
+    return answer(parsed, outcome)
+
+
 def _read(file: IO[bytes], uploader: Uploader) -> int:
+    from interlock.services.logs import LONGEST
+
     count = 0
-    while line := file.readline(_LONGEST):
+    while line := file.readline(LONGEST):
         uploader.wait_for_room()
         uploader.add(line.decode("utf-8", "replace"))
         count += 1

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from interlock.core import answers
 from interlock.core import session as core
-from interlock.core.logs import LogLine, Uploaded
+from interlock.core.logs import LogFile, LogLine, Uploaded
 from interlock.core.message import PausedAgent, Resumed, UnknownAgent
 from interlock.core.report import Reported, State, Unreported
 from interlock.faces.operations.shape import Duration, Operation, Request, option
@@ -58,6 +58,12 @@ class Log(Request, frozen=True, kw_only=True):
         str | None,
         option("text", "put the lines of this file (- for stdin) into it, while they are written"),
     ] = None
+    file: Annotated[
+        str | None,
+        option("text", "upload this whole file under its base name, in place of the last one"),
+    ] = None
+    read: Annotated[str | None, option("name", "show an uploaded file instead of the log")] = None
+    files: Annotated[bool, option("flag", "list the uploaded files")] = False
 
 
 class List(Request, frozen=True, kw_only=True):
@@ -107,10 +113,20 @@ class AgentLog(answers.Listing[LogLine], frozen=True, kw_only=True):
     lines: tuple[LogLine, ...]
 
 
+class LogFiles(answers.Listing[LogFile], frozen=True, kw_only=True):
+    """The files that an agent uploaded."""
+
+    listed = "files"
+
+    agent: str
+    files: tuple[LogFile, ...]
+
+
 class NoLog(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing was uploaded under this name, or it is gone by now."""
 
     agent: str
+    file: str = ""
 
 
 class Nobody(answers.Nothing, frozen=True, kw_only=True, tag="nothing"):
@@ -147,9 +163,12 @@ def _status(fleet: "Fleet", request: Status) -> Reported | Unreported:
     return outcome
 
 
-def _log(fleet: "Fleet", request: Log) -> AgentLog | NoLog:
-    found = fleet.agents.logged(request.name, limit=request.limit)
-    return AgentLog(agent=request.name, lines=found) if found else NoLog(agent=request.name)
+def _log(fleet: "Fleet", request: Log) -> AgentLog | LogFiles | NoLog:
+    agent, file = request.name, request.read
+    if request.files:
+        return LogFiles(agent=agent, files=fleet.agents.log_files(agent))
+    found = fleet.agents.logged(agent, limit=request.limit, file=file)
+    return AgentLog(agent=agent, lines=found) if found else NoLog(agent=agent, file=file or "")
 
 
 def _list(fleet: "Fleet", _request: List) -> AgentList:
@@ -227,15 +246,17 @@ OPERATIONS = (
     ),
     Operation(
         name="agent log",
-        help="show the log of an agent, or upload lines to it",
+        help="show the log of an agent or a file of it, or upload lines or a file",
         request=Log,
-        outcomes=(AgentLog, NoLog, Uploaded),
+        outcomes=(AgentLog, LogFiles, NoLog, Uploaded),
         lines=(LogLine,),
         needs="store",
         act=_log,
         examples=(
             "interlock agent log ada --follow",
             "python worker.py 2>&1 | interlock agent log ada --upload -",
+            "interlock agent log ada --file build.log",
+            "interlock agent log ada --read build.log",
         ),
     ),
     Operation(

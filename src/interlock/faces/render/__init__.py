@@ -123,6 +123,7 @@ RENDERERS: dict[str, str] = {
     "report.Unreported": "agent:unreported",
     "agent.AgentList": "agent:agent_list",
     "agent.AgentLog": "agent:agent_log",
+    "agent.LogFiles": "agent:log_files",
     "agent.NoLog": "agent:no_log",
     "agent.Nobody": "agent:nobody",
     "record.Entries": "record:entries",

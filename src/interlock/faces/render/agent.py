@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from interlock.core import session as core
     from interlock.core.logs import Uploaded
     from interlock.core.report import Reported, Unreported
-    from interlock.faces.operations.agent import AgentList, AgentLog, Nobody, NoLog
+    from interlock.faces.operations.agent import AgentList, AgentLog, LogFiles, Nobody, NoLog
     from interlock.faces.render import Paint
 
 _NAMED = 8
@@ -68,6 +68,11 @@ def agent_log(outcome: AgentLog, _paint: Paint) -> str:
 
 def no_log(outcome: NoLog, _paint: Paint) -> str:
     """Nothing, and how it gets there."""
+    if outcome.file:
+        return (
+            f"{outcome.agent} has no lines in a file {outcome.file};"
+            f" 'interlock agent log {shell(outcome.agent)} --files' lists its files"
+        )
     return (
         f"{outcome.agent} has no log;"
         f" 'interlock agent log {shell(outcome.agent)} --upload -' adds to it"
@@ -77,7 +82,25 @@ def no_log(outcome: NoLog, _paint: Paint) -> str:
 def uploaded(outcome: Uploaded, paint: Paint) -> str:
     """How much went there."""
     word = paint("green", "uploaded")
-    return f"{word} {outcome.lines} line{'' if outcome.lines == 1 else 's'} to {outcome.agent}"
+    lines = _lines(outcome.lines)
+    if not outcome.file:
+        return f"{word} {lines} to {outcome.agent}"
+    cut = f"; {outcome.cut} lines before them were cut, as the file is too large"
+    return f"{word} {outcome.file} of {outcome.agent}, {lines}{cut if outcome.cut else ''}"
+
+
+def log_files(outcome: LogFiles, _paint: Paint) -> str:
+    """Their names and sizes."""
+    if not outcome.files:
+        agent = shell(outcome.agent)
+        return (
+            f"{outcome.agent} has no files; 'interlock agent log {agent} --file PATH' uploads one"
+        )
+    return "\n".join(f"{each.name}  {_lines(each.lines)}" for each in outcome.files)
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"
 
 
 def nobody(outcome: Nobody, _paint: Paint) -> str:
