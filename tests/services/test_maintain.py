@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from interlock.core.lock import LockAcquired, Reclaimed
+from interlock.core import keys
+from interlock.core.lock import LockAcquired, LockFenced, Reclaimed
+from interlock.services import refusals
 from interlock.services.maintain import Maintained, Maintenance
 from interlock.services.runner import Who
+from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -96,3 +99,36 @@ def test_a_call_of_maintain_also_sweeps_a_local_store(stage: Stage) -> None:
     keeper.run(keeper.fleet.maintain())
     assert stage.store.sweep() == 0
     assert isinstance(keeper.run(keeper.locks.acquire("lock-0")), LockAcquired)
+
+
+def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Stage) -> None:
+    keeper = stage.client("keeper")
+    for name in ("ada", "bob"):
+        client = stage.client(name)
+        client.run(refusals.count(client.runner, Who(name), "limited"))
+        stage.clock.advance(refusals.OLD / 2 + refusals.MINUTE)
+    keeper.run(Maintenance(keeper.runner).run(Who("keeper")))
+    left = stage.store.read(page := Range(keys.refused_by())).ranges[page]
+    assert [item.key for item in left] == [keys.refused_by("bob")]
+
+
+def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.services.queue._REMEMBERED", 2)
+    ada = stage.client("ada", ttl=10_000)
+    for number in range(4):
+        assert isinstance(ada.run(ada.locks.acquire(f"l{number}", ttl=1)), LockAcquired)
+    assert set(ada.desk.queues.own() or ()) == {keys.lock(f"l{number}") for number in range(4)}
+    for number in range(4, 8):
+        ada.run(ada.locks.acquire(f"l{number}", ttl=1))
+    assert ada.desk.queues.own() is None, "it looks for them from now on"
+
+
+def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=10_000)
+    got = ada.run(ada.locks.acquire("merge", ttl=1))
+    assert isinstance(got, LockAcquired)
+    stage.clock.advance(2)
+    assert isinstance(ada.run(ada.locks.release("merge", token=got.token)), LockFenced)
+    assert ada.desk.queues.own() == set()

@@ -93,19 +93,21 @@ class Maintenance:
         )
 
     def _expire(self, who: Who) -> Op[None]:
-        """Delete notes for operators and holders that were kept for long enough."""
-        from interlock.services import clocks
+        """Delete notes for operators and holders, and counts, that were kept for long enough."""
+        from interlock.services import clocks, refusals
 
         now, portion = (yield from clocks.agreed(self._runner)), KEYS_AT_ONCE // 2
-        old: list[str] = []
+        old: list[Item] = []
         for item in (yield from every(keys.DEATHS)):
             death = states.readable(states.death, item)
-            old += [item.key] if death and now - death.at > sessions.DEATH_KEPT else []
+            old += [item] if death and now - death.at > sessions.DEATH_KEPT else []
         for item in (yield from every(keys.BROKEN)):
             note = states.readable(states.broken, item)
-            old += [item.key] if note and now - note.at > sessions.DEATH_KEPT else []
+            old += [item] if note and now - note.at > sessions.DEATH_KEPT else []
+        counted = yield from every(keys.refused_by())
+        old += [item for item in counted if refusals.refused(item).is_old(now)]
         for start in range(0, len(old), portion):
-            some = tuple(old[start : start + portion])
+            some = {item.key: item.revision for item in old[start : start + portion]}
             yield from self._runner.change(partial(_deleting, some), who)
 
     def _stale(self, base: int) -> Op[list[Item]]:
@@ -180,10 +182,10 @@ class Maintenance:
         return sessions.clear(session, self._runner.clock.wall(), was, reported(snapshot, id_))
 
 
-def _deleting(wanted: tuple[str, ...]) -> Deciding[str]:
-    """Delete those of these that are still there."""
-    items = (yield wanted).items
-    there = tuple([key for key in wanted if items[key] is not None])
+def _deleting(wanted: dict[str, int]) -> Deciding[str]:
+    """Delete those of these that still are as they were seen."""
+    items = (yield tuple(wanted)).items
+    there = tuple([key for key, item in items.items() if item and item.revision == wanted[key]])
     if not there:
         return Decision(outcome="gone")
     return Decision(outcome="expired", verb="record.expire", thing="record", deletes=there)

@@ -68,23 +68,29 @@ class Own:
         """It was granted or refused."""
         if isinstance(outcome, answers.Granted):
             for key in self._asked[grant]:
-                self._granted[key, outcome.token or 0] = None
+                if len(self._granted) < _REMEMBERED:
+                    self._granted[key, outcome.token or 0] = None
+                else:  # most of these lapsed, and nobody gave them back
+                    self._may_have((key,))
         del self._asked[grant]
 
     def unanswered(self, grant: str, *, refused: bool) -> None:
         """An error ended it; one that ``refused`` it left nothing behind."""
         pools = self._asked.pop(grant, ())
         if not refused:
+            self._may_have(pools)
+
+    def _may_have(self, pools: tuple[str, ...]) -> None:
+        if len(self._perhaps) <= _REMEMBERED:  # beyond that nobody counts on it
             self._perhaps.update(dict.fromkeys(pools))
 
     def released(self, pools: tuple[str, ...], token: int | None) -> None:
-        """It was given back; without a token nobody knows which grant that was."""
-        for key in pools:
-            if token is not None:
+        """It was given back, or is over; without a token nobody knows which grant that was."""
+        if token is not None:
+            for key in pools:
                 self._granted.pop((key, token), None)
-            else:
-                self._perhaps[key] = None
-        if token is None:
+        else:
+            self._may_have(pools)
             for each in [each for each in tuple(self._granted) if each[0] in pools]:
                 self._granted.pop(each, None)
 
@@ -275,6 +281,8 @@ class Queues:
         )
         if isinstance(done.outcome, answers.Released):
             self.forget(caller.keys, caller.token)
+            self._own.released(caller.keys, caller.token)
+        elif isinstance(done.outcome, answers.Fenced) and caller.token is not None:
             self._own.released(caller.keys, caller.token)
         return (yield from self._told(caller, done.outcome))
 

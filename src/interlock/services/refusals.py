@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MINUTE = 60
 KEPT = 240
 """Minutes that are told apart; of older ones the total remains."""
+OLD = 86400.0
+"""Seconds after the last refusal of an agent, after which maintenance forgets all of them."""
 
 
 class Refused(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,10 @@ class Refused(Struct, frozen=True, kw_only=True):
         first = int(moment) // MINUTE
         some = [counts for minute, counts in self.minutes.items() if int(minute) >= first]
         return sum(n for counts in some for each, n in counts.items() if word in ("", each))
+
+    def is_old(self, now: float) -> bool:
+        """Whether the last of them was long ago."""
+        return bool(self.minutes) and max(map(int, self.minutes)) * MINUTE + OLD < now
 
 
 _REFUSED = msgspec.json.Decoder(Refused)
