@@ -35,7 +35,7 @@ _AT_ONCE = 32
 _TIMED = 64
 """Of so many open questions it is asked how long they may still be answered."""
 _LOOK = 1.0
-"""Seconds after which it is looked again for questions of the past."""
+"""Seconds after which it is looked again for questions of the past, if there were none."""
 _LEAST = 0.1
 _NAMED = 3
 
@@ -92,11 +92,12 @@ class Room:
         now = self._runner.clock.monotonic()
         if now < self._looked + _LOOK:
             return False
-        self._looked = now
         places = yield from every(keys.ASKING)
         taken = {item.key: note.query for item in places if (note := readable(_asking, item))}
         lives = yield from looked_up([keys.live(id_) for id_ in taken.values()])
         over = {id_: None for id_ in taken.values() if lives[keys.live(id_)] is None}
+        if not over:
+            self._looked = now
         for id_ in list(over)[:_AT_ONCE]:
             yield from expire(self._runner, who, id_)
             kept = tuple([key for key, query in taken.items() if query == id_])
