@@ -31,6 +31,8 @@ _STORES = (
 )
 PATIENCE = 60.0
 """How long a test waits for what must happen; far longer than it takes, even on a busy machine."""
+CALM = 10
+"""Looks in a row that find a process asleep, a hundredth of a second apart."""
 
 
 def until(condition: Callable[[], T], within: float = PATIENCE) -> T:
@@ -119,6 +121,14 @@ class Actor:
         os.kill(self.pid, signal.SIGSTOP)
         self.frozen()
 
+    def freeze_asleep(self) -> None:
+        """Stop it when it does nothing: in the midst of a write it would hold the store up."""
+        calm = 0
+        while calm < CALM:
+            calm = calm + 1 if self.states() == {"S"} else 0
+            threading.Event().wait(0.01)
+        self.freeze()
+
     def frozen(self) -> None:
         """Wait until it stands still."""
         until(lambda: self.state() == "T")
@@ -158,6 +168,17 @@ class Actor:
         """The letter that the kernel has for what it does: R, S, T, Z ..."""
         with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
             return file.read().rpartition(")")[2].split()[0]
+
+    def states(self) -> set[str]:
+        """The letters of all its threads."""
+        found = set()
+        for thread in os.listdir(f"/proc/{self.pid}/task"):
+            with (
+                suppress(OSError),  # it ended meanwhile
+                open(f"/proc/{self.pid}/task/{thread}/stat", encoding="ascii") as file,
+            ):
+                found.add(file.read().rpartition(")")[2].split()[0])
+        return found
 
     def errors(self) -> str:
         """What it wrote to stderr."""

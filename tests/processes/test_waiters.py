@@ -69,7 +69,7 @@ def test_a_waiter_that_is_stopped_past_its_hand_over_does_not_believe_in_it(
             slow = cast.start("acquire", url, "merge", terms(url).ttl, 30)
             assert slow.hear() == "ready"
             until(lambda: holder.locks.show("merge").waiters)
-            slow.freeze()
+            slow.freeze_asleep()
         with holder.lock("merge", wait=60) as mine:
             slow.thaw()
             until(lambda: not slow.alive() or holder.locks.show("merge").waiters)

@@ -17,7 +17,7 @@ from contextlib import suppress
 import apsw
 
 import interlock
-from interlock.errors import StoreClosed, StoreMissing
+from interlock.errors import StoreClosed, StoreDamaged, StoreMissing
 from interlock.store import Put, Txn, View
 from interlock.stores.sqlite import SQLiteStore, schema
 from interlock.stores.sqlite import watch as watches
@@ -198,7 +198,7 @@ def wait_for(path: str, what: str) -> None:
                 say("granted")
         else:
             say(fleet.tasks.next(wait=60))
-    except StoreMissing:
+    except (StoreMissing, StoreDamaged):  # damaged: read while it was copied over
         say("missing")
     fleet.close()
 

@@ -102,6 +102,7 @@ class SQLiteStore(Local):
     def read(self, *refs: Ref, times: bool = False) -> Snapshot:  # noqa: ARG002 - always there
         """All the refs at one revision, beside whoever writes."""
         self._check()
+        db: apsw.Connection | None = None
         try:
             with self._reading:
                 reader, seen = self._read_connection(), self._engine.seen
@@ -119,7 +120,7 @@ class SQLiteStore(Local):
                     self._standing.went_back(seen, snapshot.revision)
                 return snapshot
         except apsw.Error as error:
-            raise self._engine.trouble(error) from error
+            raise self._engine.trouble(error, db) from error
 
     def commit(self, txn: Txn) -> Answer:
         """Check and write in one transaction."""
