@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests import searches
 
-from interlock.services import keeper
+from interlock.runtime import keeper
 from interlock.testing.servers import EtcdServer, RedisServer
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup: what tests start inherits it

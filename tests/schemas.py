@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from interlock.faces import operations
 from interlock.faces.cli.parse import split
-from interlock.faces.operations.shape import fields
 from interlock.faces.schema import Schema, schema
+from interlock.nouns import registry
+from interlock.runtime.operation import fields
 
 _NOTES = {"$schema", "$defs", "title", "description"}
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -154,7 +154,7 @@ def _printed_as_json(words: Sequence[str | bytes]) -> str | None:
         return None
     name, _ = split(text)
     try:
-        operation = operations.find(name)
+        operation = registry.find(name)
     except KeyError:  # an error: of which command does not matter
         return "lock list"
     runs = any(field.kind == "command" for field in fields(operation.request))

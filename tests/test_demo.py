@@ -25,7 +25,6 @@ from msgspec.structs import replace
 import interlock
 from interlock.core.decision import Event
 from interlock.core.log import Line
-from interlock.core.task import Claimed, NoTask
 from interlock.demo import place, run_demo
 from interlock.demo.crew import names
 from interlock.demo.facts import gather
@@ -34,6 +33,7 @@ from interlock.demo.plan import COMPILER, DEPLOY, TRAP, abilities, plan
 from interlock.demo.play import Build, Seen
 from interlock.demo.report import results, try_next
 from interlock.faces.cli.command import write_json
+from interlock.nouns.tasks.task import Claimed, NoTask
 from interlock.testing.servers import RedisServer
 
 DEMO = [sys.executable, "-m", "interlock", "demo", "--ttl", "3s"]

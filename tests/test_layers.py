@@ -11,7 +11,9 @@ import interlock
 ROOT = Path(interlock.__file__).parent
 
 FOUNDATION = {"errors", "version", "clock", "driving", "threads"}
-BELOW_CLIENTS = FOUNDATION | {"core", "store", "stores", "services", "settings", "places"}
+BELOW_CLIENTS = FOUNDATION | {
+    "core", "nouns", "places", "runtime", "settings", "store", "stores",
+}  # fmt: skip
 CLIENTS = {
     "opening", "client", "client_messages", "client_record", "client_tasks", "client_work",
     "aio", "aio_messages", "aio_record", "aio_tasks", "aio_work",
@@ -25,10 +27,33 @@ MAY_IMPORT = {
     "check_record": set[str](),
     "driving": set[str](),
     "threads": set[str](),
-    "core": {"core", "errors"},
+    "core": {"core", "nouns", "errors"},
     "store": {"errors"},
     "stores": {"stores", "store"} | FOUNDATION,
-    "services": {"services", "core", "store", "errors", "clock", "driving", "settings"},
+    "nouns": {
+        "nouns",
+        "runtime",
+        "core",
+        "store",
+        "errors",
+        "clock",
+        "driving",
+        "settings",
+        "client",
+        "places",
+        "testing",
+    },
+    "runtime": {
+        "nouns",
+        "runtime",
+        "core",
+        "store",
+        "errors",
+        "clock",
+        "driving",
+        "settings",
+        "client",
+    },
     "settings": {"core", "errors"},
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,

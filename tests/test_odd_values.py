@@ -15,7 +15,7 @@ import pytest
 import interlock
 from interlock import Fleet, InterlockError
 from interlock.driving import drive
-from interlock.services.integrity import unreadable
+from interlock.runtime.integrity import unreadable
 
 ODD: list[Any] = [
     *(None, True, 0, 1, -1, 1.5, math.nan, 10**400, Decimal(1), datetime(2030, 1, 1, tzinfo=UTC)),

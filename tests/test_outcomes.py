@@ -15,8 +15,8 @@ from msgspec.structs import fields
 import interlock
 from interlock.core.decision import Outcome, Refusal, Success
 from interlock.core.health import Health
-from interlock.core.verdict import Verified
-from interlock.services.why import Why
+from interlock.nouns.record.verdict import Verified
+from interlock.runtime.why import Why
 from interlock.stores.memory import MemoryStore
 
 ROOT = Path(interlock.__file__).parent

@@ -44,19 +44,18 @@ from interlock import (
 from interlock.core.decision import Outcome
 from interlock.core.health import Health
 from interlock.core.log import Line
-from interlock.core.logs import LogLine
-from interlock.core.message import Kind, SendOutcome
-from interlock.core.query import ReplyOutcome
-from interlock.core.session import Agent
-from interlock.core.task import TaskEvent
-from interlock.core.verdict import Verified
-from interlock.services.lock import Shown
-from interlock.services.maintain import Maintained
-from interlock.services.message.looking import Inbox
-from interlock.services.semaphore import Shown as SemaphoreShown
-from interlock.services.task.shown import Shown as TaskShown
-from interlock.services.task.shown import TaskList
-from interlock.services.why import Why
+from interlock.nouns.agents.logs import LogLine
+from interlock.nouns.agents.session import Agent
+from interlock.nouns.grants.lock_service import LockView
+from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.nouns.messages.message import Kind, SendOutcome
+from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.views import Inbox
+from interlock.nouns.record.verdict import Verified
+from interlock.nouns.tasks.listing import TaskList, TaskView
+from interlock.nouns.tasks.task import TaskEvent
+from interlock.runtime.maintain import Maintained
+from interlock.runtime.why import Why
 
 
 def blocking(fleet: interlock.Fleet) -> str:
@@ -69,10 +68,10 @@ def blocking(fleet: interlock.Fleet) -> str:
         LockReleased | AlreadyFree | LockNotOwner | LockFenced,
     )
     assert_type(fleet.locks.heartbeat("merge"), LockExtended | LockNotOwner | LockFenced)
-    assert_type(fleet.locks.list(), tuple[Shown, ...])
-    assert_type(fleet.locks.show("merge"), Shown)
+    assert_type(fleet.locks.list(), tuple[LockView, ...])
+    assert_type(fleet.locks.show("merge"), LockView)
     assert_type(fleet.tasks.list(state=["running"], holder="ada"), TaskList)
-    assert_type(fleet.tasks.show("t1"), TaskShown | NoTask)
+    assert_type(fleet.tasks.show("t1"), TaskView | NoTask)
     assert_type(
         fleet.tasks.publish_all([{"id": "t2"}], id="p"),
         Imported | Checked | PlanExists | GivenFenced,
@@ -93,8 +92,8 @@ def blocking(fleet: interlock.Fleet) -> str:
     assert_type(fleet.maintain(), Maintained)
     assert_type(fleet.why("lock/merge"), Why)
     assert_type(fleet.health(held="2h"), Health)
-    assert_type(fleet.semaphores.list(), tuple[SemaphoreShown, ...])
-    assert_type(fleet.semaphores.show("builds"), SemaphoreShown | NoSemaphore)
+    assert_type(fleet.semaphores.list(), tuple[SemaphoreView, ...])
+    assert_type(fleet.semaphores.show("builds"), SemaphoreView | NoSemaphore)
     assert_type(fleet.semaphores.resize("builds", 3), Resized)
     match outcome:
         case LockAcquired() | LockExtended() | Reclaimed():
@@ -192,7 +191,7 @@ async def awaited() -> None:
         assert_type(
             outcome, LockAcquired | LockExtended | Reclaimed | LockBusy | LockDeadlock | LockFenced
         )
-        assert_type(await fleet.locks.show("merge"), Shown)
+        assert_type(await fleet.locks.show("merge"), LockView)
         assert_type(await fleet.agents.list(), tuple[Agent, ...])
         assert_type(await fleet.agents.status("idle"), Reported | Unreported | SessionLapsed)
         assert_type(await fleet.maintain(), Maintained)

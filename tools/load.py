@@ -30,7 +30,7 @@ from interlock.aio_messages import Message
 from interlock.bench.engine import SHARE
 from interlock.bench.engines import local, network
 from interlock.bench.table import percentile
-from interlock.core.message import Sent
+from interlock.nouns.messages.message import Sent
 from interlock.store import Store
 from interlock.stores import is_network
 

@@ -19,39 +19,29 @@ import msgspec
 
 import interlock
 from interlock import aio, client, client_messages, client_record, client_tasks, client_work, errors
-from interlock.core import (
-    answers,
-    lock,
-    logs,
-    matter,
-    message,
-    query,
-    semaphore,
-    session,
-    several,
-    task,
-)
+from interlock.core import outcomes as answers
 from interlock.core.decision import Outcome, Refusal, Success
-from interlock.core.happening import Happening
+from interlock.core.events import Counters, Observed
 from interlock.core.health import Health, Problem
+from interlock.core.history import Happening
 from interlock.core.log import Line
-from interlock.core.observed import Counters, Observed
 from interlock.core.story import Story
-from interlock.core.verdict import Compared, Finding, Verified
-from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
-from interlock.faces.operations.shape import Field, Operation, fields
-from interlock.faces.render import lasting
 from interlock.faces.schema import Schema, schema
-from interlock.services.lock import Shown
-from interlock.services.maintain import Maintained
-from interlock.services.message import looking
-from interlock.services.report import Pulse
-from interlock.services.semaphore import Queued, Slots
-from interlock.services.semaphore import Shown as SemaphoreShown
-from interlock.services.task.shown import ListedTask, TaskList
-from interlock.services.task.shown import Shown as TaskShown
-from interlock.services.why import Why
+from interlock.nouns import registry
+from interlock.nouns.agents import logs, session
+from interlock.nouns.agents.reports import Pulse
+from interlock.nouns.grants import lock, semaphore, several
+from interlock.nouns.grants.lock_service import LockView
+from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
+from interlock.nouns.messages import human_decision, message, query_rules, views
+from interlock.nouns.record.verdict import Compared, Finding, Verified
+from interlock.nouns.tasks import task
+from interlock.nouns.tasks.listing import ListedTask, TaskList, TaskView
+from interlock.runtime.maintain import Maintained
+from interlock.runtime.operation import Field, Operation, fields
+from interlock.runtime.text import lasting
+from interlock.runtime.why import Why
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "docs" / "reference"
@@ -59,19 +49,19 @@ SOURCE = ROOT / "src" / "interlock"
 MADE = "<!-- Made by `make reference`; edit the code instead. -->\n"
 WIDTH = 100
 RETURNED: tuple[type, ...] = (
-    Shown,
-    SemaphoreShown,
+    LockView,
+    SemaphoreView,
     Slots,
     Queued,
     task.TaskEvent,
     TaskList,
     ListedTask,
-    TaskShown,
+    TaskView,
     message.Received,
     message.File,
     message.Heard,
-    looking.Inbox,
-    matter.Shown,
+    views.Inbox,
+    human_decision.DecisionView,
     session.Agent,
     logs.LogLine,
     Line,
@@ -88,18 +78,18 @@ RETURNED: tuple[type, ...] = (
     Maintained,
 )
 CALLED: dict[type, str] = {
-    Shown: "LockShown",
-    SemaphoreShown: "SemaphoreShown",
-    TaskShown: "TaskShown",
-    matter.Shown: "DecisionShown",
+    LockView: "LockView",
+    SemaphoreView: "SemaphoreView",
+    TaskView: "TaskView",
+    human_decision.DecisionView: "DecisionShown",
 }
 """Those that have one name where they are made."""
 UNIONS = {
     "SendOutcome": message.SendOutcome,
-    "AskOutcome": query.AskOutcome,
-    "ReplyOutcome": query.ReplyOutcome,
-    "CancelOutcome": query.CancelOutcome,
-    "ResolveOutcome": matter.ResolveOutcome,
+    "AskOutcome": query_rules.AskOutcome,
+    "ReplyOutcome": query_rules.ReplyOutcome,
+    "CancelOutcome": query_rules.CancelOutcome,
+    "ResolveOutcome": human_decision.ResolveOutcome,
 }
 """Answers about messages, by the name that signatures have for them."""
 INSIDE = ("finish", "forgotten", "go_on", "keep", "let_go", "run", "wait")
@@ -200,8 +190,8 @@ def rest(kinds: Sequence[type]) -> Iterator[str]:
 def words() -> dict[str, list[type[Outcome]]]:
     """The outcomes that commands answer with, by their words."""
     found: dict[str, list[type[Outcome]]] = {}
-    for name in operations.names():
-        for outcome in operations.find(name).outcomes:
+    for name in registry.names():
+        for outcome in registry.find(name).outcomes:
             if issubclass(outcome, Outcome) and outcome not in found.setdefault(tag(outcome), []):
                 found[tag(outcome)].append(outcome)
     return found
@@ -269,17 +259,17 @@ def commands() -> Iterator[str]:
             if len(kinds) > 1
         ),
     )
-    for noun, verbs in operations.INDEX.items():
+    for noun, verbs in registry.INDEX.items():
         if noun:
             yield f"## {noun}\n"
-            yield f"{operations.NOUNS[noun][0].upper()}{operations.NOUNS[noun][1:]}.\n"
+            yield f"{registry.NOUNS[noun][0].upper()}{registry.NOUNS[noun][1:]}.\n"
         else:
             yield "## Without a noun\n"
         for verb in verbs:
-            if not noun and verb == operations.MESSAGES[0]:
+            if not noun and verb == registry.MESSAGES[0]:
                 yield "## Messages\n"
                 yield "Delivered until they are acknowledged; they go without a noun, too.\n"
-            yield from command(operations.find(f"{noun} {verb}".strip()))
+            yield from command(registry.find(f"{noun} {verb}".strip()))
 
 
 def command(operation: Operation) -> Iterator[str]:
@@ -288,7 +278,7 @@ def command(operation: Operation) -> Iterator[str]:
     usage = " ".join(_place(field) for field in own if field.positional)
     yield f"### interlock {operation.name}\n"
     yield f"{operation.help[0].upper()}{operation.help[1:]}.\n{_NEEDS[operation.needs]}".rstrip()
-    for alias in operations.aliases(operation.name):
+    for alias in registry.aliases(operation.name):
         yield f"Also called `interlock {alias}`, as in Python."
     line = f"interlock {operation.name} [options] {usage}".rstrip()
     yield "\n" + "\n".join(("```text", line, *operation.examples, "```")) + "\n"
@@ -471,7 +461,7 @@ def python() -> Iterator[str]:
     yield (
         "What the other calls return.\n"
         "Annotations import them from where they are made: "
-        f"`from {Shown.__module__} import {Shown.__name__} as {CALLED[Shown]}`.\n"
+        f"`from {LockView.__module__} import {LockView.__name__} as {CALLED[LockView]}`.\n"
     )
     yield table(
         ("name", "meaning", "fields", "where it is made"),

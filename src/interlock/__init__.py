@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from interlock import errors as errors
     from interlock.client import Fleet, Held, connect
     from interlock.client_messages import Message
-    from interlock.core.answers import (
+    from interlock.core.decision import Refusal, Success
+    from interlock.core.outcomes import (
         Acquired,
         Away,
         Broken,
@@ -36,10 +37,29 @@ if TYPE_CHECKING:
         Unknown,
         Waiting,
     )
-    from interlock.core.batch import Checked, Imported, PlanExists
-    from interlock.core.decision import Refusal, Success
-    from interlock.core.flow import Expired, Moved
-    from interlock.core.lock import (
+    from interlock.errors import (
+        BadInput,
+        Changed,
+        Deadlocked,
+        InterlockError,
+        Lapsed,
+        Lost,
+        NotAllowed,
+        StoreTrouble,
+        Unavailable,
+    )
+    from interlock.nouns.agents.logs import Uploaded
+    from interlock.nouns.agents.report import Reported, Unreported
+    from interlock.nouns.agents.session import (
+        DeathsAcknowledged,
+        Joined,
+        Leaving,
+        Left,
+        NoDeath,
+        Renewed,
+        SessionLapsed,
+    )
+    from interlock.nouns.grants.lock import (
         AlreadyFree,
         LockAcquired,
         LockBroken,
@@ -54,45 +74,8 @@ if TYPE_CHECKING:
         LockWaiting,
         Reclaimed,
     )
-    from interlock.core.logs import Uploaded
-    from interlock.core.matter import AlreadyResolved, Resolved, UnknownDecision
-    from interlock.core.message import (
-        Acknowledged,
-        AlreadyAcknowledged,
-        Halted,
-        InboxFull,
-        Limited,
-        MessageExists,
-        NobodyToStop,
-        NotSubscribed,
-        PausedAgent,
-        Resumed,
-        Sent,
-        Subscribed,
-        UnknownAgent,
-        UnknownMessages,
-        Unsubscribed,
-    )
-    from interlock.core.pool import Proof
-    from interlock.core.query import (
-        Answered,
-        Asked,
-        Handed,
-        Late,
-        NobodyToAsk,
-        NotAsked,
-        QueryCancelled,
-        QueryDeadlock,
-        QueryExists,
-        Replied,
-        TakenBack,
-        TimedOut,
-        TooMany,
-        UnknownQuery,
-    )
-    from interlock.core.report import Reported, Unreported
-    from interlock.core.retention import Forgotten
-    from interlock.core.semaphore import (
+    from interlock.nouns.grants.pool import Proof
+    from interlock.nouns.grants.semaphore import (
         AlreadyHeld,
         Increased,
         NoHolder,
@@ -110,16 +93,7 @@ if TYPE_CHECKING:
         SlotsReleased,
         SlotsWaiting,
     )
-    from interlock.core.session import (
-        DeathsAcknowledged,
-        Joined,
-        Leaving,
-        Left,
-        NoDeath,
-        Renewed,
-        SessionLapsed,
-    )
-    from interlock.core.several import (
+    from interlock.nouns.grants.several import (
         SeveralAcquired,
         SeveralBusy,
         SeveralDeadlock,
@@ -129,7 +103,46 @@ if TYPE_CHECKING:
         SeveralReleased,
         SeveralWaiting,
     )
-    from interlock.core.task import (
+    from interlock.nouns.messages.human_decision import AlreadyResolved, Resolved, UnknownDecision
+    from interlock.nouns.messages.message import (
+        Acknowledged,
+        AlreadyAcknowledged,
+        Halted,
+        InboxFull,
+        Limited,
+        MessageExists,
+        NobodyToStop,
+        NotSubscribed,
+        PausedAgent,
+        Resumed,
+        Sent,
+        Subscribed,
+        UnknownAgent,
+        UnknownMessages,
+        Unsubscribed,
+    )
+    from interlock.nouns.messages.query_rules import (
+        Answered,
+        Asked,
+        Handed,
+        Late,
+        NobodyToAsk,
+        NotAsked,
+        QueryCancelled,
+        QueryDeadlock,
+        QueryExists,
+        Replied,
+        TakenBack,
+        TimedOut,
+        TooMany,
+        UnknownQuery,
+    )
+    from interlock.nouns.messages.retention_rules import Forgotten
+    from interlock.nouns.messages.views import Arrived, NothingUnread
+    from interlock.nouns.record.verdict import Anchored, Exported
+    from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
+    from interlock.nouns.tasks.progress_rules import Expired, Moved
+    from interlock.nouns.tasks.task import (
         Blocked,
         Claimed,
         Completed,
@@ -148,78 +161,65 @@ if TYPE_CHECKING:
         TaskRequeued,
         Unchanged,
     )
-    from interlock.core.verdict import Anchored, Exported
-    from interlock.errors import (
-        BadInput,
-        Changed,
-        Deadlocked,
-        InterlockError,
-        Lapsed,
-        Lost,
-        NotAllowed,
-        StoreTrouble,
-        Unavailable,
-    )
-    from interlock.services.maintain import Maintained
-    from interlock.services.message.looking import Arrived, NothingUnread
-    from interlock.services.trace import trace
+    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.trace import trace
 
 _HOMES = {
     "interlock.client": ("Fleet", "Held", "connect"),
     "interlock.client_messages": ("Message",),
-    "interlock.core.answers": (
+    "interlock.core.outcomes": (
         "Acquired", "Away", "Broken", "Busy", "Cancelled", "Deadlock", "Exists", "Extended",
         "Fenced", "Full", "GivenFenced", "Gone", "Granted", "NotOwner", "Nothing", "Paused",
         "Released", "Unknown", "Waiting",
     ),
-    "interlock.core.batch": ("Checked", "Imported", "PlanExists"),
+    "interlock.nouns.tasks.plan_rules": ("Checked", "Imported", "PlanExists"),
     "interlock.core.decision": ("Refusal", "Success"),
-    "interlock.core.flow": ("Expired", "Moved"),
-    "interlock.core.lock": (
+    "interlock.nouns.tasks.progress_rules": ("Expired", "Moved"),
+    "interlock.nouns.grants.lock": (
         "AlreadyFree", "LockAcquired", "LockBroken", "LockBusy", "LockDeadlock", "LockExtended",
         "LockFenced", "LockGone", "LockGranted", "LockNotOwner", "LockReleased", "LockWaiting",
         "Reclaimed",
     ),
-    "interlock.core.logs": ("Uploaded",),
-    "interlock.core.matter": ("AlreadyResolved", "Resolved", "UnknownDecision"),
-    "interlock.core.message": (
+    "interlock.nouns.agents.logs": ("Uploaded",),
+    "interlock.nouns.messages.human_decision": ("AlreadyResolved", "Resolved", "UnknownDecision"),
+    "interlock.nouns.messages.message": (
         "Acknowledged", "AlreadyAcknowledged", "Halted", "InboxFull", "Limited", "MessageExists",
         "NobodyToStop", "NotSubscribed", "PausedAgent", "Resumed", "Sent", "Subscribed",
         "UnknownAgent", "UnknownMessages", "Unsubscribed",
     ),
-    "interlock.core.pool": ("Proof",),
-    "interlock.core.query": (
+    "interlock.nouns.grants.pool": ("Proof",),
+    "interlock.nouns.messages.query_rules": (
         "Answered", "Asked", "Handed", "Late", "NobodyToAsk", "NotAsked", "QueryCancelled",
         "QueryDeadlock", "QueryExists", "Replied", "TakenBack", "TimedOut", "TooMany",
         "UnknownQuery",
     ),
-    "interlock.core.report": ("Reported", "Unreported"),
-    "interlock.core.retention": ("Forgotten",),
-    "interlock.core.semaphore": (
+    "interlock.nouns.agents.report": ("Reported", "Unreported"),
+    "interlock.nouns.messages.retention_rules": ("Forgotten",),
+    "interlock.nouns.grants.semaphore": (
         "AlreadyHeld", "Increased", "NoHolder", "NoSemaphore", "NotHolder", "Removed", "Resized",
         "SlotsAcquired", "SlotsBroken", "SlotsDeadlock", "SlotsFenced", "SlotsFull", "SlotsGone",
         "SlotsGranted", "SlotsReleased", "SlotsWaiting",
     ),
-    "interlock.core.session": (
+    "interlock.nouns.agents.session": (
         "DeathsAcknowledged", "Joined", "Leaving", "Left", "NoDeath", "Renewed", "SessionLapsed",
     ),
-    "interlock.core.several": (
+    "interlock.nouns.grants.several": (
         "SeveralAcquired", "SeveralBusy", "SeveralDeadlock", "SeveralFenced", "SeveralGone",
         "SeveralNotOwner", "SeveralReleased", "SeveralWaiting",
     ),
-    "interlock.core.task": (
+    "interlock.nouns.tasks.task": (
         "Blocked", "Claimed", "Completed", "Failed", "NoTask", "Published", "Retried", "Taken",
         "TaskCancelled", "TaskDeadlock", "TaskExists", "TaskExtended", "TaskFenced", "TaskNotOwner",
         "TaskReleased", "TaskRequeued", "Unchanged",
     ),
-    "interlock.core.verdict": ("Anchored", "Exported"),
+    "interlock.nouns.record.verdict": ("Anchored", "Exported"),
     "interlock.errors": (
         "BadInput", "Changed", "Deadlocked", "InterlockError", "Lapsed", "Lost", "NotAllowed",
         "StoreTrouble", "Unavailable",
     ),
-    "interlock.services.maintain": ("Maintained",),
-    "interlock.services.message.looking": ("Arrived", "NothingUnread"),
-    "interlock.services.trace": ("trace",),
+    "interlock.runtime.maintain": ("Maintained",),
+    "interlock.nouns.messages.views": ("Arrived", "NothingUnread"),
+    "interlock.runtime.trace": ("trace",),
 }  # fmt: skip
 _MODULES = ("aio", "errors")
 """What ``import interlock`` is enough for, too."""

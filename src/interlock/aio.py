@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from interlock.clock import Clock
 from interlock.core.decision import Outcome
-from interlock.core.pool import Proof
-from interlock.core.session import TTL
-from interlock.core.words import FOREVER
+from interlock.core.validate import FOREVER
 from interlock.driving import Op, drive_async
 from interlock.errors import InterlockError
+from interlock.nouns.agents.calls import AgentCalls
+from interlock.nouns.agents.session import TTL
+from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.nouns.grants.holding import InHand, take
+from interlock.nouns.grants.pool import Proof
+from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
 from interlock.opening import desk_at, opened_async, speaker
-from interlock.services import callers
-from interlock.services.agents import AgentCalls
-from interlock.services.aims import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.services.calls import Calls, Desk, FleetCalls
-from interlock.services.given import Given
-from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
-from interlock.services.held import InHand, take
-from interlock.services.keeper import LOOK
-from interlock.services.runner import TRACE, Who
+from interlock.runtime import callers
+from interlock.runtime.context import Calls, Desk, FleetCalls
+from interlock.runtime.given import Given
+from interlock.runtime.keeper import LOOK
+from interlock.runtime.runner import TRACE, Who
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from interlock.aio_messages import Messages
     from interlock.aio_record import Observer, Record
     from interlock.aio_tasks import Tasks
-    from interlock.services.report import Pulse
+    from interlock.nouns.agents.reports import Pulse
 
 C_co = TypeVar("C_co", bound=Calls, covariant=True)
 P = ParamSpec("P")
@@ -220,7 +220,7 @@ class Fleet(Noun[FleetCalls]):
     def record(self) -> Record:
         """What happened; whoever never asks does not pay for it."""
         from interlock.aio_record import Record
-        from interlock.services.records import RecordCalls
+        from interlock.nouns.record.calls import RecordCalls
 
         return Record(RecordCalls(self.calls.desk))
 
@@ -228,7 +228,7 @@ class Fleet(Noun[FleetCalls]):
     def tasks(self) -> Tasks:
         """Tasks, likewise."""
         from interlock.aio_tasks import Tasks
-        from interlock.services.task.calls import TaskCalls
+        from interlock.nouns.tasks.calls import TaskCalls
 
         return Tasks(TaskCalls(self.calls.desk), self)
 
@@ -236,7 +236,7 @@ class Fleet(Noun[FleetCalls]):
     def messages(self) -> Messages:
         """Messages between agents, likewise."""
         from interlock.aio_messages import Messages
-        from interlock.services.message.calls import MessageCalls
+        from interlock.nouns.messages.calls import MessageCalls
 
         return Messages(MessageCalls(self.calls.desk), self)
 

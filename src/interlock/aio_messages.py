@@ -11,17 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
-from interlock.core.message import Acknowledged, File, Received, UnknownMessages
-from interlock.core.query import ReplyOutcome
 from interlock.driving import drive_async
-from interlock.services.message import files
-from interlock.services.message.calls import MessageCalls
-from interlock.services.message.inhand import MessageInHand, ids_of
-from interlock.services.message.receiver import REDELIVER
+from interlock.nouns.messages import files
+from interlock.nouns.messages.calls import MessageCalls
+from interlock.nouns.messages.delivered import MessageInHand, ids_of
+from interlock.nouns.messages.message import Acknowledged, File, Received, UnknownMessages
+from interlock.nouns.messages.query_rules import ReplyOutcome
+from interlock.nouns.messages.receiver import REDELIVER
 from interlock.store import Store
 
 if TYPE_CHECKING:
-    from interlock.services.message.reception import Reception
+    from interlock.nouns.messages.receive_loop import Reception
 
 
 class Messages(Noun[MessageCalls]):

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
 from interlock.aio import Fleet, Noun, awaited
-from interlock.core import words
-from interlock.core.task import TaskEvent
+from interlock.core import validate
 from interlock.driving import drive_async
 from interlock.errors import StoreClosed, StoreTrouble
-from interlock.services.calls import Desk
-from interlock.services.outage import AGAIN, Outage
-from interlock.services.task.calls import TaskCalls
+from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.task import TaskEvent
+from interlock.runtime.context import Desk
+from interlock.runtime.outage import AGAIN, Outage
 
 if TYPE_CHECKING:
     from interlock.aio_work import Claim, Hold, Worker
-    from interlock.services.task.feed import Feed
+    from interlock.nouns.tasks.events import Feed
 
 
 class Tasks(Noun[TaskCalls]):
@@ -71,9 +71,9 @@ class Tasks(Noun[TaskCalls]):
         open; a second signal, or a second message, cancels the loop, which releases that, too.
         """
         from interlock.aio_work import Worker
-        from interlock.services.task.worker import MOST_AT_ONCE, Shift
+        from interlock.nouns.tasks.worker import MOST_AT_ONCE, Shift
 
-        many = words.count(concurrency, "concurrency", MOST_AT_ONCE)
+        many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
         shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, many, signals=stop_on_signals)
 
@@ -158,7 +158,7 @@ class Subscription:
         await self.close()
 
     async def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.services.complaints import Complaints
+        from interlock.runtime.outage_log import Complaints
 
         complaints = Complaints("a subscription to tasks")
         while True:

@@ -16,16 +16,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from interlock.aio import Fleet
-from interlock.core import task as core
-from interlock.core import words
-from interlock.core.pool import Proof
+from interlock.core import validate
 from interlock.driving import drive_async
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.services.message.stops import Stop
-from interlock.services.outage import AGAIN
-from interlock.services.task.held import LEFT, WENT_ON, ClaimInHand, Working, named
-from interlock.services.task.signals import Listening
-from interlock.services.task.worker import Shift
+from interlock.nouns.grants.pool import Proof
+from interlock.nouns.messages.stops import Stop
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.claim import LEFT, WENT_ON, ClaimInHand, Working, named
+from interlock.nouns.tasks.signals import Listening
+from interlock.nouns.tasks.worker import Shift
+from interlock.runtime.outage import AGAIN
 
 
 class Claim(ClaimInHand):
@@ -272,7 +272,7 @@ class Worker:
             self._waiting = True
             self._shift.say(self._open.values())
             try:
-                working = await drive_async(self._shift.ask(words.FOREVER), self._fleet.store)
+                working = await drive_async(self._shift.ask(validate.FOREVER), self._fleet.store)
             finally:
                 self._waiting = False
         if working is not None:

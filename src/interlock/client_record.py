@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Self
 
 from interlock.client import Noun, blocking
+from interlock.core.events import Observed
 from interlock.core.log import Line
-from interlock.core.observed import Observed
 from interlock.driving import drive
-from interlock.services.calls import Desk
-from interlock.services.observe import Observing
-from interlock.services.outage import Outage
-from interlock.services.record import Following
-from interlock.services.records import RecordCalls
+from interlock.nouns.record.calls import RecordCalls
+from interlock.nouns.record.service import Following
+from interlock.runtime.context import Desk
+from interlock.runtime.observe import Observing
+from interlock.runtime.outage import Outage
 from interlock.store import Resync
 
 

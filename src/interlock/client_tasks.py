@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from interlock.client import Fleet, Noun, blocking, granting
-from interlock.core.task import TaskEvent
 from interlock.driving import drive
 from interlock.errors import StoreClosed, StoreTrouble
-from interlock.services.calls import Desk
-from interlock.services.outage import AGAIN, Outage
-from interlock.services.task.calls import TaskCalls
+from interlock.nouns.tasks.calls import TaskCalls
+from interlock.nouns.tasks.task import TaskEvent
+from interlock.runtime.context import Desk
+from interlock.runtime.outage import AGAIN, Outage
 from interlock.threads import background
 
 if TYPE_CHECKING:
     from interlock.client_work import Claim, Hold, Worker
-    from interlock.services.task.feed import Feed
+    from interlock.nouns.tasks.events import Feed
 
 
 class Tasks(Noun[TaskCalls]):
@@ -68,7 +68,7 @@ class Tasks(Noun[TaskCalls]):
         second message, releases that, too.
         """
         from interlock.client_work import Worker
-        from interlock.services.task.worker import Shift
+        from interlock.nouns.tasks.worker import Shift
 
         shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, signals=stop_on_signals)
@@ -151,8 +151,8 @@ class Subscription:
         self.close()
 
     def _call(self, callback: Callable[[TaskEvent], object]) -> None:
-        from interlock.services.complaints import Complaints
-        from interlock.services.stoppable import SLICE
+        from interlock.runtime.outage_log import Complaints
+        from interlock.runtime.stoppable import SLICE
 
         complaints = Complaints("a subscription to tasks")
         while not self._closed.is_set():

@@ -15,16 +15,16 @@ from contextlib import contextmanager, suppress
 from typing import Self, TypeVar
 
 from interlock.client import Fleet
-from interlock.core import task as core
-from interlock.core.pool import Proof
 from interlock.driving import Op, drive
 from interlock.errors import InterlockError, Lapsed, StoreClosed
-from interlock.services.handover import TICKET, Exit, Ticket
-from interlock.services.message.stops import Stop
-from interlock.services.stoppable import SLICE
-from interlock.services.task.held import LEFT, WENT_ON, ClaimInHand, Working, named
-from interlock.services.task.signals import Listening, strike
-from interlock.services.task.worker import Shift
+from interlock.nouns.grants.pool import Proof
+from interlock.nouns.messages.stops import Stop
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.claim import LEFT, WENT_ON, ClaimInHand, Working, named
+from interlock.nouns.tasks.signals import Listening, strike
+from interlock.nouns.tasks.worker import Shift
+from interlock.runtime.handover import TICKET, Exit, Ticket
+from interlock.runtime.stoppable import SLICE
 from interlock.threads import background
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import os
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
 from interlock.places import find_store, settings
-from interlock.services.calls import Desk
-from interlock.services.runner import Runner
+from interlock.runtime.context import Desk
+from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.stores import open_store, open_store_async
 

@@ -54,9 +54,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interlock.core import words
-from interlock.core.pool import CAPACITY
+from interlock.core import validate
 from interlock.errors import BadDuration, BadInput
+from interlock.nouns.grants.pool import CAPACITY
 
 FILE = "config.toml"
 _TERMS = ("ttl", "max_hold")
@@ -162,7 +162,7 @@ class Settings:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise BadInput(f"{where} {key} must be a duration, such as '5m'")
         try:
-            return {key: words.lease(value, 0.0, key) for key, value in table.items()}
+            return {key: validate.lease(value, 0.0, key) for key, value in table.items()}
         except (BadDuration, BadInput) as error:
             raise type(error)(f"{where}: {error}") from None
 
@@ -193,7 +193,7 @@ class Settings:
                 continue
             variable = f"INTERLOCK_{kind.upper()}_{term.upper()}"
             if text := os.environ.get(variable):
-                environment[term] = words.lease(text, least, variable)
+                environment[term] = validate.lease(text, least, variable)
         tables = {_ALL: {}, **self._read().get(kind, {})}
         if kind == "query":
             tables.pop(_TIMEOUTS, None)
@@ -261,12 +261,12 @@ class Settings:
 
 def _term(term: str, value: Any, least: float) -> float:  # noqa: ANN401 - as it stands in a file
     if term == "capacity":
-        return words.count(value, term, CAPACITY)
-    return words.lease(value, least, term)
+        return validate.count(value, term, CAPACITY)
+    return validate.lease(value, least, term)
 
 
 def _pace(value: str | float, where: str) -> float:
-    seconds = words.duration(value, where)
+    seconds = validate.duration(value, where)
     if seconds < _LEAST_PACE:
         raise BadDuration(f"the {where} {value} is too short; give {_LEAST_PACE:g}s or more")
     return seconds
@@ -282,7 +282,7 @@ def _limit(key: str, value: object, where: str) -> dict[str, float]:
 
 
 def _hot(value: str | float, where: str) -> dict[str, float]:
-    size = words.size(value, where)
+    size = validate.size(value, where)
     if str(value).strip().isdecimal():
         return {"hot_entries": size, "hot_bytes": 0}
     return {"hot_entries": 0, "hot_bytes": size}
@@ -291,17 +291,17 @@ def _hot(value: str | float, where: str) -> dict[str, float]:
 def _number(value: str | float, where: str) -> float:
     text = str(value).strip()
     number: Any = int(text) if text.isdecimal() and len(text) <= _DIGITS else value
-    return words.whole(number, where, 0, MOST_MESSAGES)
+    return validate.whole(number, where, 0, MOST_MESSAGES)
 
 
 def _window(value: str | float, where: str) -> float:
-    return words.lease(value, LEAST_WINDOW, where)
+    return validate.lease(value, LEAST_WINDOW, where)
 
 
 _READERS: dict[str, Callable[[str | float, str], float]] = {
     **dict.fromkeys(("busy", "waiting", "idle"), _pace),
     **dict.fromkeys(("rate", "inbox", "kept", "alerts", "open_queries", "pause_after"), _number),
-    **dict.fromkeys(("keep", "log_age"), words.duration),
-    **dict.fromkeys(("sealed", "log_bytes", "body"), words.size),
+    **dict.fromkeys(("keep", "log_age"), validate.duration),
+    **dict.fromkeys(("sealed", "log_bytes", "body"), validate.size),
     "window": _window,
 }

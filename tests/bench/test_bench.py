@@ -10,8 +10,8 @@ import pytest
 from interlock.bench import handoff, idle, locks, messages, pairs, record, run_bench, tasks
 from interlock.bench.engine import within
 from interlock.bench.table import Measured
-from interlock.core.lock import LockAcquired
 from interlock.errors import BadInput
+from interlock.nouns.grants.lock import LockAcquired
 from interlock.stores.address import parse
 from interlock.testing.servers import EtcdServer, RedisServer
 from interlock.testing.servers.etcd import coded

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from interlock.core import keys, words
+from interlock.core import keys, validate
 from interlock.errors import BadName
 
 SEEN = st.text(min_size=1, max_size=60)
@@ -18,7 +18,7 @@ SEEN = st.text(min_size=1, max_size=60)
 @example("größe")
 def test_a_part_of_a_key_is_ascii_and_stands_for_one_name(text: str) -> None:
     try:
-        name = words.name(text)
+        name = validate.name(text)
     except BadName:
         return
     part = keys.part(name)
@@ -29,7 +29,7 @@ def test_a_part_of_a_key_is_ascii_and_stands_for_one_name(text: str) -> None:
     assert keys.thing(keys.semaphore(name)) == f"sem/{name}"
     assert keys.task_of(keys.data(name)) == name
     assert keys.claim_of(keys.claims("ses_1", name)) == ("ses_1", name)
-    assert words.name(name) == name, "a name stays as it is once it was checked"
+    assert validate.name(name) == name, "a name stays as it is once it was checked"
 
 
 @pytest.mark.parametrize(

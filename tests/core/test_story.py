@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 from interlock.core.decision import Event
-from interlock.core.happening import Happening
+from interlock.core.history import Happening
 from interlock.core.log import Line
 from interlock.core.story import tell
 

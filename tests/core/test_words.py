@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.core import words
+from interlock.core import validate
 from interlock.errors import BadDuration, BadInput, BadName, TooLarge
 
 NOW = 1_800_000_000.0
@@ -32,14 +32,14 @@ PLUS_TWO = timezone(timedelta(hours=2))
     ids=str,
 )
 def test_a_moment_is_a_duration_back_or_a_time(text: str | float | datetime, moment: float) -> None:
-    assert words.moment(text, NOW) == moment
+    assert validate.moment(text, NOW) == moment
 
 
 def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC-3")
     time.tzset()
     try:
-        assert words.moment("2026-11-15T10:00", NOW) == words.moment("2026-11-15T07:00Z", NOW)
+        assert validate.moment("2026-11-15T10:00", NOW) == validate.moment("2026-11-15T07:00Z", NOW)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -48,7 +48,7 @@ def test_a_time_without_a_zone_is_local(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("text", ["", "soon", "-2h", "400d", "2026-13-01", "2026-11-15T25:00"])
 def test_what_is_no_moment_is_said_in_one_line(text: str) -> None:
     with pytest.raises(BadInput, match="give a duration back from now") as refused:
-        words.moment(text, NOW, "'since'")
+        validate.moment(text, NOW, "'since'")
     assert "\n" not in str(refused.value)
 
 
@@ -60,18 +60,18 @@ def test_what_is_no_moment_is_said_in_one_line(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_duration_is_one_or_several_numbers_with_their_units(text: str, seconds: float) -> None:
-    assert words.duration(text) == pytest.approx(seconds)
+    assert validate.duration(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["1h30", "30m1", "h", "1h 30m", "1h-30m", "1hm", "1.h", "1h30x"])
 def test_a_duration_with_a_loose_number_or_unit_is_refused(text: str) -> None:
     with pytest.raises(BadDuration, match="1h30m"):
-        words.duration(text)
+        validate.duration(text)
 
 
 def test_a_number_that_is_no_duration_is_refused() -> None:
     with pytest.raises(BadDuration):
-        words.moment(float("nan"), NOW)
+        validate.moment(float("nan"), NOW)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_a_number_that_is_no_duration_is_refused() -> None:
     ],
 )
 def test_a_thing_has_a_kind_or_is_a_lock(text: str, thing: str) -> None:
-    assert words.thing(text) == thing
+    assert validate.thing(text) == thing
 
 
 def test_a_thing_is_named_like_anything_else() -> None:
     with pytest.raises(BadName):
-        words.thing("lock/")
+        validate.thing("lock/")
 
 
 @dataclass
@@ -109,35 +109,35 @@ class Point:
 )
 def test_what_json_cannot_say_as_it_is_is_refused_and_never_changed(value: object) -> None:
     with pytest.raises(BadInput) as refused:
-        words.payload(value, "body", 1000)
+        validate.payload(value, "body", 1000)
     assert "\n" not in str(refused.value)
     with pytest.raises(BadInput):
-        words.metadata(value)
+        validate.metadata(value)
 
 
 @pytest.mark.parametrize(
     "value", [None, True, 2**70, 1.5, "é", [], {}, [1.5, "x", None], {"a": {"b": [1, [2.0]]}}]
 )
 def test_what_json_can_say_comes_back_as_it_was(value: object) -> None:
-    assert msgspec.json.decode(words.payload(value, "body", 1000)) == value
+    assert msgspec.json.decode(validate.payload(value, "body", 1000)) == value
 
 
 def test_a_value_may_have_32_levels_and_no_more() -> None:
     value: list[object] = []
-    for _ in range(words.METADATA_DEPTH - 1):
+    for _ in range(validate.METADATA_DEPTH - 1):
         value = [value]
-    words.payload(value, "body", 1000)
+    validate.payload(value, "body", 1000)
     with pytest.raises(TooLarge, match="32 levels"):
-        words.payload([[value]], "body", 1000)
+        validate.payload([[value]], "body", 1000)
 
 
 @pytest.mark.parametrize("value", [0, 1, "yes", None, []])
 def test_only_true_and_false_are_flags(value: Any) -> None:
     with pytest.raises(BadInput, match="'urgent' is either true or false"):
-        words.flag(value, "urgent")
+        validate.flag(value, "urgent")
 
 
 @pytest.mark.parametrize("value", [True, 10**400, None, b"1"])
 def test_no_duration_is_made_of_what_is_none(value: Any) -> None:
     with pytest.raises(BadDuration):
-        words.duration(value)
+        validate.duration(value)

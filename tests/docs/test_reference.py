@@ -11,9 +11,12 @@ import pytest
 from tests.docs.pages import ROOT
 
 from interlock import errors, settings
-from interlock.core import message, pool, query, rate, session, turn, words
-from interlock.faces import operations
-from interlock.services.calls import GRANT_TTL
+from interlock.core import validate
+from interlock.nouns import registry
+from interlock.nouns.agents import session
+from interlock.nouns.grants import pool, pool_change
+from interlock.nouns.messages import message, query_rules, rate_limit
+from interlock.runtime.context import GRANT_TTL
 from interlock.stores import SCHEMES, address, network
 from interlock.stores.memory import MemoryStore
 from interlock.stores.redis.store import LOG_BOUND
@@ -41,7 +44,7 @@ def test_every_value_can_be_imported_from_where_the_page_says() -> None:
 
 def test_every_command_has_its_place() -> None:
     page = (REFERENCE / "commands.md").read_text()
-    for name in operations.names():
+    for name in registry.names():
         assert f"### interlock {name}\n" in page
 
 
@@ -57,23 +60,23 @@ def test_every_error_is_explained() -> None:
 @pytest.mark.parametrize(
     ("what", "value"),
     [
-        ("a name", f"{words.NAME_LIMIT} bytes"),
-        ("metadata", f"{words.METADATA_LIMIT // 1024} KiB"),
+        ("a name", f"{validate.NAME_LIMIT} bytes"),
+        ("metadata", f"{validate.METADATA_LIMIT // 1024} KiB"),
         ("waiters for one lock", f"{pool.WAITERS:,}"),
-        ("longest duration", f"{words.LONGEST / 86400:.0f} days"),
+        ("longest duration", f"{validate.LONGEST / 86400:.0f} days"),
         ("shortest ttl", f"{MemoryStore().capabilities.min_ttl * 1000:.0f} ms"),
         ("ttl of a session", f"{session.TTL:.0f} s"),
         ("ttl of a session from `agent join`", f"{session.SHELL_TTL / 60:.0f} min"),
         ("ttl of a grant without a session", f"{GRANT_TTL / 60:.0f} min"),
         ("a message", f"{message.BODY_LIMIT // 1024**2} MiB"),
         ("readers of one mail", f"{message.RECIPIENTS_LIMIT}"),
-        ("messages of a sender", f"{rate.LIMIT} in a second"),
+        ("messages of a sender", f"{rate_limit.LIMIT} in a second"),
         ("unread messages of an agent", f"{message.DEPTH:,}"),
-        ("open questions", f"{query.OPEN_LIMIT:,}"),
-        ("wait for an answer", f"{query.TIMEOUT:.0f} s"),
+        ("open questions", f"{query_rules.OPEN_LIMIT:,}"),
+        ("wait for an answer", f"{query_rules.TIMEOUT:.0f} s"),
         ("read messages, and sent mail", f"a day, and the last {message.KEPT:,} of an agent"),
         ("alerts of a type, and mail to all", f"a day, and the last {message.ALERTS_KEPT:,}"),
-        ("claim window", f"{turn.CLAIM_WINDOW:.0f} s"),
+        ("claim window", f"{pool_change.CLAIM_WINDOW:.0f} s"),
         ("entries of the log", f"{LOG_BOUND:,}"),
         ("a server that is away", f"{network.PATIENCE:.0f} s"),
     ],

@@ -12,14 +12,14 @@ from msgspec import inspect as kinds
 from tests.faces.shell import Here
 from tests.schemas import check, errors
 
-from interlock.core.answers import Listing
-from interlock.core.lock import LockAcquired, LockBusy
-from interlock.faces import operations
+from interlock.core.outcomes import Listing
 from interlock.faces.json_output import DURATIONS, complete, encoded, iso, members
-from interlock.faces.operations.shape import Operation
 from interlock.faces.schema import all_schemas, schema
+from interlock.nouns import registry
+from interlock.nouns.grants.lock import LockAcquired, LockBusy
+from interlock.runtime.operation import Operation
 
-TABLE = operations.table()
+TABLE = registry.table()
 LOOKS = ("list", "show", "log", "verify", "explain", "info", "health", "doctor", "why", "observe",
          "schema", "bench", "watch")  # fmt: skip
 """Operations that change nothing."""
@@ -121,7 +121,7 @@ def test_what_others_wrote_is_escaped_in_the_json_of_a_command(here: Here) -> No
 
 def test_every_command_has_a_schema() -> None:
     found = all_schemas()
-    assert list(found) == list(operations.names())
+    assert list(found) == list(registry.names())
     for name, each in found.items():
         assert each["title"] == f"interlock {name} --json"
         assert msgspec.json.decode(msgspec.json.encode(each)) == each
@@ -131,7 +131,7 @@ def test_a_command_prints_the_schema_of_another(here: Here) -> None:
     assert here.json("schema", "lock", "acquire") == (0, schema("lock acquire"))
     assert json.loads(here.run("schema", "lock", "acquire").out) == schema("lock acquire")
     _, every = here.json("schema")
-    assert every["count"] == len(every["schemas"]) == len(operations.names())
+    assert every["count"] == len(every["schemas"]) == len(registry.names())
     assert "interlock schema lock acquire\n" in here.run("schema").out
     assert here.json("schema", "lock", "fly")[1]["error"] == "bad_input"
 

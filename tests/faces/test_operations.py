@@ -7,21 +7,22 @@ from interlock import aio
 from interlock.aio_tasks import Tasks as AioTasks
 from interlock.client import Agents, Locks, Semaphores
 from interlock.client_tasks import Tasks
-from interlock.faces import operations
 from interlock.faces.cli.help import one
 from interlock.faces.cli.parse import split
-from interlock.faces.operations import decision, inbox, message, observe
-from interlock.faces.operations.shape import Operation, fields
-from interlock.faces.render import RENDERERS, key, renderer
+from interlock.nouns import registry
+from interlock.nouns.fleet import observe_operations
+from interlock.nouns.messages import decision_operations, inbox_operations, send_operations
+from interlock.runtime.operation import Operation, fields
+from interlock.runtime.text import RENDERERS, renderer
 
-TABLE = operations.table()
+TABLE = registry.table()
 every = pytest.mark.parametrize("operation", TABLE, ids=lambda operation: operation.name)
 
 
 def test_the_index_names_each_operation_once() -> None:
-    assert [operation.name for operation in TABLE] == list(operations.names())
-    assert len(set(operations.names())) == len(TABLE)
-    assert set(operations.INDEX) == {"", *operations.NOUNS}
+    assert [operation.name for operation in TABLE] == list(registry.names())
+    assert len(set(registry.names())) == len(TABLE)
+    assert set(registry.INDEX) == {"", *registry.NOUNS}
 
 
 @every
@@ -41,7 +42,7 @@ def test_every_field_of_a_request_says_what_it_means(operation: Operation) -> No
 @every
 def test_every_outcome_has_a_text(operation: Operation) -> None:
     for outcome in operation.outcomes:
-        assert key(outcome) in RENDERERS
+        assert outcome.__name__ in RENDERERS
         assert callable(renderer(outcome))
 
 
@@ -72,7 +73,12 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
 
 
 def test_every_operation_on_messages_has_an_example() -> None:
-    of_messages = (inbox.OPERATIONS, message.OPERATIONS, decision.OPERATIONS, observe.OPERATIONS)
+    of_messages = (
+        inbox_operations.OPERATIONS,
+        send_operations.OPERATIONS,
+        decision_operations.OPERATIONS,
+        observe_operations.OPERATIONS,
+    )
     assert [each.name for some in of_messages for each in some if not each.examples] == []
 
 
@@ -88,13 +94,13 @@ NOUNS = {"agent": "agents", "lock": "locks", "sem": "semaphores", "task": "tasks
 """How Python calls the nouns of the command line."""
 
 
-@pytest.mark.parametrize("alias", operations.ALIASES)
+@pytest.mark.parametrize("alias", registry.ALIASES)
 def test_both_names_of_an_operation_are_good_in_both_faces(alias: str) -> None:
-    first = operations.canonical(alias)
-    assert first in operations.names()
-    assert alias not in operations.names()
+    first = registry.canonical(alias)
+    assert first in registry.names()
+    assert alias not in registry.names()
     assert split([*alias.split(), "x", "--json"]) == (first, ["x", "--json"])
-    assert one(operations.find(first)).count(f"Also called: interlock {alias}") == 1
+    assert one(registry.find(first)).count(f"Also called: interlock {alias}") == 1
     noun, verb = alias.split()
     _, short = first.split()
     python = verb.replace("-", "_"), "import_" if short == "import" else short
@@ -106,6 +112,6 @@ def test_both_names_of_an_operation_are_good_in_both_faces(alias: str) -> None:
 
 
 def test_every_word_of_the_command_line_about_tasks_is_one_of_python() -> None:
-    for verb in operations.INDEX["task"]:
+    for verb in registry.INDEX["task"]:
         assert hasattr(Tasks, "import_" if verb == "import" else verb)
         assert hasattr(AioTasks, "import_" if verb == "import" else verb)

@@ -11,8 +11,8 @@ import apsw
 import pytest
 from tests.faces.shell import Shell
 
-from interlock.faces.plain import all_plain, one_line, plain, quoted
-from interlock.services.lock import Shown
+from interlock.core.plain import all_plain, one_line, plain, quoted
+from interlock.nouns.grants.lock_service import LockView
 
 EVIL = "\x1b]0;x\x07\x1b[2J\nok fake line"
 SPELLED = r"\x1b]0;x\x07\x1b[2J\nok fake line"
@@ -58,11 +58,11 @@ def test_a_word_is_not_repeated_at_any_length() -> None:
 
 
 def test_a_copy_is_plain_to_its_depth_and_of_the_same_type() -> None:
-    shown = Shown(lock="a\n", state="held", holder="b", token=1, since=0.0, waiters=("c\x1b",))
+    shown = LockView(lock="a\n", state="held", holder="b", token=1, since=0.0, waiters=("c\x1b",))
     clean: Any = all_plain({"x\n": [shown]})
     assert list(clean) == ["x\\n"]
     (copy,) = clean["x\\n"]
-    assert (type(copy), copy.lock, copy.waiters) == (Shown, "a\\n", ("c\\x1b",))
+    assert (type(copy), copy.lock, copy.waiters) == (LockView, "a\\n", ("c\\x1b",))
     assert shown.lock == "a\n", "the outcome itself is as it was"
 
 

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.core import lock, query, semaphore, several
 from interlock.core.decision import Event
 from interlock.core.health import Health, Problem
-from interlock.core.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
 from interlock.core.log import Line
-from interlock.core.message import Received
-from interlock.core.task import Failed
-from interlock.faces.operations.lock import LockList
-from interlock.faces.operations.record import Entries
-from interlock.faces.render import ago, columns, lasting, render
-from interlock.services.lock import Shown
-from interlock.services.task import shown
+from interlock.nouns.grants import lock, semaphore, several
+from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
+from interlock.nouns.grants.lock_operations import LockList
+from interlock.nouns.grants.lock_service import LockView
+from interlock.nouns.messages import query_rules
+from interlock.nouns.messages.message import Received
+from interlock.nouns.record.operations import Entries
+from interlock.nouns.tasks import listing
+from interlock.nouns.tasks.task import Failed
+from interlock.runtime.text import ago, columns, lasting, render
 from interlock.testing.race import Raced
 
 
@@ -79,8 +80,10 @@ def test_a_question_says_what_became_of_it(state: str, words: str) -> None:
 def test_colours_do_not_disturb_the_columns() -> None:
     locks = LockList(
         locks=(
-            Shown(lock="a", state="held", holder="ada", token=1, since=time.time(), expires_in=9.0),
-            Shown(lock="longer", state="stale", holder="bob", token=2, since=time.time()),
+            LockView(
+                lock="a", state="held", holder="ada", token=1, since=time.time(), expires_in=9.0
+            ),
+            LockView(lock="longer", state="stale", holder="bob", token=2, since=time.time()),
         )
     )
     plain, coloured = render(locks), render(locks, colour=True)
@@ -137,13 +140,13 @@ def test_a_deadlock_shows_the_circle_and_what_to_do() -> None:
 
 
 def test_a_question_that_would_never_be_answered_says_whom_to_answer_first() -> None:
-    refused = query.QueryDeadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
+    refused = query_rules.QueryDeadlock(query="qry_1", cycle=("cleo", "ada", "bob"))
     assert render(refused) == (
         "deadlock qry_1: waiting would never end (cleo -> ada -> bob -> cleo);"
         " answer bob first (interlock inbox --agent cleo), or give back what it waits for;"
         " then ask again"
     )
-    alone = query.QueryDeadlock(query="qry_1", cycle=("ada",))
+    alone = query_rules.QueryDeadlock(query="qry_1", cycle=("ada",))
     assert render(alone) == (
         "deadlock qry_1: waiting would never end (ada -> ada); nobody but you could answer"
     )
@@ -160,12 +163,12 @@ def test_a_problem_is_one_line_and_none_is_one_word() -> None:
 
 def test_a_command_imports_the_words_of_its_own_noun_alone() -> None:
     code = (
-        "import sys; from interlock.faces.render import render;"
-        "from interlock.core.lock import AlreadyFree; render(AlreadyFree(lock='a'));"
-        "print([n for n in sys.modules if n.startswith('interlock.faces.render.')])"
+        "import sys; from interlock.runtime.text import render;"
+        "from interlock.nouns.grants.lock import AlreadyFree; render(AlreadyFree(lock='a'));"
+        "print([n for n in sys.modules if n.startswith('interlock.runtime.text.')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "['interlock.faces.render.lock']\n"
+    assert done.stdout == "['interlock.nouns.grants.lock_text']\n"
 
 
 def test_a_race_shows_its_winners_and_a_verdict() -> None:
@@ -191,14 +194,14 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
     now = time.time()
     common: dict[str, Any] = {"priority": 5, "attempts": 1, "retries": 3}
     rows = (
-        shown.Shown(task="a", state="running", holder="ada", since=now - 60, **common),
-        shown.Shown(task="b", state="running", holder="ada", stale=True, **common),
-        shown.Shown(task="c", state="blocked", on="a", **common),
-        shown.Shown(task="d", state="pending", retry_in=4.0, reason="no luck", **common),
-        shown.Shown(task="e", state="dead", reason="no luck", since=now - 60, **common),
-        shown.Shown(task="f", state="complete", by="ada", since=now - 60, **common),
+        listing.TaskView(task="a", state="running", holder="ada", since=now - 60, **common),
+        listing.TaskView(task="b", state="running", holder="ada", stale=True, **common),
+        listing.TaskView(task="c", state="blocked", on="a", **common),
+        listing.TaskView(task="d", state="pending", retry_in=4.0, reason="no luck", **common),
+        listing.TaskView(task="e", state="dead", reason="no luck", since=now - 60, **common),
+        listing.TaskView(task="f", state="complete", by="ada", since=now - 60, **common),
     )
-    head, *lines = render(shown.TaskList(tasks=rows, more="f")).splitlines()
+    head, *lines = render(listing.TaskList(tasks=rows, more="f")).splitlines()
     at = head.index("LABELS") + len("LABELS")
     assert lines.pop() == "more: --after f"
     assert [line[at:].strip() for line in lines] == [
@@ -226,13 +229,13 @@ def test_a_task_in_each_state_says_what_there_is_to_know() -> None:
 def test_a_task_says_how_many_attempts_failed_and_are_left(
     state: Any, attempts: int, says: str
 ) -> None:
-    task = shown.Shown(task="a", state=state, priority=5, attempts=attempts, retries=1)
+    task = listing.TaskView(task="a", state=state, priority=5, attempts=attempts, retries=1)
     lines = dict(line.split(None, 1) for line in render(task).splitlines())
     assert lines.get("attempts", "") == says
 
 
 def test_large_data_are_cut_for_people() -> None:
-    task = shown.Shown(
+    task = listing.TaskView(
         task="a", state="pending", priority=5, attempts=0, retries=3, data="x" * 5000
     )
     line = render(task).splitlines()[-1]

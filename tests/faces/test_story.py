@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from interlock.core.happening import Happening
+from interlock.core.history import Happening
 from interlock.core.story import Story
-from interlock.faces.operations.record import NoHistory
-from interlock.faces.render import render
+from interlock.nouns.record.operations import NoHistory
+from interlock.runtime.text import render
 
 
 def said(thing: str = "lock/merge", **fields: Any) -> str:

@@ -21,8 +21,8 @@ from tests.faults.scene import WAYS, Client, Scene, Way
 from tests.processes import judge
 
 from interlock.core import keys
-from interlock.core.lock import LockBusy, LockGranted, LockReleased
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, Unavailable
+from interlock.nouns.grants.lock import LockBusy, LockGranted, LockReleased
 from interlock.testing.proxy import Proxy
 
 LOCKS = ("a", "b")

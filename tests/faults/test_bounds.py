@@ -14,8 +14,8 @@ from typing import Any
 from tests.faults.scene import WAYS, Client, Scene, settle
 from tests.processes import judge
 
-from interlock.core.lock import LockAcquired, LockBusy, LockReleased
 from interlock.errors import OutcomeUnknown, StoreAway, StoreTrouble
+from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
 from interlock.store import LOG, VOID, Conflict, Put, void
 from interlock.stores.network import PATIENCE, REPLY
 from interlock.testing.conformance.place import txn

@@ -11,7 +11,7 @@ from tests.faults.scene import WAYS, Etcd, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
-from interlock.core.lock import LockGranted
+from interlock.nouns.grants.lock import LockGranted
 from interlock.store import Check, Committed, Put
 from interlock.stores import open_store
 from interlock.stores.etcd import EtcdStore

@@ -13,8 +13,8 @@ from tests.faults.scene import WAYS, Redis, Scene, settle
 from tests.faults.work import Notes, told_once, works
 from tests.processes import judge
 
-from interlock.core.lock import LockAcquired
 from interlock.errors import Lapsed, Lost
+from interlock.nouns.grants.lock import LockAcquired
 from interlock.testing.servers import RedisServer
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
-from interlock.core.lock import LockAcquired, LockBusy, LockReleased
 from interlock.errors import OutcomeUnknown
+from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
 from interlock.store import Log, Range, Store
 from interlock.testing.proxy import Proxy
 

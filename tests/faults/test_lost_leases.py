@@ -8,8 +8,8 @@ import pytest
 from tests.faults.scene import Client, Scene, Way, settle
 
 from interlock.errors import Lapsed, Lost
-from interlock.services.aims import LockAim, Terms
-from interlock.services.held import take
+from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.targets import LockAim, Terms
 
 WAYS: tuple[Way, ...] = ("blocking", "async")
 

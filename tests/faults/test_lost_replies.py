@@ -14,8 +14,8 @@ import pytest
 from tests.faults.scene import WAYS, Client, Scene, Strike, Way, settle, voids
 from tests.processes import judge
 
-from interlock.core.lock import LockAcquired, LockBusy, LockReleased
-from interlock.core.session import Left, Renewed
+from interlock.nouns.agents.session import Left, Renewed
+from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
 from interlock.testing.proxy import Proxy
 
 Fate: TypeAlias = Literal["lost", "cut"]

@@ -10,8 +10,8 @@ from tests.faults.scene import WAYS, Redis, Scene, Way, settle
 from tests.processes import judge
 
 import interlock
-from interlock.core.lock import LockAcquired, LockReleased
 from interlock.errors import StoreFull, StoreReadOnly
+from interlock.nouns.grants.lock import LockAcquired, LockReleased
 from interlock.testing.servers import RedisServer
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from tests.faults.scene import Client
 from tests.processes import judge
 
-from interlock.core.lock import LockGranted, LockReleased
+from interlock.nouns.grants.lock import LockGranted, LockReleased
 
 
 class Notes:

@@ -81,7 +81,7 @@ def through_trouble(name: str, *arguments: str) -> None:
 
 def fast_asleep(name: str, *arguments: str) -> None:
     """Do what another actor does, but never look by oneself whether one's turn came."""
-    from interlock.services import waiting
+    from interlock.nouns.grants import waiting
 
     waiting._NAP = waiting._LONGEST_NAP = 600.0
     globals()[name](*arguments)
@@ -273,7 +273,7 @@ def acquire_async(url: str, lock: str, ttl: str, session: str = "1") -> None:
 
 def stop_with_the_lock(url: str, ttl: str) -> None:
     """Wait for a lock, and stand still between its hand-over and our first look at it."""
-    from interlock.services.lock import Locks
+    from interlock.nouns.grants.lock_service import Locks
 
     acquire = Locks.acquire
 

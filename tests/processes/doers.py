@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 import interlock
-from interlock.core.task import Claimed, Completed
 from interlock.errors import Lapsed
-from interlock.services.task import facts
+from interlock.nouns.tasks import reading
+from interlock.nouns.tasks.task import Claimed, Completed
 
 
 def say(*words: object) -> None:
@@ -23,7 +23,7 @@ def die(url: str, ttl: str, write: str, when: str) -> None:
 
     Whoever stood still for so long that its session lapsed is as good as killed.
     """
-    facts._ROOM_ELSEWHERE = 60
+    reading._ROOM_ELSEWHERE = 60
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     store: Any = fleet.store
     word = "transact" if store.capabilities.local else "commit"

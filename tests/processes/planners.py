@@ -12,8 +12,8 @@ from typing import Any
 
 import interlock
 from interlock.driving import Op, drive
-from interlock.services.steps import Commit, Transact
-from interlock.services.task import facts, plan
+from interlock.nouns.tasks import plan_service, reading
+from interlock.runtime.steps import Commit, Transact
 
 TASKS = 40
 
@@ -27,8 +27,8 @@ def specs() -> list[dict[str, Any]]:
 
 def narrow() -> None:
     """Let few tasks fit into a commit, of a plan and (across a network) of what moves on."""
-    plan._BYTES = plan._LOCAL_BYTES = 5000
-    facts._ROOM_ELSEWHERE = 60
+    plan_service._BYTES = plan_service._LOCAL_BYTES = 5000
+    reading._ROOM_ELSEWHERE = 60
 
 
 def perform(op: Op[Any], store: Any, commits: int) -> None:

@@ -13,8 +13,8 @@ from tests.processes.actors import Notes, say, wait
 
 import interlock
 from interlock import aio
-from interlock.core.message import Limited, MessageExists, Sent
-from interlock.core.query import Answered, Replied
+from interlock.nouns.messages.message import Limited, MessageExists, Sent
+from interlock.nouns.messages.query_rules import Answered, Replied
 
 
 def deadly(name: str, url: str, write: str, when: str, *arguments: str) -> None:

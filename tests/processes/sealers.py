@@ -7,11 +7,11 @@ import signal
 import sys
 from typing import Any
 
-from tests.services.sealed import SMALL, touch
+from tests.nouns.record.sealed import SMALL, touch
 
 from interlock.driving import Op, drive
-from interlock.services.runner import Runner, Who
-from interlock.services.seal import Sealing
+from interlock.nouns.record.sealing import Sealing
+from interlock.runtime.runner import Runner, Who
 from interlock.store import Store
 from interlock.stores import open_store
 

@@ -13,9 +13,9 @@ import pytest
 
 import interlock
 from interlock.core import keys
-from interlock.core.answers import Acquired, Deadlock
-from interlock.services import waiting
-from interlock.services.task import claiming
+from interlock.core.outcomes import Acquired, Deadlock
+from interlock.nouns.grants import waiting
+from interlock.nouns.tasks import claiming
 from interlock.store import Range
 
 PATIENCE = 30

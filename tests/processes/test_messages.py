@@ -12,7 +12,7 @@ from tests.processes import judge
 from tests.processes.helpers import Actor, Cast
 
 import interlock
-from interlock.core.message import Sent
+from interlock.nouns.messages.message import Sent
 
 KINDS = ("alert", "share", "query")
 RATE = 20

@@ -19,9 +19,9 @@ from tests.processes.helpers import terms, until
 import interlock
 from interlock import aio
 from interlock.aio_work import Claim as AsyncClaim
-from interlock.core.answers import Acquired
-from interlock.core.task import Claimed
+from interlock.core.outcomes import Acquired
 from interlock.errors import StoreTrouble
+from interlock.nouns.tasks.task import Claimed
 from interlock.store import Resync
 from interlock.testing.servers import EtcdServer, RedisServer
 

@@ -11,8 +11,8 @@ from tests.processes.planners import TASKS, specs
 
 import interlock
 from interlock.core import keys
-from interlock.core import task as core
-from interlock.core.batch import Imported, PlanExists
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.plan_rules import Imported, PlanExists
 from interlock.store import Range
 
 MANY = {f"t{number}" for number in range(TASKS)}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
+from tests.nouns.record.sealed import Row, fill, log, mark, segments, whole
 from tests.processes.helpers import Cast, until
-from tests.services.sealed import Row, fill, log, mark, segments, whole
 
 from interlock.store import Store
 from interlock.stores import open_store

@@ -13,7 +13,7 @@ from tests.processes.helpers import Actor, Cast, terms, until
 from tests.processes.test_locks import begin
 
 import interlock
-from interlock.services.semaphore import Shown
+from interlock.nouns.grants.semaphore_service import SemaphoreView
 
 CAPACITY = 5
 STEPS = 12
@@ -118,9 +118,9 @@ def test_a_queue_whose_holders_are_all_killed_is_served_within_their_ttl(
     judge.sound(builds)
 
 
-def slots(fleet: interlock.Fleet, name: str = "builds") -> Shown:
+def slots(fleet: interlock.Fleet, name: str = "builds") -> SemaphoreView:
     shown = fleet.semaphores.show(name)
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, SemaphoreView)
     return shown
 
 

@@ -10,8 +10,8 @@ from tests.processes.workers import WHEN_STOPPED
 
 import interlock
 from interlock.core import keys
-from interlock.core.message import Sent
-from interlock.services.task import states
+from interlock.nouns.messages.message import Sent
+from interlock.nouns.tasks import decode
 from interlock.store import Range
 
 
@@ -31,7 +31,7 @@ def unread(fleet: interlock.Fleet) -> int:
 
 
 def state(fleet: interlock.Fleet, task: str) -> str:
-    status = states.status(fleet.store.read(keys.status(task))[keys.status(task)])
+    status = decode.status(fleet.store.read(keys.status(task))[keys.status(task)])
     return "" if status is None else status.state
 
 

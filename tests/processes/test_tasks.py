@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from statistics import median
 
 import pytest
-from tests.core import task_truths
+from tests.nouns.tasks import task_truths
 from tests.processes import judge
 from tests.processes.helpers import PATIENCE, Cast, terms
 
 import interlock
-from interlock.core.task import Claimed, Completed, Taken
+from interlock.nouns.tasks.task import Claimed, Completed, Taken
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from tests.processes import judge
 from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
-from interlock.core.lock import LockReleased
+from interlock.nouns.grants.lock import LockReleased
 
 STEPS = 11
 

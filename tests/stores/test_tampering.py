@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
-from tests.core.histories import places, words
 from tests.faces.shell import Shell
-from tests.services.records import agree, busy, checkpoint
-from tests.services.records import seal as seal_some
+from tests.nouns.record.histories import places, words
+from tests.nouns.record.records import agree, busy, checkpoint
+from tests.nouns.record.records import seal as seal_some
 from tests.stores.tampering import Row, hand, rewritten, rows
 
 import interlock

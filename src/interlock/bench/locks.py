@@ -12,7 +12,7 @@ import interlock
 from interlock import aio
 from interlock.bench.engine import AsyncFloor, Engine
 from interlock.bench.table import Row, timed
-from interlock.core.lock import AcquireOutcome, LockAcquired, LockReleased
+from interlock.nouns.grants.lock import AcquireOutcome, LockAcquired, LockReleased
 
 IN_FLIGHT = 64
 ONE_BY_ONE = {"quick": 300, "full": 1500}

@@ -18,8 +18,8 @@ from interlock.bench import handoff
 from interlock.bench.engine import Bell, NetworkEngine
 from interlock.bench.engines import network
 from interlock.bench.table import Row, timed
-from interlock.core.lock import LockAcquired
-from interlock.core.task import Claimed
+from interlock.nouns.grants.lock import LockAcquired
+from interlock.nouns.tasks.task import Claimed
 from interlock.stores import is_network
 
 ROUNDS = {"quick": 30, "full": 200}

@@ -19,11 +19,11 @@ from interlock.bench import locks
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, percentile
 from interlock.clock import SystemClock
-from interlock.core.session import TTL
 from interlock.driving import drive
-from interlock.services.calls import Desk
-from interlock.services.chain import Draft
-from interlock.services.runner import Attempt, Runner, Who
+from interlock.nouns.agents.session import TTL
+from interlock.runtime.chain import Draft
+from interlock.runtime.context import Desk
+from interlock.runtime.runner import Attempt, Runner, Who
 from interlock.stores import open_store
 
 VERIFY = "at least 100,000 /s of CPU time"

@@ -10,8 +10,8 @@ from interlock import aio
 from interlock.bench import locks
 from interlock.bench.engine import Engine
 from interlock.bench.table import Row, timed
-from interlock.core.semaphore import AcquireOutcome
-from interlock.core.several import SeveralAcquired
+from interlock.nouns.grants.semaphore import AcquireOutcome
+from interlock.nouns.grants.several import SeveralAcquired
 
 CAPACITY = 4
 SEVERAL = "at most 1.5"

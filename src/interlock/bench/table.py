@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from interlock.core.answers import Listing
+from interlock.core.outcomes import Listing
 
 _HEAD = ("operation", "floor", "p50", "p95", "p99", "per second", "ratio", "target")
 

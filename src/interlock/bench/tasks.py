@@ -18,7 +18,7 @@ from interlock.bench.engine import CLAIM, COMPLETE, PUBLISH, Act, Engine
 from interlock.bench.engines import local, network
 from interlock.bench.table import Row, percentile, timed
 from interlock.bench.workers import tell
-from interlock.core.task import Claimed, Completed
+from interlock.nouns.tasks.task import Claimed, Completed
 from interlock.stores import is_network
 
 DRAINED = {"quick": 400, "full": 5000}

@@ -1,4 +1,4 @@
-"""What somebody should look at, as values: ``services/health.py`` finds it."""
+"""What somebody should look at, as values: ``runtime/health.py`` finds it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from interlock.core.answers import Listing
+from interlock.core.outcomes import Listing
 
 
 class Patience(Struct, frozen=True, kw_only=True):

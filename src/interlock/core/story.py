@@ -16,7 +16,7 @@ has from the entry that began it: whoever waited is granted, whoever acquired re
 agent has several grants on a semaphore and the record does not say which of them ended, the story
 leaves out how long it was held.
 
-What happens to tasks is told by ``core/tale.py``, and to messages by ``core/talk.py``.
+Tasks have a history of their own (``nouns/tasks/history.py``), and so have messages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from interlock.core import keys
-from interlock.core.answers import Listing
 from interlock.core.decision import REFUSALS, Event
-from interlock.core.happening import Happening, Open, lasted, said
+from interlock.core.history import Happening, Open, lasted, said
 from interlock.core.log import Line
-from interlock.core.tale import Tale
-from interlock.core.talk import NOUNS, Talk, folded
+from interlock.core.outcomes import Listing
+from interlock.nouns.messages.history import NOUNS, Talk, folded
+from interlock.nouns.tasks.history import Tale
 
 _ENDS = ("released", "reclaimed", "broken")
 _SILENT = ("agent.log", "agent.serve", "agent.retire", "agent.mailbox")

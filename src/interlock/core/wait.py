@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from interlock.core import keys
 from interlock.core.decision import Write
-from interlock.core.pool import caller, of_agent
+from interlock.nouns.grants.pool import caller, of_agent
 
 
 class Asleep(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 import interlock
-from interlock.core.task import Published
 from interlock.demo.protocol import Failed
+from interlock.nouns.tasks.task import Published
 
 LOCK = "merge"
 SEMAPHORE = "builds"

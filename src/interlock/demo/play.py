@@ -14,7 +14,7 @@ from interlock.demo.crew import Crew, Member, names
 from interlock.demo.plan import CAPACITY, LAST, MODULES, SEMAPHORE, TRAP, Step, abilities, publish
 from interlock.demo.protocol import Failed, Job, Said
 from interlock.demo.tally import Tally
-from interlock.services.semaphore import Shown
+from interlock.nouns.grants.semaphore_service import SemaphoreView
 
 FRAME = 0.1
 PATIENCE = 60.0
@@ -142,7 +142,7 @@ class Play:
     def _holds(self, victim: Member, said: Said) -> bool:
         """Whether the store agrees that it lives, and has the task and the slots."""
         slots = self._fleet.semaphores.show(SEMAPHORE)
-        assert isinstance(slots, Shown)  # noqa: S101 - the first build made it
+        assert isinstance(slots, SemaphoreView)  # noqa: S101 - the first build made it
         owns = [each.holder for each in slots.holders if each.state == "held"]
         mine = self._tally.work.get(victim.name) == said.task
         return victim.state == "staying" and mine and victim.name in owns

@@ -23,11 +23,11 @@ import msgspec
 
 import interlock
 from interlock.client_work import Claim
-from interlock.core.query import Answered
 from interlock.demo.ledger import Ledger
 from interlock.demo.mail import PHASE, QUESTION, Mail
 from interlock.demo.plan import CAPACITY, COMPILER, FIRST, LAST, LOCK, SEMAPHORE, Work
 from interlock.demo.protocol import STORE, Job, Said, decode_job, encode
+from interlock.nouns.messages.query_rules import Answered
 
 LEAVING = 3.0
 """Seconds to give everything back; a store that is away must not keep us."""

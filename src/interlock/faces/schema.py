@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec import inspect as kinds
 
 from interlock import errors
-from interlock.faces import operations
 from interlock.faces.json_output import ISO, members, tag
+from interlock.nouns import registry
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -62,7 +62,7 @@ _OWN: dict[str, Schema] = {
 
 def schema(name: str) -> Schema:
     """The schema of what a command prints with ``--json``; KeyError if there is no such command."""
-    operation = operations.find(name)
+    operation = registry.find(name)
     place = _ELSEWHERE.get(name)
     answers = [*operation.outcomes, *operation.lines, *([_found(place)] if place else [])]
     definitions: dict[type[Struct], Schema] = {}
@@ -79,7 +79,7 @@ def schema(name: str) -> Schema:
 
 def all_schemas() -> dict[str, Schema]:
     """The schemas of all commands, by their names."""
-    return {name: schema(name) for name in operations.names()}
+    return {name: schema(name) for name in registry.names()}
 
 
 def _found(place: str) -> type:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from interlock.faces.render import ago, columns, lasting
+from interlock.runtime.text import ago, columns, lasting
 
 if TYPE_CHECKING:
-    from interlock.core.happening import Happening
+    from interlock.core.history import Happening
     from interlock.core.story import Story
-    from interlock.faces.render import Paint
+    from interlock.runtime.text import Paint
 
 _COLOURS = {
     "acquired": "green",

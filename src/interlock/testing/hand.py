@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 
 from interlock.clock import Clock
 from interlock.driving import Op, Pause, Step
-from interlock.services.steps import Take
+from interlock.runtime.steps import Take
 from interlock.store import Store
 from interlock.testing.clock import FakeClock
 

@@ -25,8 +25,8 @@ from typing import IO
 from msgspec import Struct
 
 from interlock.client import Fleet, connect
-from interlock.core.task import Claimed, Completed, Taken
 from interlock.errors import InterlockError, StoreTrouble
+from interlock.nouns.tasks.task import Claimed, Completed, Taken
 
 PROCESSES = 8
 TASKS = 1000

@@ -16,14 +16,14 @@ from random import Random
 from typing import TypeVar
 
 from interlock.driving import Op
-from interlock.services.agents import AgentCalls
-from interlock.services.callers import Someone
-from interlock.services.calls import Desk, FleetCalls
-from interlock.services.grants import LockCalls, SemaphoreCalls, SeveralCalls
-from interlock.services.message.calls import MessageCalls
-from interlock.services.records import RecordCalls
-from interlock.services.runner import Runner
-from interlock.services.task.calls import TaskCalls
+from interlock.nouns.agents.calls import AgentCalls
+from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
+from interlock.nouns.messages.calls import MessageCalls
+from interlock.nouns.record.calls import RecordCalls
+from interlock.nouns.tasks.calls import TaskCalls
+from interlock.runtime.callers import Someone
+from interlock.runtime.context import Desk, FleetCalls
+from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock

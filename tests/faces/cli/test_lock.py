@@ -6,8 +6,8 @@ import pytest
 from tests.faces.shell import Here, Shell, until
 
 from interlock.driving import Op
-from interlock.services.runner import Runner, Who
-from interlock.services.tend import Tending
+from interlock.runtime.housekeeping import Tending
+from interlock.runtime.runner import Runner, Who
 
 
 def test_a_free_lock_is_acquired_with_a_token(ada: Shell) -> None:

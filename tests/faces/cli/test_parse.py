@@ -9,7 +9,7 @@ import pytest
 from interlock.errors import BadInput
 from interlock.faces.cli.help import one
 from interlock.faces.cli.parse import parse
-from interlock.faces.operations.shape import Operation, Request, option
+from interlock.runtime.operation import Operation, Request, option
 
 
 class Able(Request, frozen=True, kw_only=True):

@@ -13,17 +13,17 @@ import apsw
 import msgspec
 import pytest
 from tests.faces.shell import COMMAND, Shell
-from tests.services.sealed import SMALL
+from tests.nouns.record.sealed import SMALL
 
 import interlock
 from interlock.driving import drive
-from interlock.faces import operations
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
-from interlock.faces.operations.record import Entries
-from interlock.services.history import EVERYTHING
-from interlock.services.runner import Who
-from interlock.services.seal import Sealing
+from interlock.nouns import registry
+from interlock.nouns.record.operations import Entries
+from interlock.nouns.record.sealing import Sealing
+from interlock.runtime.history import EVERYTHING
+from interlock.runtime.runner import Who
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore
@@ -78,7 +78,7 @@ def test_following_an_empty_log_misses_nothing(monkeypatch: pytest.MonkeyPatch) 
         if shown:
             raise KeyboardInterrupt
 
-    operation = operations.find("record log")
+    operation = registry.find("record log")
     parsed = parse(operation, ["--follow"])
     monkeypatch.setattr(record, "connected", lambda _parsed: fleet)
     monkeypatch.setattr(record, "stoppable", lambda: None)
@@ -216,7 +216,7 @@ def test_following_what_never_was_does_not_go_through_history_again(
 
     monkeypatch.setattr(record, "_later", later)
     newest = fleet.record.log()[-1].revision
-    record.log(parse(operations.find("record log"), ["--follow", "--thing", "new"]))
+    record.log(parse(registry.find("record log"), ["--follow", "--thing", "new"]))
     assert begun == [newest]
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.faces.shell import Shell, gone, until
 
 import interlock
-from interlock.core.message import Sent
+from interlock.nouns.messages.message import Sent
 
 NAP = ("--", "sh", "-c", "echo $$; exec sleep 1000")
 STUBBORN = ("--", "sh", "-c", "trap '' TERM; sleep 1000 & echo $$ $!; wait")

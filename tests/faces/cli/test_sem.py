@@ -11,7 +11,7 @@ import pytest
 from tests.faces.cli.test_run import NAP, SHOW, first_line, python
 from tests.faces.shell import Shell, gone, until
 
-from interlock.core.pool import CAPACITY, WAITERS
+from interlock.nouns.grants.pool import CAPACITY, WAITERS
 
 THREE = ("--capacity", "3")
 

@@ -32,14 +32,14 @@ def test_acquiring_a_lock_imports_nothing_heavy(ada: Shell) -> None:
 def test_claiming_a_task_imports_only_what_it_takes(ada: Shell) -> None:
     assert ada.run("task", "add", "t1").status == 0
     imported = _imported_by(ada, "task", "claim", "t1")
-    assert "interlock.services.task.claiming" in imported
+    assert "interlock.nouns.tasks.claiming" in imported
     assert _about(imported, "seen", "plan", "semaphore", *OTHERS) == set()
 
 
 def test_sending_a_message_imports_only_what_it_takes(ada: Shell) -> None:
     assert ada.run("inbox", "--agent", "bob").status == 0
     imported = _imported_by(ada, "send", "bob", "hello")
-    assert "interlock.services.message.posting" in imported
+    assert "interlock.nouns.messages.sending" in imported
     others = ("task", "semaphore", "several", "plan", "pausing", "logs", "story", "verify")
     assert _about(imported, *others) == set()
 

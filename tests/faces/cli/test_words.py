@@ -9,9 +9,9 @@ import subprocess
 import pytest
 from tests.faces.shell import COMMAND, Here, Result, Shell
 
-from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
-from interlock.faces.operations.shape import fields
+from interlock.nouns import registry
+from interlock.runtime.operation import fields
 
 
 def refused(done: Result, status: int = 2) -> str:
@@ -112,12 +112,12 @@ def test_options_may_stand_anywhere(ada: Shell) -> None:
         assert done.json["expires_in"] == 40
 
 
-@pytest.mark.parametrize("name", operations.names())
+@pytest.mark.parametrize("name", registry.names())
 def test_every_operation_explains_itself(bare: Shell, name: str) -> None:
     done = bare.run(*name.split(), "--help")
     assert done.status == 0
     assert done.err == ""
-    own = fields(operations.find(name).request)
+    own = fields(registry.find(name).request)
     for field in (*own, *COMMON):
         shown = field.option if not field.positional else field.name.upper()
         assert (shown if field.kind != "command" else "CMD") in done.out

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 import interlock
-from interlock.core.lock import LockBusy
+from interlock.nouns.grants.lock import LockBusy
 from interlock.store import LOG, VOID, Check, Conflict, Extent, Log, Put, Range, Resync, void
 from interlock.stores.redis import RedisStore, packing
 from interlock.stores.redis.packing import pack

@@ -11,20 +11,20 @@ import sys
 from contextlib import closing
 from typing import IO, TYPE_CHECKING
 
-from interlock.core.logs import LogLine, Uploaded
-from interlock.core.words import shell
+from interlock.core.plain import quoted
+from interlock.core.validate import shell
 from interlock.driving import drive
 from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.agent import AgentLog, Join, Log, living
-from interlock.faces.plain import quoted
-from interlock.faces.render import lasting, render
+from interlock.nouns.agents.logs import LogLine, Uploaded
+from interlock.nouns.agents.operations import AgentLog, Join, Log, living
+from interlock.runtime.text import lasting, render
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.services.uploader import Uploader
+    from interlock.nouns.agents.uploader import Uploader
 
 
 def join(parsed: Parsed) -> int:
@@ -49,7 +49,7 @@ def join(parsed: Parsed) -> int:
         try:
             return answer(parsed, joined)
         except OSError:  # no caller learned which session it is
-            from interlock.services.runner import Who
+            from interlock.runtime.runner import Who
 
             desk, who = fleet.calls.desk, Who(joined.agent, joined.session)
             drive(desk.sessions.leave(who), desk.store)
@@ -101,7 +101,7 @@ def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
     name = parsed.request.name
     last = lines[-1].number if lines else 0
     _show(parsed, name, lines)
-    from interlock.services.outage import Outage
+    from interlock.runtime.outage import Outage
 
     outage = Outage(fleet.calls.desk, "the log")
     with closing(fleet.agents.calls.trail(name, last)) as trail:
@@ -147,7 +147,7 @@ def _upload_file(parsed: Parsed, request: Log, path: str) -> int:
 
 
 def _read(file: IO[bytes], uploader: Uploader) -> int:
-    from interlock.services.logs import LONGEST
+    from interlock.nouns.agents.log_service import LONGEST
 
     count = 0
     while line := file.readline(LONGEST):

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from interlock.core.plain import one_line, plain, quoted
 from interlock.errors import BadInput, InterlockError
-from interlock.faces import operations
 from interlock.faces.cli.parse import Parsed, parse, split
-from interlock.faces.plain import one_line, plain, quoted
+from interlock.nouns import registry
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -155,12 +155,12 @@ def _show(parsed: Parsed, outcome: object) -> None:
 
 def _done(outcome: object) -> str:
     """What an outcome changed, in short; empty if nothing, or if it is undone unless it is told."""
-    from interlock.core.answers import Acquired, Listing
-    from interlock.core.batch import Checked
     from interlock.core.decision import Success
-    from interlock.core.query import Handed
-    from interlock.core.session import Joined
-    from interlock.faces.render import render
+    from interlock.core.outcomes import Acquired, Listing
+    from interlock.nouns.agents.session import Joined
+    from interlock.nouns.messages.query_rules import Handed
+    from interlock.nouns.tasks.plan_rules import Checked
+    from interlock.runtime.text import render
 
     if isinstance(outcome, Acquired | Checked | Joined | Listing):
         return ""
@@ -171,7 +171,7 @@ def _done(outcome: object) -> str:
 
 
 def _rendered(outcome: object) -> str:
-    from interlock.faces.render import render
+    from interlock.runtime.text import render
 
     return render(outcome, colour=colourful())
 
@@ -182,13 +182,13 @@ def _asked_for(outcome: object) -> str | None:
     The token of a grant, the id of a new task, message or plan, the answer to a question, the line
     that sets a session; and all of an answer that is no outcome, as a list is.
     """
-    from interlock.core.answers import Granted, Listing
-    from interlock.core.batch import Imported
     from interlock.core.decision import Outcome
-    from interlock.core.message import Sent
-    from interlock.core.query import Answered
-    from interlock.core.session import Joined
-    from interlock.core.task import Published
+    from interlock.core.outcomes import Granted, Listing
+    from interlock.nouns.agents.session import Joined
+    from interlock.nouns.messages.message import Sent
+    from interlock.nouns.messages.query_rules import Answered
+    from interlock.nouns.tasks.plan_rules import Imported
+    from interlock.nouns.tasks.task import Published
 
     match outcome:
         case Granted(token=token):
@@ -248,9 +248,9 @@ def _run(argv: Sequence[str]) -> int:
     global _quiet  # noqa: PLW0603 - of the one command that this process carries out
     _quiet = False
     name, words = split(argv)
-    if name in ("", "help") or name not in operations.names():
+    if name in ("", "help") or name not in registry.names():
         return _no_operation(name, words)
-    parsed = parse(operations.find(name), words)
+    parsed = parse(registry.find(name), words)
     if parsed.common.help:
         from interlock.faces.cli.help import one
 
@@ -283,7 +283,7 @@ def _table(parsed: Parsed) -> int:
 
 def _given_back(fleet: Fleet, outcome: object, error: OSError) -> Exception:
     """Give a grant back whose token no caller learned; the error to end with."""
-    from interlock.core.answers import Acquired
+    from interlock.core.outcomes import Acquired
 
     if not isinstance(outcome, Acquired):
         return error
@@ -338,9 +338,9 @@ def _no_operation(name: str, words: Sequence[str]) -> int:
         raise BadInput(
             f"which command? {quoted(words[0])} is only an option; see 'interlock --help'"
         )
-    if name in operations.NOUNS:
+    if name in registry.NOUNS:
         if not asked:
-            verbs = ", ".join(operations.INDEX[name])
+            verbs = ", ".join(registry.INDEX[name])
             raise BadInput(f"{name} what? one of: {verbs}; see 'interlock {name} --help'")
         write((texts.noun(name) + "\n").encode())
         return 0

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from interlock.faces.operations.shape import Request, option
+from interlock.runtime.operation import Request, option
 
 
 class Common(Request, frozen=True, kw_only=True):

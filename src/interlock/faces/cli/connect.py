@@ -15,13 +15,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from interlock import places
-from interlock.core import keys, words
-from interlock.core.pool import AGENT, OTHER, SESSION
+from interlock.core import keys, validate
+from interlock.core.plain import plain
 from interlock.errors import BadInput, Lapsed
 from interlock.faces.cli.command import note
 from interlock.faces.cli.common import Common
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.plain import plain
+from interlock.nouns.grants.pool import AGENT, OTHER, SESSION
 from interlock.stores import file_of, is_network, open_store
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class Identity:
         if common.store and common.store.startswith("memory:"):
             raise BadInput("memory: is gone when this command ends; name a file")
         trace = _either(common.trace, "INTERLOCK_TRACE")
-        self.trace = words.name(trace, "trace") if trace else ""
+        self.trace = validate.name(trace, "trace") if trace else ""
 
 
 def _inside(caller: str) -> str:
     """The caller that a command acts for, which becomes part of a key."""
-    return "/".join(map(keys.part, words.name(caller, "INTERLOCK_CALLER").split("/")))
+    return "/".join(map(keys.part, validate.name(caller, "INTERLOCK_CALLER").split("/")))
 
 
 def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
@@ -62,7 +62,7 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     identity = Identity(parsed.common, anew=anew)
     fleet = _connected(parsed, identity, joins=joins, named=not anew)
     if given := getattr(parsed.request, "given", ()):
-        from interlock.services.given import proofs
+        from interlock.runtime.given import proofs
 
         fleet.calls.desk.given = proofs(given)
     tell(parsed, fleet)
@@ -174,7 +174,7 @@ def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) 
             return _kept(fleet) if joins else fleet
     if not joins:
         return opened(agent=identity.agent, join=False, caller=_named(), **common)
-    from interlock.services.calls import GRANT_TTL
+    from interlock.runtime.context import GRANT_TTL
 
     return opened(agent=identity.agent, grant_ttl=GRANT_TTL, caller=_named(), **common)
 

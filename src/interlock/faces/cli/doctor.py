@@ -13,7 +13,7 @@ from interlock.errors import InterlockError
 from interlock.faces.cli.command import answer
 from interlock.faces.cli.connect import Identity, opened, shown
 from interlock.faces.cli.parse import Parsed
-from interlock.services.diagnosis import Diagnosis, Examination, ok, python, trouble
+from interlock.runtime.diagnosis import Diagnosis, Examination, ok, python, trouble
 from interlock.store import Finding
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from interlock.core.decision import Outcome
-from interlock.faces import operations
 from interlock.faces.cli.parse import COMMON
-from interlock.faces.operations.shape import Field, Operation, fields
+from interlock.nouns import registry
+from interlock.runtime.operation import Field, Operation, fields
 
 _METAVARS = {
     "name": "NAME",
@@ -90,13 +90,13 @@ def overview() -> str:
         "",
         "usage: interlock COMMAND [options]",
         "",
-        *_listed([each for each in operations.INDEX[""] if each not in operations.MESSAGES], ""),
+        *_listed([each for each in registry.INDEX[""] if each not in registry.MESSAGES], ""),
         "",
         "messages: delivered until they are acknowledged",
-        *_listed(operations.MESSAGES, ""),
+        *_listed(registry.MESSAGES, ""),
     ]
-    for noun, about in operations.NOUNS.items():
-        lines += ["", f"{noun}: {about}", *_listed(operations.INDEX[noun], noun)]
+    for noun, about in registry.NOUNS.items():
+        lines += ["", f"{noun}: {about}", *_listed(registry.INDEX[noun], noun)]
     lines += [
         "",
         "Start with 'interlock init'; each command explains itself with --help.",
@@ -107,8 +107,8 @@ def overview() -> str:
 
 def noun(name: str) -> str:
     """What a bare noun says: its verbs."""
-    lines = [f"usage: interlock {name} VERB [options]", "", operations.NOUNS[name], ""]
-    lines += _listed(operations.INDEX[name], name)
+    lines = [f"usage: interlock {name} VERB [options]", "", registry.NOUNS[name], ""]
+    lines += _listed(registry.INDEX[name], name)
     return "\n".join(lines)
 
 
@@ -122,7 +122,7 @@ def one(operation: Operation) -> str:
         f"usage: interlock {' '.join(usage)}",
         "",
         operation.help[0].upper() + operation.help[1:] + ".",
-        *(f"Also called: interlock {alias}" for alias in operations.aliases(operation.name)),
+        *(f"Also called: interlock {alias}" for alias in registry.aliases(operation.name)),
         "",
         *(_line(_shown(field), field.help) for field in places),
         *(_line(_option(field), _with_default(field)) for field in own if not field.positional),
@@ -142,14 +142,14 @@ def meant(name: str) -> str:
 
     word, _, verb = name.partition(" ")
     word = _NOUNS.get(word, word)
-    names = operations.names()
+    names = registry.names()
     if word in _HABITS:
         return _question([_HABITS[word]])
-    if word in operations.NOUNS and verb:
+    if word in registry.NOUNS and verb:
         return _question(_verbs(word, verb)) or f"see 'interlock {word} --help'"
     if word in _PLANNED:
         return "it is planned, and not there yet; see 'interlock --help' for what is"
-    first = (*operations.INDEX[""], *operations.NOUNS)
+    first = (*registry.INDEX[""], *registry.NOUNS)
     if close := get_close_matches(word, [each for each in first if _alike(word, each)], 1, _CLOSE):
         return _question(_verbs(close[0], verb) or close)
     known_verbs = {known.rpartition(" ")[2] for known in names}
@@ -169,7 +169,7 @@ def _verbs(noun: str, verb: str) -> list[str]:
     """The operation of this noun that a verb probably meant, if any."""
     from difflib import get_close_matches
 
-    known = operations.INDEX.get(noun, ())
+    known = registry.INDEX.get(noun, ())
     meant = _SYNONYMS.get(verb, verb)
     # Whole names would be close by their noun alone.
     return [f"{noun} {found}" for found in get_close_matches(meant, known, 1, _CLOSE)]
@@ -182,7 +182,7 @@ def _question(names: Sequence[str]) -> str:
 
 def _listed(verbs: Iterable[str], noun: str) -> list[str]:
     names = [f"{noun} {verb}".strip() for verb in verbs]
-    return [f"  {name:<{_NAMES}}{operations.find(name).help}" for name in names]
+    return [f"  {name:<{_NAMES}}{registry.find(name).help}" for name in names]
 
 
 def _common(own: Sequence[Field]) -> list[str]:

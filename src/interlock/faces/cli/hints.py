@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from os.path import commonprefix
 
-from interlock.core import words
+from interlock.core import validate
 from interlock.errors import BadDuration
-from interlock.faces.operations.shape import Field
+from interlock.runtime.operation import Field
 
 _INSTEAD = {
     "inbox --follow": "'interlock wait' waits for what comes next,"
@@ -56,7 +56,7 @@ def _begin_alike(word: str, meant: str) -> bool:
 
 def _fits(field: Field, word: str) -> bool:
     try:
-        words.patience(word) if field.forever else words.duration(word)
+        validate.patience(word) if field.forever else validate.duration(word)
     except BadDuration:
         return False
     return True

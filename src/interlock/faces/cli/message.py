@@ -15,14 +15,14 @@ from interlock.driving import drive
 from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppable, write
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.inbox import Subscribe, introduced, look, settle, wanted
-from interlock.services.message import journal
+from interlock.nouns.messages import logging
+from interlock.nouns.messages.inbox_operations import Subscribe, introduced, look, settle, wanted
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.faces.operations.inbox import Wait
-    from interlock.faces.operations.message import Ask
-    from interlock.services.message.looking import Inbox
+    from interlock.nouns.messages.inbox_operations import Wait
+    from interlock.nouns.messages.send_operations import Ask
+    from interlock.nouns.messages.views import Inbox
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""
@@ -42,9 +42,9 @@ def wait(parsed: Parsed) -> int:
 
 
 def _introduce(fleet: Fleet) -> None:
-    from interlock.faces.render.message import newcomer
-    from interlock.services.message.looking import Inbox
-    from interlock.services.message.serving import is_new
+    from interlock.nouns.messages.receivers import is_new
+    from interlock.nouns.messages.text import newcomer
+    from interlock.nouns.messages.views import Inbox
 
     you = fleet.calls.desk.me().who.agent
     if drive(is_new(you), fleet.store):
@@ -55,7 +55,7 @@ def query(parsed: Parsed) -> int:
     """Ask; whoever is interrupted hears what becomes of the question."""
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
     ask, begun = parsed.operation.act, time.monotonic()
-    journal.at_a_shell()
+    logging.at_a_shell()
 
     def asking(fleet: Fleet, request: Ask) -> object:
         try:
@@ -78,8 +78,8 @@ def _left(fleet: Fleet, request: Ask, waited: float) -> str:
     """What becomes of a question that nobody waits for any more: one with a name stays."""
     if request.id is None:
         return "interrupted, so the question is taken back; one that is asked with --id stays"
-    from interlock.core.query import TIMEOUT
-    from interlock.core.words import duration
+    from interlock.core.validate import duration
+    from interlock.nouns.messages.query_rules import TIMEOUT
 
     usual = fleet.calls.desk.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
@@ -100,7 +100,7 @@ def inbox(parsed: Parsed) -> int:
 
 def _hint(found: Inbox) -> None:
     """How to acknowledge what waits, below all that was shown."""
-    from interlock.faces.render.message import to_settle
+    from interlock.nouns.messages.text import to_settle
 
     if found.view == "unread" and found.messages:
         write(f"{to_settle(found.messages)}\n".encode())
@@ -123,8 +123,8 @@ def subscribe(parsed: Parsed) -> int:
 
 def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     """Alerts of this type, each acknowledged after it was written, for as long as one reads."""
-    from interlock.core.words import FOREVER
-    from interlock.services.outage import Outage
+    from interlock.core.validate import FOREVER
+    from interlock.runtime.outage import Outage
 
     with closing(fleet.messages.calls.receiver(only=type_)) as receiver:
         outage = Outage(fleet.calls.desk, "the subscription")

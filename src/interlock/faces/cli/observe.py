@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.observe import fitting
+from interlock.nouns.fleet.observe_operations import fitting
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""

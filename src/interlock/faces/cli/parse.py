@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from interlock.core import words as checked
+from interlock.core import validate as checked
+from interlock.core.plain import quoted
 from interlock.errors import BadDuration, BadInput, TooLarge
-from interlock.faces import operations
 from interlock.faces.cli.common import Common
-from interlock.faces.operations.shape import GREATEST, Field, Operation, fields
-from interlock.faces.plain import quoted
+from interlock.nouns import registry
+from interlock.runtime.operation import GREATEST, Field, Operation, fields
 
 _SHORT = {"-h": "help", "-q": "quiet", "-v": "verbose"}
 _WHO = {"--agent": "INTERLOCK_AGENT", "--session": "INTERLOCK_SESSION"}
@@ -58,22 +58,22 @@ def split(argv: Sequence[str]) -> tuple[str, list[str]]:
     while words:
         word = words.pop(0)
         if word == "--":
-            return operations.canonical(" ".join(name)), [*rest, word, *words]
+            return registry.canonical(" ".join(name)), [*rest, word, *words]
         if word.startswith("-") and word != "-":
             rest.append(word)
             if words and _wants_value(word, words[0]):
                 rest.append(words.pop(0))
             continue
         name.append(word)
-        if len(name) > 1 or (word not in operations.NOUNS and not _misspelt(word, words)):
+        if len(name) > 1 or (word not in registry.NOUNS and not _misspelt(word, words)):
             break
-    return operations.canonical(" ".join(name)), [*rest, *words]
+    return registry.canonical(" ".join(name)), [*rest, *words]
 
 
 def _misspelt(word: str, words: Sequence[str]) -> bool:
     """Whether this is no operation but may stand for a noun, since a verb follows it."""
-    verbs = (verb for noun in operations.NOUNS for verb in operations.INDEX[noun])
-    return word not in (*operations.INDEX[""], "help") and bool(words) and words[0] in verbs
+    verbs = (verb for noun in registry.NOUNS for verb in registry.INDEX[noun])
+    return word not in (*registry.INDEX[""], "help") and bool(words) and words[0] in verbs
 
 
 def parse(operation: Operation, words: Sequence[str]) -> Parsed:
@@ -354,7 +354,7 @@ def _wants_value(word: str, following: str) -> bool:
     for field in COMMON:
         if field.option == word:
             return field.takes_value
-    every = [field for operation in operations.table() for field in fields(operation.request)]
+    every = [field for operation in registry.table() for field in fields(operation.request)]
     kinds = {field.takes_value for field in every if field.option == word}
-    begins = following in operations.INDEX[""] or following in operations.NOUNS
+    begins = following in registry.INDEX[""] or following in registry.NOUNS
     return True in kinds and (False not in kinds or not begins)

@@ -14,9 +14,9 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.record import Entries, Export, Gap, Log, filters, gap
-from interlock.faces.render import render
-from interlock.services.history import EVERYTHING
+from interlock.nouns.record.operations import Entries, Export, Gap, Log, filters, gap
+from interlock.runtime.history import EVERYTHING
+from interlock.runtime.text import render
 from interlock.store import Resync
 
 if TYPE_CHECKING:

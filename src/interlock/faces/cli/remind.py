@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from interlock.core.answers import Fenced
+from interlock.core.outcomes import Fenced
 from interlock.faces.cli.command import note
 
 

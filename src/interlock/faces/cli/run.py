@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from interlock.core import words
-from interlock.core.pool import SESSION, caller
+from interlock.core import validate
+from interlock.core.plain import quoted
 from interlock.errors import BadInput, InterlockError, Lapsed, Lost, Unavailable
 from interlock.faces.cli.child import Child
 from interlock.faces.cli.command import Stopped, answer_to, note
 from interlock.faces.cli.connect import Identity, opened, speak_up, tell, url_of
 from interlock.faces.cli.parse import Parsed, usage
-from interlock.faces.plain import quoted
+from interlock.nouns.grants.pool import SESSION, caller
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from interlock.client import Fleet
-    from interlock.services.aims import Aim
-    from interlock.services.held import Holding
-    from interlock.services.keeper import Lease
-    from interlock.services.message.stops import Stop
+    from interlock.nouns.grants.holding import Holding
+    from interlock.nouns.grants.targets import Aim
+    from interlock.nouns.messages.stops import Stop
+    from interlock.runtime.keeper import Lease
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOT_FOUND = 127
@@ -43,22 +43,22 @@ _PART_FOR_GRACE = 3
 
 def run(parsed: Parsed) -> int:
     """Run a program inside a session of its own, holding whatever is named."""
-    from interlock.faces.operations.fleet import Run
-    from interlock.services.aims import SeveralAim
+    from interlock.nouns.fleet.operations import Run
+    from interlock.nouns.grants.targets import SeveralAim
 
     request: Run = parsed.request
     if request.hold:
         aim = SeveralAim(request.hold)
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
-    if words.patience(request.wait) or request.max_hold or request.metadata is not None:
+    if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
     return _Guard(parsed).run(lambda fleet: (fleet.calls.desk.session_lease,), {})
 
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
-    from interlock.faces.operations.lock import Run
-    from interlock.services.aims import LockAim
+    from interlock.nouns.grants.lock_operations import Run
+    from interlock.nouns.grants.targets import LockAim
 
     request: Run = parsed.request
     aim = LockAim(request.lock)
@@ -67,8 +67,8 @@ def lock_run(parsed: Parsed) -> int:
 
 def sem_run(parsed: Parsed) -> int:
     """Run a program while holding slots of a semaphore."""
-    from interlock.faces.operations.sem import Run
-    from interlock.services.aims import SlotsAim
+    from interlock.nouns.grants.semaphore_operations import Run
+    from interlock.nouns.grants.targets import SlotsAim
 
     request: Run = parsed.request
     aim = SlotsAim(request.semaphore, request.weight, request.capacity)
@@ -78,8 +78,8 @@ def sem_run(parsed: Parsed) -> int:
 def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     """Run a program while holding something."""
     from interlock.driving import drive
-    from interlock.services.aims import Terms
-    from interlock.services.held import take
+    from interlock.nouns.grants.holding import take
+    from interlock.nouns.grants.targets import Terms
 
     request: Any = parsed.request
     terms = Terms(
@@ -119,8 +119,8 @@ class _Guard:
             raise BadInput(f"which program? put it after '--'; {usage(parsed.operation.name)}")
         self._parsed = parsed
         self._command: tuple[str, ...] = request.command
-        self._grace = words.duration(request.grace, "grace")
-        self._ttl = words.duration(request.ttl, "ttl")
+        self._grace = validate.duration(request.grace, "grace")
+        self._ttl = validate.duration(request.ttl, "ttl")
         self._identity = Identity(parsed.common)
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
@@ -205,7 +205,7 @@ class _Guard:
     def _hearing(self, fleet: Fleet) -> Iterator[None]:
         """Listen to messages for our session meanwhile."""
         from interlock.driving import drive
-        from interlock.services.message.stops import Stops
+        from interlock.nouns.messages.stops import Stops
         from interlock.threads import background
 
         over, desk = threading.Event(), fleet.calls.desk
@@ -239,7 +239,7 @@ class _Guard:
             return Lost(f"{note.by} ended {self._held}: {note.reason}; the program was ended")
         first = min(leases, key=lambda lease: lease.ends)
         if not first.renewable and first.ends <= now:
-            most = words.span(first.write.ttl)
+            most = validate.span(first.write.ttl)
             return Lost(f"the maximum hold of {self._held}, {most}, is over; the program was ended")
         return Lost(f"{self._held} could not be kept any longer{cause}; the program was ended")
 
@@ -319,7 +319,7 @@ def _at(moment: float) -> Callable[[], float]:
 
 def _inside(outer: str) -> str:
     """Our session as a caller, inside of whoever runs us; of very many, the outermost."""
-    if len(outer) > words.NAME_LIMIT // 2:
+    if len(outer) > validate.NAME_LIMIT // 2:
         outer = outer.partition("/")[0]
     return f"{outer}/{SESSION}" if outer else SESSION
 

@@ -9,13 +9,13 @@ from errno import ENOSPC
 
 from msgspec.json import format as formatted
 
-from interlock.core import words
+from interlock.core import validate
+from interlock.core.plain import quoted
 from interlock.errors import BadInput
 from interlock.faces.cli.command import Unwritten, answer, write, write_json
 from interlock.faces.cli.connect import Identity, hush, opened, url_of
 from interlock.faces.cli.parse import Parsed
 from interlock.faces.json_output import encoded
-from interlock.faces.plain import quoted
 from interlock.stores import is_network
 
 
@@ -24,7 +24,7 @@ def demo(parsed: Parsed) -> int:
     from interlock.demo import run_demo
 
     request, common = parsed.request, parsed.common
-    ttl = words.duration(request.ttl, "ttl")
+    ttl = validate.duration(request.ttl, "ttl")
     store = Identity(common).store
     if store is not None and is_network(store):
         hush()
@@ -62,11 +62,11 @@ def _writing() -> Iterator[None]:
 
 def schema(parsed: Parsed) -> int:
     """The schema of what a command prints; without a command, which there are, or all as JSON."""
-    from interlock.faces import operations
     from interlock.faces import schema as schemas
+    from interlock.nouns import registry
 
-    name = operations.canonical(" ".join(parsed.request.words))
-    if name and name not in operations.names():
+    name = registry.canonical(" ".join(parsed.request.words))
+    if name and name not in registry.names():
         from interlock.faces.cli.help import meant
 
         question = meant(name) or "see 'interlock schema'"
@@ -79,7 +79,7 @@ def schema(parsed: Parsed) -> int:
         found = schemas.all_schemas()
         write_json({"schemas": found, "count": len(found)})
     else:
-        write("".join(f"interlock schema {each}\n" for each in operations.names()).encode())
+        write("".join(f"interlock schema {each}\n" for each in registry.names()).encode())
     return 0
 
 
@@ -90,7 +90,11 @@ def selftest(parsed: Parsed) -> int:
     request, store = parsed.request, Identity(parsed.common).store
     if not request.race:
         raise BadInput("which test? --race lets processes fight for tasks")
-    most = words.FOREVER if request.seconds is None else words.duration(request.seconds, "seconds")
+    most = (
+        validate.FOREVER
+        if request.seconds is None
+        else validate.duration(request.seconds, "seconds")
+    )
     with opened(store, join=False) as fleet:
         url = url_of(fleet.store, store)
     raced = race(url, processes=request.processes, tasks=request.tasks, seconds=most)

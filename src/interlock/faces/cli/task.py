@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from interlock.core.task import WORDS
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.faces.operations.task import Watch
+from interlock.nouns.tasks.operations import Watch
+from interlock.nouns.tasks.task import WORDS
 
 _LOOK = 0.5
 """How often to see whether anybody still reads, while there is nothing to write."""

@@ -1,0 +1,1 @@
+"""What fleets coordinate with: one folder a noun, with its rules, service, views and text."""

@@ -1,0 +1,1 @@
+"""Agents: their sessions, what they report, and their logs."""

@@ -1,0 +1,262 @@
+"""What a client can ask of agents: sessions, what they say of themselves, and their logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from interlock.core import keys, validate
+from interlock.core.decision import Write
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.agents import session as sessions
+from interlock.runtime.context import Calls
+from interlock.runtime.runner import Who
+
+if TYPE_CHECKING:
+    import logging
+
+    from interlock.nouns.agents.log_service import Logs, Trail
+    from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
+    from interlock.nouns.agents.report import Reported, State, Unreported
+    from interlock.nouns.agents.uploader import Uploader
+    from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+
+
+class AgentCalls(Calls):
+    """Agents, which are their sessions."""
+
+    def join(
+        self,
+        *,
+        ttl: float | str = sessions.SHELL_TTL,
+        metadata: object = None,
+        can: Iterable[str] = (),
+        pid: int | None = None,
+    ) -> Op[sessions.Joined]:
+        """Begin a session that outlives this process; every command that carries it renews it.
+
+        Without a name of ours it gets a readable one that no agent here has, like
+        ``amber-otter-3``.  ``others`` of the answer counts the sessions that live under its name.
+        ``can`` is what it can do; others see it beside the session.
+        ``pid`` is the process that others see as its own: this one, unless another is named.
+        """
+        desk = self.desk
+        agent = desk.agent or (yield from self._unused_name())
+        session, least = desk.runner.new_id("ses"), desk.runner.capabilities.min_ttl
+        lives, said = validate.lease(ttl, least), validate.metadata(metadata)
+        process = None if pid is None else validate.whole(pid, "pid", 0, validate.LARGEST)
+        more = self._able(agent, session, can) if can else ()
+        others = yield from desk.sessions.here(agent)
+        joined = yield from desk.sessions.join(
+            agent,
+            ttl=lives,
+            session=session,
+            metadata=said,
+            trace=desk.seat.who.trace,
+            pid=process,
+            more=more,
+            listed=True,
+        )
+        return replace(joined, others=len(others))
+
+    def _unused_name(self) -> Op[str]:
+        """A readable name that no agent here has."""
+        from interlock.nouns.agents.names import readable
+
+        taken = yield from self.desk.sessions.names()
+        return readable(self.desk.runner.random_below, taken)
+
+    def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
+        """The report of a session that can do this, and does nothing yet."""
+        from interlock.nouns.agents.report import Report, writes
+
+        now, known = self.desk.runner.clock.wall(), validate.abilities(can)
+        return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
+
+    def status(
+        self,
+        state: State | None = None,
+        *,
+        can: Iterable[str] | None = None,
+        doing: str | None = None,
+        note: str | None = None,
+    ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
+        """Say how this session stands: ``idle``, ``waiting`` (for work it may do) or ``busy``.
+
+        What is left out stays as it was, but a new state begins with nothing ``doing`` and no
+        ``note``.  With nothing at all it shows what was said last.  A session that is kept alive by
+        this client is heard of from now on at a pace that follows its state (``[agent]`` in the
+        settings), so that others see whether it still works.
+        """
+        from interlock.nouns.agents import reports as report
+
+        who, reports = self.desk.joined().who, report.Reports(self.desk.runner)
+        if state is None and can is None and doing is None and note is None:
+            return reports.show(who.session)
+        kept = self.desk.session_lease is not None
+        paces = report.paces(self.desk.settings) if kept else None
+        ask = report.asked(state, can=can, doing=doing, note=note, paces=paces)
+        return self._say(reports.say(who, ask))
+
+    def _say(
+        self, saying: Op[Reported | sessions.SessionLapsed]
+    ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
+        outcome = yield from saying
+        if self.desk.session_lease is not None and not isinstance(outcome, sessions.SessionLapsed):
+            self.desk.pulse.go_on(outcome)
+        return outcome
+
+    def leave(self) -> Op[sessions.Left | sessions.SessionLapsed]:
+        """End this session; what it held goes to whoever waits, with the same commit.
+
+        What it worked on goes back to the queue first.
+        """
+        who = self.desk.me().who
+        self.desk.left = True
+        tasks = yield from self.desk.sessions.works_on(who)
+        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
+        own = self.desk.queues.own() if self.desk.began else None
+        left = yield from self.desk.sessions.leave(who, own)
+        if released and isinstance(left, sessions.Left):
+            return replace(left, released=(*released, *left.released))
+        return left
+
+    def beat(self) -> Op[sessions.Renewed | sessions.SessionLapsed]:
+        """Renew this session."""
+        return self.desk.sessions.beat(self.desk.me().who.session)
+
+    def log(self, lines: Iterable[str], *, name: str | None = None) -> Op[Uploaded]:
+        """Put lines into the log of this agent, or of another one, now.
+
+        Of a log 4 MB and a week are kept, unless ``[agent]`` of the settings says otherwise; a
+        line above 16 KiB is cut, with a mark.  To upload as a program goes on, use ``handler``.
+        """
+        agent = self._named(name)
+        return self._logs().upload(agent, lines, self.desk.who(agent))
+
+    def log_file(self, path: str | os.PathLike[str], *, name: str | None = None) -> Op[Uploaded]:
+        """Upload a whole file for this agent, or for another one, under its base name.
+
+        It takes the place of the last file of that name, and no reader sees half of it.  Of a file
+        above 4 MB the last lines are kept, and ``cut`` of the outcome says how many lines are not;
+        a line above 16 KiB is cut, with a mark.  ``logged(file=...)`` reads it.
+        """
+        from interlock.nouns.agents.log_service import file_lines
+
+        if not isinstance(path, str | os.PathLike):
+            raise BadInput(f"'path' is the path of a file, not {path!r:.40}")
+        agent, file = self._named(name), validate.name(os.path.basename(path), "file name")
+        return self._logs().upload_file(agent, file, file_lines(path), self.desk.who(agent))
+
+    def log_files(self, name: str | None = None) -> Op[tuple[LogFile, ...]]:
+        """The files that this agent uploaded, or another one."""
+        return tuple((yield from self._logs().files(self._named(name))))
+
+    def logged(
+        self,
+        name: str | None = None,
+        *,
+        limit: int = 100,
+        after: int = 0,
+        file: str | None = None,
+    ) -> Op[tuple[LogLine, ...]]:
+        """The last lines of an agent's log, this one's or that of another; ``after`` a number.
+
+        With ``file``, those of a file that was uploaded by ``log_file``.
+        """
+        most, begin, agent = validate.limit(limit), validate.after(after), self._named(name)
+        if file is None:
+            return tuple((yield from self._logs().read(agent, limit=most, after=begin)))
+        file = validate.name(file, "file name")
+        found = yield from self._logs().read_file(agent, file, limit=most, after=begin)
+        return tuple(found or ())
+
+    def handler(self, level: int | str = 0) -> logging.Handler:
+        """A handler for ``logging`` that uploads what is logged to the log of this agent.
+
+        It gathers lines for a second and never waits, whatever the store does; what had to be
+        dropped meanwhile is counted, and said in the log.  What is left when the client is closed
+        is uploaded then.
+        """
+        from interlock.nouns.agents.handler import Handler
+
+        return Handler(self.uploader(self._named(None)), level)
+
+    def uploader(self, name: str) -> Uploader:
+        """What uploads lines for as long as this client is open."""
+        from interlock.nouns.agents.uploader import Uploader
+
+        desk, agent = self.desk, validate.name(name, "agent name")
+        clock = desk.runner.clock
+        uploader = Uploader(self._logs(), agent, desk.who(agent), clock, desk.wake)
+        desk.keeper.take_on(uploader)
+        return uploader
+
+    def trail(self, name: str, after: int) -> Trail:
+        """The lines of a log after a number, and all that come; close it when you have enough."""
+        from interlock.nouns.agents.log_service import Trail
+
+        return Trail(self._logs(), validate.name(name, "agent name"), after)
+
+    def _named(self, name: str | None) -> str:
+        return self.desk.me().who.agent if name is None else validate.name(name, "agent name")
+
+    def _logs(self) -> Logs:
+        from interlock.nouns.agents.log_service import Logs
+
+        return Logs(self.desk.runner, self.desk.settings)
+
+    def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:
+        """Let an agent send nothing until it is resumed; it can still read, answer and work.
+
+        Somebody who has never been here is refused, since most likely the name is misspelled.
+        """
+        from interlock.nouns.messages.message import REASON_LIMIT
+        from interlock.nouns.messages.pausing import pause
+
+        agent, said = (
+            validate.name(name, "agent name"),
+            validate.text(reason, "reason", REASON_LIMIT),
+        )
+        return pause(self.desk.runner, self.desk.me().who, agent, said)
+
+    def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
+        """Let an agent send again."""
+        from interlock.nouns.messages.pausing import resume
+
+        return resume(self.desk.runner, self.desk.me().who, validate.name(name, "agent name"))
+
+    def ack(self, name: str) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
+        """Acknowledge that sessions under a name ended without leaving, or one by its id.
+
+        ``health`` no longer shows them; unacknowledged it shows them for a day.
+        """
+        found, who = validate.name(name, "agent name"), self.desk.me().who
+        return self._acknowledge(found, who)
+
+    def _acknowledge(
+        self, name: str, who: Who
+    ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
+        if name.startswith("ses_"):
+            from interlock.runtime.id_prefix import whole_id
+
+            name = yield from whole_id(name, keys.DEATHS)
+        return (yield from self.desk.sessions.acknowledge(name, who))
+
+    def list(self) -> Op[tuple[sessions.Agent, ...]]:
+        """All sessions with what they hold."""
+        return self.desk.sessions.list()
+
+    def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
+        """The sessions under one name."""
+        name = validate.name(name, "agent name")
+        if name.startswith("ses_"):
+            from interlock.runtime.id_prefix import whole_id
+
+            name = yield from whole_id(name, keys.SESSIONS)
+        found = yield from self.desk.sessions.list()
+        return tuple(agent for agent in found if name in (agent.agent, agent.session))

@@ -1,0 +1,273 @@
+"""Logs of agents on a store: written, read, followed, and the oldest let go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import IO
+
+import msgspec
+
+from interlock.core import keys, validate
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.agents import logs as core
+from interlock.runtime import decode
+from interlock.runtime.clocks import agreed
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.steps import Open, Read, Take
+from interlock.settings import Settings
+from interlock.store import Item, Snapshot, Watch
+
+MOST = 100_000
+"""Lines that are read at once, at most: more than a log has."""
+LONGEST = 64 * 1024
+"""Bytes of a line that are read at once: there may be no end of it."""
+_AT_ONCE = 8
+_ASKED = 60.0
+"""Seconds for which an answer about the time is good enough for an age of days."""
+
+_BOOK = msgspec.json.Decoder(core.Book)
+_FILE_BOOK = msgspec.json.Decoder(core.FileBook)
+_CHUNK = msgspec.json.Decoder(core.Chunk)
+
+
+class Logs:
+    """Every operation on logs, as generators for a driver."""
+
+    def __init__(self, runner: Runner, settings: Settings) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._agreed = (float("-inf"), 0.0)
+
+    def upload(self, agent: str, texts: Iterable[str], who: Who) -> Op[core.Uploaded]:
+        """Put lines behind those that are there: one commit for each chunk of them."""
+        if isinstance(texts, str):
+            raise BadInput("'lines' takes a list of lines; put brackets around it")
+        cleaned = [line for text in validate.each(texts, "'lines'") for line in core.clean(text)]
+        most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
+        limits, now = self._limits(), (yield from self._now())
+        for portion in core.split(cleaned, most):
+            deciding = partial(self._adding, agent, portion, who, limits, now)
+            yield from self._runner.change(deciding, who)
+        return core.Uploaded(agent=agent, lines=len(cleaned))
+
+    def _now(self) -> Op[float]:
+        """What time it is for the age of lines; the engine is asked once a minute at most."""
+        here = self._runner.clock.monotonic()
+        if here - self._agreed[0] > _ASKED:
+            self._agreed = (here, (yield from agreed(self._runner)))
+        return self._agreed[1] + here - self._agreed[0]
+
+    def _adding(
+        self, agent: str, lines: tuple[str, ...], who: Who, limits: core.Limits, now: float
+    ) -> Deciding[core.Uploaded]:
+        book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
+        batch = core.Batch(at=round(self._runner.clock.wall(), 3), lines=lines, session=who.session)
+        size = sum(map(core.measure, lines))
+        tail: core.Chunk | None = None
+        old: list[core.Chunk | None] = []
+        if book is not None and core.fits(book, size):
+            last = keys.log_chunk(agent, book.next - 1)
+            tail = _chunk((yield (last,))[last])
+        if book is not None and core.due(book, limits, now, size):
+            old = yield from _oldest(agent, book, another=tail is None)
+        return core.upload(agent, book, batch, limits=limits, now=now, tail=tail, old=old)
+
+    def read(self, agent: str, *, limit: int = 100, after: int = 0) -> Op[list[core.LogLine]]:
+        """The last lines of an agent's log that stand behind a number."""
+        key = keys.logbook(agent)
+        snapshot: Snapshot = yield Read(key)
+        book = _book(snapshot[key]) or core.Book()
+        found: list[core.LogLine] = []
+        for end in range(book.next, book.oldest, -_AT_ONCE):
+            numbers = range(max(book.oldest, end - _AT_ONCE), end)
+            wanted = [keys.log_chunk(agent, number) for number in numbers]
+            items = yield from looked_up(wanted)
+            chunks = [chunk for each in wanted if (chunk := _chunk(items[each])) is not None]
+            found[:0] = [line for chunk in chunks for line in core.lines(chunk)]
+            if len(found) >= limit or (chunks and chunks[0].first <= after + 1):
+                break
+        return [line for line in found if line.number > after][-limit:]
+
+    def upload_file(
+        self, agent: str, file: str, texts: Iterable[str], who: Who
+    ) -> Op[core.Uploaded]:
+        """Put a whole file beside the log, in place of the last one of this name."""
+        lines, cut = core.last_lines(texts, self._limits().bytes)
+        most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
+        portions = list(core.split(lines, most)) or [()]
+        while not (yield from self._write_file(agent, file, portions, who)):
+            pass  # another upload of it ended meanwhile: ours is the later one
+        return core.Uploaded(agent=agent, lines=len(lines) - bool(cut), file=file, cut=cut)
+
+    def _write_file(
+        self, agent: str, file: str, portions: Sequence[tuple[str, ...]], who: Who
+    ) -> Op[bool]:
+        now, key = (yield from self._now()), keys.file_book(agent, file)
+        sizes = [sum(map(core.measure, portion)) for portion in portions]
+        written: tuple[int, ...] = ()
+        first = 1
+        for index, portion in enumerate(portions):
+            batch = core.Batch(at=round(now, 3), lines=portion, session=who.session)
+            part = core.Part(
+                chunk=core.Chunk(first=first, bytes=sizes[index], batches=(batch,)),
+                written=written,
+                last=index == len(portions) - 1,
+                size=sum(sizes),
+            )
+
+            def deciding(part: core.Part = part) -> Deciding[tuple[int, ...] | None]:
+                return core.upload_file(agent, file, _file_book((yield (key,))[key]), part)
+
+            done: Done[tuple[int, ...] | None] = yield from self._runner.change(deciding, who)
+            if done.outcome is None:
+                return False
+            written = done.outcome
+            first += len(portion)
+        return True
+
+    def read_file(
+        self, agent: str, file: str, *, limit: int = 100, after: int = 0
+    ) -> Op[list[core.LogLine] | None]:
+        """The last lines of an uploaded file that stand behind a number; None without a file."""
+        key = keys.file_book(agent, file)
+        before: core.FileBook | None = None
+        while True:
+            book = _file_book((yield Read(key))[key])
+            if book is None or not book.shown:
+                return None
+            found: list[core.LogLine] = []
+            whole = True
+            for start in range(0, len(book.shown), _AT_ONCE):
+                numbers = book.shown[start : start + _AT_ONCE]
+                wanted = [keys.file_chunk(agent, file, number) for number in numbers]
+                items = yield from looked_up(wanted)
+                chunks = [_chunk(items[each]) for each in wanted]
+                whole &= None not in chunks
+                found += [line for chunk in chunks if chunk for line in core.lines(chunk)]
+            if whole or book == before:
+                return [line for line in found if line.number > after][-limit:]
+            before = book  # it was replaced while it was read
+
+    def files(self, agent: str) -> Op[list[core.LogFile]]:
+        """The files that an agent uploaded, by name."""
+        found = []
+        for item in (yield from every(keys.file_book(agent))):
+            book, name = _file_book(item), keys.name(item.key.rpartition("/")[2])
+            if book is not None and book.shown:
+                at = book.at
+                found.append(core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=at))
+        return found
+
+    def forget(self, who: Who) -> Op[int]:
+        """Let the oldest chunks go of those who upload no more; how many went."""
+        gone = 0
+        limits, now = self._limits(), (yield from agreed(self._runner))
+        for item in (yield from every(keys.LOGBOOKS)):
+            owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
+            agent = keys.name(owner)
+            if file:
+                gone += yield from self._forget_file(agent, keys.name(file), item, limits, who)
+                continue
+            book = _book(item)
+            if book is not None and core.due(book, limits, now):
+                deciding = partial(_forgetting, agent, limits, now)
+                done: Done[int] = yield from self._runner.change(deciding, who)
+                gone += done.outcome
+        return gone
+
+    def _forget_file(
+        self, agent: str, file: str, item: Item, limits: core.Limits, who: Who
+    ) -> Op[int]:
+        now, gone = (yield from self._now()), 0
+        while core.forget_file(agent, file, _file_book(item), limits, now).outcome:
+
+            def deciding() -> Deciding[int]:
+                key = keys.file_book(agent, file)
+                book = _file_book((yield (key,))[key])
+                return core.forget_file(agent, file, book, limits, now)
+
+            done: Done[int] = yield from self._runner.change(deciding, who)
+            gone += done.outcome
+            if not done.outcome:
+                break
+        return gone
+
+    def _limits(self) -> core.Limits:
+        found = self._settings.agent()
+        return core.Limits(
+            bytes=found.get("log_bytes", core.BYTES), age=found.get("log_age", core.AGE)
+        )
+
+
+class Trail:
+    """The lines of a log behind a number as they come; whoever began it closes it."""
+
+    def __init__(self, logs: Logs, agent: str, after: int) -> None:
+        self._logs = logs
+        self._agent = agent
+        self._after = after
+        self._watch: Watch | None = None
+
+    def take(self, timeout: float | None) -> Op[list[core.LogLine]]:
+        """What came since the last call; waits for the first line, at most so long."""
+        if self._watch is None:
+            now: Snapshot = yield Read()
+            self._watch = yield Open(keys.logbook(self._agent), now.revision)
+        elif not (yield Take(self._watch, timeout)):
+            return []
+        found = yield from self._logs.read(self._agent, limit=MOST, after=self._after)
+        self._after = found[-1].number if found else self._after
+        return found
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch.close()
+
+
+def file_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a file, read as they are asked for; it is opened here and now."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - it is closed where it ends
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{os.fspath(path)!r} cannot be read ({error}); name a file") from None
+    return _lines_of(file)
+
+
+def _lines_of(file: IO[bytes]) -> Iterator[str]:
+    with file:
+        while line := file.readline(LONGEST):
+            yield line.decode("utf-8", "replace")
+
+
+def _forgetting(agent: str, limits: core.Limits, now: float) -> Deciding[int]:
+    book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
+    old = [] if book is None else (yield from _oldest(agent, book))
+    return core.forget(agent, book, old, limits, now)
+
+
+def _oldest(
+    agent: str, book: core.Book, *, another: bool = False
+) -> Reading[list[core.Chunk | None]]:
+    """The chunks that may go: only looked at, since the book is checked, and goes with them."""
+    wanted = [keys.log_chunk(agent, number) for number in core.oldest(book, another=another)]
+    if not wanted:
+        return []
+    items = (yield Glance(wanted)).items
+    return [_chunk(items[key]) for key in wanted]
+
+
+def _book(item: Item | None) -> core.Book | None:
+    return None if item is None else decode.decoded(_BOOK, item)
+
+
+def _file_book(item: Item | None) -> core.FileBook | None:
+    return None if item is None else decode.decoded(_FILE_BOOK, item)
+
+
+def _chunk(item: Item | None) -> core.Chunk | None:
+    return None if item is None else decode.decoded(_CHUNK, item)

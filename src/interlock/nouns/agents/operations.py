@@ -1,0 +1,305 @@
+"""Operations on agents, which are their sessions."""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from interlock.core import outcomes
+from interlock.nouns.agents import session as core
+from interlock.nouns.agents.logs import LogFile, LogLine, Uploaded
+from interlock.nouns.agents.report import Reported, State, Unreported
+from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+from interlock.runtime.context import lapsed
+from interlock.runtime.operation import Duration, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+T = TypeVar("T")
+
+
+class Join(Request, frozen=True, kw_only=True):
+    """Begin a session that outlives this command."""
+
+    ttl: Annotated[
+        Duration, option("duration", "it lives so long after the last command that carries it")
+    ] = core.SHELL_TTL
+    metadata: Annotated[Any, option("json", "JSON that others see beside the session")] = None
+    can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
+
+
+class Leave(Request, frozen=True, kw_only=True):
+    """End this session."""
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew this session."""
+
+
+class Status(Request, frozen=True, kw_only=True):
+    """Say how this session stands, or show what it said last."""
+
+    state: Annotated[
+        State | None,
+        option("name", "idle, waiting or busy; with nothing given: what it is", positional=True),
+    ] = None
+    can: Annotated[tuple[str, ...] | None, option("names", "what it can do, such as rust,gpu")] = (
+        None
+    )
+    doing: Annotated[str | None, option("name", "what it is busy with, such as task/t1")] = None
+    note: Annotated[str | None, option("text", "a line for people")] = None
+
+
+class Log(Request, frozen=True, kw_only=True):
+    """The log of an agent: what is in it, or more for it."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+    limit: Annotated[int, option("int", "how many lines, counted from the last", least=1)] = 100
+    follow: Annotated[bool, option("flag", "go on with the lines that come")] = False
+    upload: Annotated[
+        str | None,
+        option("text", "put the lines of this file (- for stdin) into it, while they are written"),
+    ] = None
+    file: Annotated[
+        str | None,
+        option("text", "upload this whole file under its base name, in place of the last one"),
+    ] = None
+    read: Annotated[str | None, option("name", "show an uploaded file instead of the log")] = None
+    files: Annotated[bool, option("flag", "list the uploaded files")] = False
+
+
+class List(Request, frozen=True, kw_only=True):
+    """All sessions."""
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """The sessions under one name."""
+
+    name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
+
+
+class Pause(Request, frozen=True, kw_only=True):
+    """Let an agent send nothing."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+    reason: Annotated[str, option("text", "why, for it and for others to read")] = ""
+
+
+class Resume(Request, frozen=True, kw_only=True):
+    """Let an agent send again."""
+
+    name: Annotated[str, option("name", "an agent's name", positional=True)]
+
+
+class Ack(Request, frozen=True, kw_only=True):
+    """Acknowledge that sessions ended without leaving."""
+
+    name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
+
+
+class AgentList(outcomes.Listing[core.Agent], frozen=True, kw_only=True):
+    """Sessions, by name, with what they hold; ``known`` are others that can be written to."""
+
+    listed = "agents"
+
+    agents: tuple[core.Agent, ...]
+    known: tuple[str, ...] = ()
+
+
+class AgentLog(outcomes.Listing[LogLine], frozen=True, kw_only=True):
+    """The last lines that an agent uploaded."""
+
+    listed = "lines"
+
+    agent: str
+    lines: tuple[LogLine, ...]
+
+
+class LogFiles(outcomes.Listing[LogFile], frozen=True, kw_only=True):
+    """The files that an agent uploaded."""
+
+    listed = "files"
+
+    agent: str
+    files: tuple[LogFile, ...]
+
+
+class NoLog(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """Nothing was uploaded under this name, or it is gone by now."""
+
+    agent: str
+    file: str = ""
+
+
+class Nobody(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """There is no session under this name."""
+
+    agent: str
+
+
+def _join(fleet: "Fleet", request: Join) -> core.Joined:
+    return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
+
+
+def living(outcome: T | core.SessionLapsed) -> T:
+    """The answer of a session that lives; one that is over is the same error for all commands."""
+    if isinstance(outcome, core.SessionLapsed):
+        raise lapsed(outcome.session)
+    return outcome
+
+
+def _leave(fleet: "Fleet", _request: Leave) -> core.Left:
+    return living(fleet.agents.leave())
+
+
+def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed:
+    return living(fleet.agents.beat())
+
+
+def _status(fleet: "Fleet", request: Status) -> Reported | Unreported:
+    outcome = fleet.agents.status(
+        request.state, can=request.can, doing=request.doing, note=request.note
+    )
+    if isinstance(outcome, core.SessionLapsed):
+        raise lapsed(outcome.session)
+    return outcome
+
+
+def _log(fleet: "Fleet", request: Log) -> AgentLog | LogFiles | NoLog:
+    agent, file = request.name, request.read
+    if request.files:
+        return LogFiles(agent=agent, files=fleet.agents.log_files(agent))
+    found = fleet.agents.logged(agent, limit=request.limit, file=file)
+    return AgentLog(agent=agent, lines=found) if found else NoLog(agent=agent, file=file or "")
+
+
+def _list(fleet: "Fleet", _request: List) -> AgentList:
+    from interlock.driving import drive
+    from interlock.nouns.messages.receivers import mailboxes
+
+    found = fleet.agents.list()
+    here = {each.agent for each in found}
+    known = [name for name in drive(mailboxes(), fleet.store) if name not in here]
+    return AgentList(agents=found, known=tuple(sorted(known)))
+
+
+def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
+    found = fleet.agents.show(request.name)
+    return AgentList(agents=found) if found else Nobody(agent=request.name)
+
+
+def _pause(fleet: "Fleet", request: Pause) -> PausedAgent | UnknownAgent:
+    from interlock.nouns.messages.send_operations import hinted
+
+    return hinted(fleet, fleet.agents.pause(request.name, request.reason))
+
+
+def _resume(fleet: "Fleet", request: Resume) -> Resumed | UnknownAgent:
+    from interlock.nouns.messages.send_operations import hinted
+
+    return hinted(fleet, fleet.agents.resume(request.name))
+
+
+def _ack(fleet: "Fleet", request: Ack) -> core.DeathsAcknowledged | core.NoDeath:
+    return fleet.agents.ack(request.name)
+
+
+OPERATIONS = (
+    Operation(
+        name="agent join",
+        help="begin a session for a shell; prints the line that sets it",
+        request=Join,
+        outcomes=(core.Joined,),
+        needs="agent",
+        act=_join,
+        examples=(
+            'eval "$(interlock agent join --agent ada)"',
+            'eval "$(interlock agent join --agent ada --can rust,gpu)"',
+            'eval "$(interlock agent join)"',
+        ),
+    ),
+    Operation(
+        name="agent leave",
+        help="end this session; what it holds goes to whoever waits",
+        request=Leave,
+        outcomes=(core.Left,),
+        needs="session",
+        act=_leave,
+    ),
+    Operation(
+        name="agent beat",
+        help="renew this session; every command that carries it does so too",
+        request=Beat,
+        outcomes=(core.Renewed,),
+        needs="session",
+        act=_beat,
+    ),
+    Operation(
+        name="agent status",
+        help="say what this session does and can do, or show what it said",
+        request=Status,
+        outcomes=(Reported, Unreported),
+        needs="session",
+        act=_status,
+        examples=(
+            "interlock agent status busy --doing task/t1",
+            "interlock agent status idle --can rust,gpu",
+        ),
+    ),
+    Operation(
+        name="agent log",
+        help="show the log of an agent or a file of it, or upload lines or a file",
+        request=Log,
+        outcomes=(AgentLog, LogFiles, NoLog, Uploaded),
+        lines=(LogLine,),
+        needs="store",
+        act=_log,
+        examples=(
+            "interlock agent log ada --follow",
+            "python worker.py 2>&1 | interlock agent log ada --upload -",
+            "interlock agent log ada --file build.log",
+            "interlock agent log ada --read build.log",
+        ),
+    ),
+    Operation(
+        name="agent list",
+        help="all sessions, what they do and hold; and who else can be written to",
+        request=List,
+        outcomes=(AgentList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="agent show",
+        help="the sessions under one name",
+        request=Show,
+        outcomes=(AgentList, Nobody),
+        needs="store",
+        act=_show,
+    ),
+    Operation(
+        name="agent pause",
+        help="let an agent send nothing until it is resumed",
+        request=Pause,
+        outcomes=(PausedAgent, UnknownAgent),
+        needs="agent",
+        act=_pause,
+        examples=("interlock agent pause bob --reason 'it repeats itself' --agent ada",),
+    ),
+    Operation(
+        name="agent resume",
+        help="let an agent send again",
+        request=Resume,
+        outcomes=(Resumed, UnknownAgent),
+        needs="agent",
+        act=_resume,
+        examples=("interlock agent resume ada --agent maria",),
+    ),
+    Operation(
+        name="agent ack",
+        help="acknowledge that sessions died: health no longer shows them",
+        request=Ack,
+        outcomes=(core.DeathsAcknowledged, core.NoDeath),
+        needs="agent",
+        act=_ack,
+        examples=("interlock agent ack bob --agent maria",),
+    ),
+)

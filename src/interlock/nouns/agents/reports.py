@@ -1,0 +1,318 @@
+"""Reports on a store: what sessions say of themselves, said now or by the keeper in its time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from interlock.clock import Clock
+from interlock.core import keys, validate
+from interlock.driving import Op
+from interlock.errors import BadInput, StoreDamaged
+from interlock.nouns.agents import report as core
+from interlock.nouns.agents.session import SessionLapsed
+from interlock.runtime import decode
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.settings import Settings
+from interlock.store import Item, Range, Snapshot
+
+NOTE_LIMIT = 1024
+NEVER = float("inf")
+AGAIN = 1.0
+"""Seconds after which what could not be said is tried again."""
+CALM = 5.0
+"""Seconds between two reports of somebody whose state changes all the time."""
+
+_ABLE = msgspec.json.Decoder(core.Able)
+_REPORT = msgspec.json.Decoder(core.Report)
+
+
+class Reports:
+    """Every operation on reports, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def say(self, who: Who, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
+        """Say something of this session; only what is new in it is recorded."""
+
+        def deciding() -> Deciding[core.Reported | SessionLapsed]:
+            own, live = keys.report(who.session), keys.live(who.session)
+            snapshot = yield (own, live)
+            alive, now = snapshot[live] is not None, self._runner.clock.wall()
+            before = report(snapshot[own])
+            return core.say(before, who.agent, who.session, ask, alive=alive, now=now)
+
+        done: Done[core.Reported | SessionLapsed] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def show(self, session: str) -> Op[core.Reported | core.Unreported]:
+        """What a session said last of itself."""
+        snapshot: Snapshot = yield Read(keys.report(session))
+        found = report(snapshot[keys.report(session)])
+        return core.Unreported(session=session) if found is None else core.reported(found)
+
+
+class _Before(NamedTuple):
+    """What a pulse said before a wait for work."""
+
+    ask: core.Say | None
+    look: Callable[[], Op[core.State]] | None
+    due: float
+    said: float
+
+
+class Pulse:
+    """What a worker says of itself as it goes on: written at once when it changes, then in pace.
+
+        fleet.pulse.be("busy", doing="task/t1")
+
+    Nothing here waits: the keeper writes it (``wait`` and ``run`` are for it alone).  Of what
+    changes faster than that, the last is written.
+    """
+
+    def __init__(
+        self,
+        reports: Reports,
+        who: Who,
+        paces: Mapping[core.State, float],
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._reports = reports
+        self._who = who
+        self._paces = paces
+        self._clock = clock
+        self._wake = wake
+        self._ask: core.Say | None = None
+        self._look: Callable[[], Op[core.State]] | None = None
+        self._said = -NEVER
+        self._due = NEVER
+        self._guard = threading.RLock()  # a handler of a signal may wait for work, too
+        self._waits: set[object] = set()
+        self._before: _Before | None = None
+        self._woken = -NEVER
+
+    def be(
+        self,
+        state: core.State,
+        doing: str = "",
+        note: str = "",
+        *,
+        can: Iterable[str] | None = None,
+        calmly: bool = False,
+        look: Callable[[], Op[core.State]] | None = None,
+    ) -> None:
+        """Say how we stand from now on; ``calmly`` if that may change many times in a second.
+
+        With ``look`` the state is looked up whenever it is said.
+        """
+        self._before = None
+        self._look = look
+        self._ask = asked(state, can=can, doing=doing, note=note, paces=self._paces)
+        now = self._clock.monotonic()
+        due = max(now, self._said + CALM) if calmly else now
+        if due < self._due or not calmly:
+            self._due = due
+            self._wake()
+
+    def go_on(self, said: core.Reported) -> None:
+        """This was said already: be heard of in its pace."""
+        self._before = None
+        self._look = None
+        self._ask = core.Say(state=said.status, doing=said.doing, note=said.note, paces=self._paces)
+        self._due = self._clock.monotonic() + said.pace
+        self._wake()
+
+    def waits(self, wait: object) -> None:
+        """A call waits for work: say so if that lasts, until ``waited`` ends the last such wait.
+
+        A wait below ``CALM`` writes nothing, and wakes the keeper once in that time at most.
+        """
+        with self._guard:
+            if wait in self._waits:
+                return
+            self._waits.add(wait)
+            if len(self._waits) > 1:
+                return
+            now = self._clock.monotonic()
+            self._before = _Before(self._ask, self._look, self._due, self._said)
+            self._ask, self._look = asked("waiting", paces=self._paces), without_work
+            self._due = now + CALM
+            if now - self._woken >= CALM:
+                self._woken = now
+                self._wake()
+
+    def waited(self, wait: object) -> None:
+        """The wait is over: what was said before holds again, unless something new was said."""
+        with self._guard:
+            self._waits.discard(wait)
+            before = self._before
+            if self._waits or before is None:
+                return
+            self._before = None
+            self._look, self._due = before.look, before.due
+            if self._said == before.said:  # nothing was written meanwhile
+                self._ask = before.ask
+                return
+            self._ask = before.ask or asked("idle", paces=self._paces)
+            self._due = self._clock.monotonic()
+        self._wake()
+
+    def follow(self, who: Who) -> None:
+        """Say it for the session that follows ours."""
+        self._who = who
+        now = self._clock.monotonic()
+        if self._before is not None and self._before.ask is not None:
+            self._before = self._before._replace(due=now)
+        if self._ask is not None:
+            self._due = now
+
+    def wait(self) -> float:
+        """Seconds until there is something to say."""
+        return max(0.0, self._due - self._clock.monotonic())
+
+    def run(self) -> Op[None]:
+        """Say it; a session that is over has nothing to say any more."""
+        with self._guard:
+            ask, look, who = self._ask, self._look, self._who
+            if ask is None:
+                return
+            now = self._clock.monotonic()
+            self._said, self._due = now, now + AGAIN
+        said = ask
+        if look is not None:
+            said = msgspec.structs.replace(ask, state=(yield from look()))
+        outcome = yield from self._reports.say(who, said)
+        if self._who is not who:  # another session follows it, and is due
+            return
+        if isinstance(outcome, SessionLapsed):
+            self._due = NEVER
+        elif self._ask is ask:  # else something new was said meanwhile
+            self._due = now + outcome.pace
+
+    def finish(self, trouble: str) -> Op[None]:  # noqa: ARG002 - as chores are told
+        """A report ends with its session; there is nothing more to say."""
+        self._due = NEVER
+        yield from ()
+
+
+def asked(
+    state: str | None = None,
+    *,
+    can: Iterable[str] | None = None,
+    doing: str | None = None,
+    note: str | None = None,
+    paces: Mapping[core.State, float] | None = None,
+) -> core.Say:
+    """Checked words as what there is to say; ``paces`` if somebody keeps them."""
+    known = next((each for each in core.STATES if each == state), None)
+    if state is not None and known is None:
+        raise BadInput(f"a status is idle, waiting or busy, not {str(state)[:40]!r}")
+    return core.Say(
+        state=known,
+        can=None if can is None else validate.abilities(can),
+        doing=doing if doing in (None, "") else validate.name(doing, "thing that is done"),
+        note=None if note is None else validate.text(note, "note", NOTE_LIMIT),
+        paces=paces,
+    )
+
+
+def paces(settings: Settings) -> dict[core.State, float]:
+    """How often a session is heard of, by its state."""
+    found = settings.agent()
+    return {state: found.get(state, core.PACES[state]) for state in core.STATES}
+
+
+def report(item: Item | None) -> core.Report | None:
+    """The report that an item is."""
+    return None if item is None else decode.decoded(_REPORT, item)
+
+
+def all_reports() -> Op[dict[str, core.Report]]:
+    """What every session said last, by session; what cannot be read is left to doctor."""
+    found: dict[str, core.Report] = {}
+    for item in (yield from every(keys.REPORTS)):
+        try:
+            read = decode.decoded(_REPORT, item)
+        except StoreDamaged:
+            continue
+        found[item.key.removeprefix(keys.REPORTS)] = read
+    return found
+
+
+def unheard(reports: Iterable[core.Report], now: float) -> Op[dict[str, float]]:
+    """Seconds since each of these was last heard of, by session."""
+    wanted = list(reports)
+    signs = yield from looked_up((keys.heard(each.session) for each in wanted), times=True)
+    left = {key: None if item is None else item.expires_in for key, item in signs.items()}
+    return {
+        each.session: core.unheard(each, left[keys.heard(each.session)], now) for each in wanted
+    }
+
+
+def without_work() -> Op[core.State]:
+    """How a worker stands that found no task: ``waiting`` if there is work that may become its."""
+    pages = [Range(prefix, limit=1) for prefix in (keys.READY, keys.DUE, keys.HANGS)]
+    ranges = (yield Read(*pages)).ranges
+    return "waiting" if any(ranges[page] for page in pages) else "idle"
+
+
+class Crowd(msgspec.Struct, frozen=True):
+    """Which sessions live and which lapsed, and what those that live and report can do.
+
+    ``at_work`` are the live sessions that report ``busy`` or ``waiting``.
+    """
+
+    live: tuple[str, ...] = ()
+    lapsed: tuple[str, ...] = ()
+    able: dict[str, frozenset[str]] = {}
+    at_work: tuple[str, ...] = ()
+
+
+def crowd() -> Op[Crowd]:
+    """Who is here, and who should be."""
+    sessions = [item.key.removeprefix(keys.SESSIONS) for item in (yield from every(keys.SESSIONS))]
+    reports = yield from all_reports()
+    live = yield from looked_up(map(keys.live, sessions))
+    here = tuple([each for each in sessions if live[keys.live(each)] is not None])
+    told = {each: reports[each] for each in here if each in reports}
+    return Crowd(
+        live=here,
+        lapsed=tuple([each for each in sessions if each not in here]),
+        able={each: frozenset(report.can) for each, report in told.items()},
+        at_work=tuple([each for each, report in told.items() if report.state != "idle"]),
+    )
+
+
+def able() -> Op[dict[str, frozenset[str]]]:
+    """What everybody who is here and reports can do, by session."""
+    return (yield from crowd()).able
+
+
+def able_to(ability: str) -> Reading[dict[str, core.Able]]:
+    """Who is able to do this, as it said, by where that stands; some may be gone by now.
+
+    Only those are read that can do it, or everything.
+    """
+    found: dict[str, core.Able] = {}
+    for each in dict.fromkeys((ability, validate.EVERYTHING)):
+        page = Range(keys.able(each))
+        while True:
+            items = (yield Glance((page,))).ranges[page]
+            read = {item.key: decode.readable(able_of, item) for item in items}
+            found |= {key: one for key, one in read.items() if one is not None}
+            if len(items) < page.limit:
+                break
+            page = Range(page.prefix, items[-1].key)
+    return found
+
+
+def able_of(item: Item) -> core.Able:
+    """Who is able to do something."""
+    return decode.decoded(_ABLE, item)

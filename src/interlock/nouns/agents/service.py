@@ -1,0 +1,329 @@
+"""Sessions on a store: join, leave, renew, list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.nouns.agents import session as core
+from interlock.nouns.grants.pool import Pool
+from interlock.runtime import decode
+from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, every, looked_up
+from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+T = TypeVar("T")
+
+_LISTED = 32
+"""What is listed under a session and goes with it; maintenance finds the rest."""
+
+
+class Sessions:
+    """Every operation on sessions, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def join(
+        self,
+        agent: str,
+        *,
+        ttl: float,
+        session: str = "",
+        metadata: object = None,
+        trace: str = "",
+        pid: int | None = None,
+        more: tuple[Write, ...] = (),
+        listed: bool = False,
+    ) -> Op[core.Joined]:
+        """Begin a session under this name, for the process ``pid``, or for this one.
+
+        It is ``listed`` if this process does not go on with it.
+        ``more`` is what it says of itself, with the same commit.
+        """
+        record = core.Session(
+            id=session or self._runner.new_id("ses"),
+            agent=agent,
+            host=os.uname().nodename,
+            pid=os.getpid() if pid is None else pid,
+            since=self._runner.clock.wall(),
+            ttl=ttl,
+            metadata=metadata,
+            listed=listed,
+        )
+
+        def deciding() -> Deciding[core.Joined]:
+            yield (keys.session(record.id),)
+            return core.join(record, more)
+
+        who = Who(agent, record.id, trace)
+        fresh = {keys.session(record.id): None}
+        done: Done[core.Joined] = yield from self._runner.change(deciding, who, fresh)
+        return done.outcome
+
+    def leave(
+        self, who: Who, own: Collection[str] | None = None
+    ) -> Op[core.Left | core.SessionLapsed]:
+        """End a session and pass on everything that lives by it.
+
+        In one commit, if the store takes that much at once; else in several, the session last.
+        ``own`` are the pools that its process may have something of; the others are listed.
+        """
+        base = yield from self._runner.base()
+        released: tuple[str, ...] = ()
+        while True:
+            done: Done[
+                core.Left | core.SessionLapsed | core.Leaving
+            ] = yield from self._runner.change(lambda: self._leaving(who, base, own), who)
+            if isinstance(done.outcome, core.SessionLapsed):
+                return done.outcome
+            released += done.outcome.released
+            if isinstance(done.outcome, core.Left):
+                return replace(done.outcome, released=released)
+
+    def _leaving(
+        self, who: Who, base: int, mine: Collection[str] | None
+    ) -> Deciding[core.Left | core.SessionLapsed | core.Leaving]:
+        own = (keys.session(who.session), keys.live(who.session), keys.report(who.session))
+        snapshot = yield own
+        session = decode.session(snapshot[own[0]])
+        if session is None:
+            return Decision(outcome=core.SessionLapsed(session=who.session))
+        said = reported(snapshot, who.session)
+        listed = yield from _listed(who.session)
+        wanted = yield from _pools_of(session, mine, listed)
+        said += tuple(keys.held(who.session, key) for key in listed[:_LISTED])
+        gathering = Gathering(self._runner, base)
+        now = self._runner.clock.wall()
+        return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
+
+    def beat(self, session: str) -> Op[core.Renewed | core.SessionLapsed]:
+        """Renew a session that another process began."""
+
+        def deciding() -> Deciding[core.Renewed | core.SessionLapsed]:
+            snapshot = yield (keys.session(session), keys.live(session))
+            live = {key for key, item in snapshot.items.items() if item is not None}
+            return core.beat(decode.session(snapshot[keys.session(session)]), session, live)
+
+        done: Done[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
+            deciding, Who()
+        )
+        return done.outcome
+
+    def renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
+        """Renew liveness keys that still live, in as few quiet commits as can be; returns those."""
+        portion = self._portion
+        alive: frozenset[str] = frozenset()
+        for start in range(0, len(writes), portion):
+            alive |= yield from self._renew(writes[start : start + portion])
+        return alive
+
+    def _renew(self, writes: tuple[Write, ...]) -> Op[frozenset[str]]:
+        def deciding() -> Deciding[frozenset[str]]:
+            snapshot = yield tuple(write.key for write in writes)
+            alive = frozenset(key for key, item in snapshot.items.items() if item is not None)
+            puts = tuple(write for write in writes if write.key in alive)
+            return Decision(outcome=alive, puts=puts, quiet=True)
+
+        done: Done[frozenset[str]] = yield from self._runner.change(deciding, Who())
+        return done.outcome
+
+    def find(self, session: str) -> Op[core.Session | None]:
+        """Who a session is."""
+        snapshot: Snapshot = yield Read(keys.session(session))
+        return decode.session(snapshot[keys.session(session)])
+
+    def deaths(self) -> Op[list[core.Death]]:
+        """The sessions that ended without leaving and were cleared away, the oldest first."""
+        items = yield from every(keys.DEATHS)
+        read = [decode.readable(decode.death, item) for item in items]
+        return sorted([each for each in read if each is not None], key=lambda each: each.at)
+
+    def acknowledge(self, name: str, who: Who) -> Op[core.DeathsAcknowledged | core.NoDeath]:
+        """Take away the traces of the sessions under this name, or of the one with this id."""
+        deaths = yield from self.deaths()
+        found = [each for each in deaths if name in (each.agent, each.session)]
+        gone: tuple[str, ...] = ()
+        for start in range(0, len(found), self._portion):
+            some, decide = found[start : start + self._portion], partial(core.acknowledge, name)
+            done = yield from self._runner.change(partial(_forgetting, some, decide), who)
+            if isinstance(done.outcome, core.DeathsAcknowledged):
+                gone += done.outcome.sessions
+        if not gone:
+            return core.NoDeath(agent=name)
+        return core.DeathsAcknowledged(agent=found[0].agent, sessions=gone)
+
+    @property
+    def _portion(self) -> int:
+        """How many keys one commit renews or deletes."""
+        return self._runner.capabilities.max_operations // 2
+
+    def here(self, agent: str) -> Op[list[core.Session]]:
+        """The sessions under a name that live."""
+        page = Range(keys.present(agent))
+        ids = [keys.last(item.key) for item in (yield Read(page)).ranges[page]]
+        items = yield from looked_up([*map(keys.session, ids), *map(keys.live, ids)])
+        living = [id_ for id_ in ids if items[keys.live(id_)] is not None]
+        found = [decode.readable(decode.session, items[keys.session(id_)]) for id_ in living]
+        return [each for each in found if each is not None]
+
+    def names(self) -> Op[frozenset[str]]:
+        """The names of all agents that have a session."""
+        items = yield from every(keys.SESSIONS)
+        return frozenset(each.agent for item in items if (each := _readable(item)) is not None)
+
+    def works_on(self, who: Who) -> Op[bool]:
+        """Whether a session works on any task."""
+        page = Range(keys.claims(who.session), limit=1)
+        return bool((yield Read(page)).ranges[page])
+
+    def list(self) -> Op[tuple[core.Agent, ...]]:
+        """All sessions, by name, with what they hold and what they work on."""
+        base = yield from self._runner.base()
+        holds: dict[str, list[str]] = {}
+        for item in (yield from every(*keys.POOLS)):
+            pool = decode.readable_pool(item, base)
+            name = keys.thing(item.key).removeprefix("lock/")
+            for grant in () if pool is None else pool.grants:
+                holds.setdefault(grant.session, []).append(name)
+        for item in (yield from every(keys.CLAIMS)):
+            worker, task = keys.claim_of(item.key)
+            holds.setdefault(worker, []).append(f"task/{task}")
+        items = yield from every(keys.SESSIONS)
+        found = [session for item in items if (session := _readable(item)) is not None]
+        live = yield from looked_up((keys.live(each.id) for each in found), times=True)
+        now = self._runner.clock.wall()
+        agents = [
+            _agent(each, live[keys.live(each.id)], holds.get(each.id, ()), now) for each in found
+        ]
+        told = yield from _with_reports(agents, now)
+        return tuple(sorted(told, key=lambda agent: (agent.agent, agent.since)))
+
+
+def _listed(session: str) -> Reading[list[str]]:
+    """The pools that are listed under a session."""
+    found: list[str] = []
+    page = Range(keys.held(session))
+    while True:
+        items = (yield (page,)).ranges[page]
+        found += [keys.held_of(item.key)[1] for item in items]
+        if len(items) < page.limit:
+            return found
+        page = Range(page.prefix, items[-1].key)
+
+
+def _pools_of(
+    session: core.Session, own: Collection[str] | None, listed: list[str]
+) -> Reading[list[str]]:
+    """The pools that a session has something of; whoever relies on one reads it again."""
+    if own is None and not session.listed:
+        return (yield from _searched(session.id))
+    wanted = sorted({*listed, *(own or ())})
+    found: list[str] = []
+    for start in range(0, len(wanted), KEYS_AT_ONCE):
+        some = Glance(wanted[start : start + KEYS_AT_ONCE])
+        items = [item for item in (yield some).items.values() if item is not None]
+        pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
+        found.extend(key for key, pool in pools if pool and is_in(pool, session.id))
+    return found
+
+
+def _searched(session: str) -> Reading[list[str]]:
+    """The same for a session of which nobody keeps a list: one that another process began."""
+    found: list[str] = []
+    for prefix in keys.POOLS:
+        after = ""
+        while True:
+            page = Range(prefix, after)
+            items = (yield (page,)).ranges[page]
+            pools = [(item.key, decode.readable_pool(item, 0)) for item in items]
+            found.extend(key for key, pool in pools if pool and is_in(pool, session))
+            if len(items) < page.limit:
+                break
+            after = items[-1].key
+    return found
+
+
+def _forgetting(
+    deaths: Sequence[core.Death], decide: Callable[[Sequence[core.Death]], Decision[T]]
+) -> Deciding[T]:
+    """Decide on those of these traces that are still there."""
+    items = (yield tuple([keys.death(each.session) for each in deaths])).items
+    return decide([each for each in deaths if items[keys.death(each.session)] is not None])
+
+
+def reported(snapshot: Snapshot, session: str) -> tuple[str, ...]:
+    """The keys that end with a session because it said something of itself."""
+    item = snapshot[keys.report(session)]
+    if item is None:
+        return ()
+    from interlock.nouns.agents.report import ends
+    from interlock.nouns.agents.reports import report
+
+    said = decode.readable(report, item)
+    gone = () if said is None else ends(said)
+    return keys.report(session), keys.heard(session), *gone
+
+
+def is_in(pool: Pool, session: str) -> bool:
+    """Whether something here lives by this session."""
+    held = any(keys.live(session) in grant.live for grant in pool.grants)
+    return held or any(waiter.session == session for waiter in pool.waiters)
+
+
+def _readable(item: Item) -> core.Session | None:
+    """A session, unless it cannot be read: doctor names it, and others are still told."""
+    try:
+        return decode.session(item)
+    except StoreDamaged:
+        return None
+
+
+def _agent(
+    session: core.Session, live: Item | None, holds: Iterable[str], now: float
+) -> core.Agent:
+    """A session; of its time to live, what is gone says when it was renewed last."""
+    left = None if live is None else live.expires_in
+    beat = None if left is None else round(now - max(0.0, session.ttl - left), 3)
+    return core.Agent(
+        agent=session.agent,
+        session=session.id,
+        state="lapsed" if live is None else "alive",
+        host=session.host,
+        pid=session.pid,
+        since=session.since,
+        expires_in=None if left is None else round(left, 3),
+        holds=tuple(holds),
+        metadata=session.metadata,
+        last_heartbeat=beat,
+    )
+
+
+def _with_reports(agents: list[core.Agent], now: float) -> Op[list[core.Agent]]:
+    """What each says of itself, and when it was last heard of."""
+    from interlock.nouns.agents.reports import all_reports, unheard  # not for those who only lock
+
+    reports = yield from all_reports()
+    ago = yield from unheard(reports.values(), now)
+    return [
+        each
+        if (said := reports.get(each.session)) is None
+        else replace(
+            each,
+            status=said.state,
+            can=said.can,
+            doing=said.doing,
+            note=said.note,
+            heard=round(now - ago[each.session], 3),
+        )
+        for each in agents
+    ]

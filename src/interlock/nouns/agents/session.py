@@ -1,0 +1,274 @@
+"""Sessions: one incarnation of an agent.
+
+The identity of a worker is its session, not its name: two sessions under one name are two
+holders, and that is legal.  A session has two items,
+
+    sessions/{id}   who it is; stays until it leaves or maintenance clears it away
+    live/{id}       that it lives; lapses unless it is renewed, and is never revived
+
+and, if it says something of itself, a report (``core.report``), which ends with it.
+
+    ──join──> alive ──leave──> gone
+                │
+                └─ live/{id} lapsed ──> lapsed ──maintain──> gone, with a trace: deaths/{id}
+
+A lapsed session is over for good: its grants may be reclaimed by anybody, at once.  The commit that
+clears it away leaves a trace, which ``health`` shows for a day, or until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from interlock.core import keys, outcomes
+from interlock.core.decision import Decision, Event, Refusal, Success, Write
+from interlock.nouns.grants.pool_change import Facts, Missing, Turn
+
+TTL = 30.0
+SHELL_TTL = 900.0
+DEATH_KEPT = 86400.0
+"""How long the trace of a session that ended without leaving is kept."""
+_FOR_A_POOL = 16
+"""Operations that passing on one pool may take."""
+
+
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who a session is.
+
+    ``listed`` says that no process began it for itself, as in a shell: then all that lives by it
+    is listed (``held/{session}/{pool}``).
+    """
+
+    id: str
+    agent: str
+    host: str
+    pid: int
+    since: float
+    ttl: float
+    metadata: Any = None
+    listed: bool = False
+
+
+class Death(Struct, frozen=True, kw_only=True):
+    """A session that ended without leaving, and was cleared away ``at`` a moment.
+
+    ``was`` is how it stood by its last report (``busy with task/t1``).
+    """
+
+    session: str
+    agent: str
+    host: str
+    pid: int
+    since: float
+    at: float
+    was: str = ""
+
+
+class Joined(Success, frozen=True, kw_only=True, tag="joined"):
+    """The session is alive; so many ``others`` under its name are, too."""
+
+    agent: str
+    session: str
+    expires_in: float
+    others: int = 0
+
+
+class Left(Success, frozen=True, kw_only=True, tag="left"):
+    """The session is over, and what it held was passed on."""
+
+    session: str
+    released: tuple[str, ...] = ()
+
+
+class Leaving(Success, frozen=True, kw_only=True, tag="leaving"):
+    """Some of what a session held was passed on; more is to come."""
+
+    released: tuple[str, ...] = ()
+
+
+class Renewed(Success, frozen=True, kw_only=True, tag="renewed"):
+    """The session lives on."""
+
+    session: str
+    expires_in: float
+
+
+class SessionLapsed(Refusal, frozen=True, kw_only=True, tag="lapsed"):
+    """The session is over; join again."""
+
+    session: str
+
+
+class DeathsAcknowledged(Success, frozen=True, kw_only=True, tag="deaths_acknowledged"):
+    """These sessions ended without leaving, and health no longer shows them."""
+
+    agent: str
+    sessions: tuple[str, ...]
+
+
+class NoDeath(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """No session under this name was cleared away, or it was acknowledged before."""
+
+    agent: str
+
+
+class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session as a person sees it."""
+
+    agent: str
+    session: str
+    state: Literal["alive", "lapsed"]
+    host: str
+    pid: int
+    since: float
+    expires_in: float | None = None
+    holds: tuple[str, ...] = ()
+    metadata: Any = None
+    status: str = ""
+    can: tuple[str, ...] = ()
+    doing: str = ""
+    note: str = ""
+    heard: float | None = None
+    last_heartbeat: float | None = None
+
+
+def join(session: Session, more: tuple[Write, ...] = ()) -> Decision[Joined]:
+    """Begin: who it is and that it lives, in one commit with what it says of itself."""
+    return Decision(
+        outcome=Joined(agent=session.agent, session=session.id, expires_in=session.ttl),
+        verb="agent.join",
+        thing=f"agent/{session.agent}",
+        puts=(Write(keys.session(session.id), session), alive(session), *addressed(session), *more),
+        events=(Event("agent:joined", session.agent),),
+    )
+
+
+def addressed(session: Session) -> tuple[Write, ...]:
+    """What lets others find an agent by its name, and send it messages.
+
+    The last two say all by being there, so they are put without being read.
+    """
+    return (
+        Write(keys.present(session.agent, session.id), {}),
+        Write(keys.joined(session.agent), {}),
+        Write(keys.mailbox(session.agent), {}),
+    )
+
+
+def alive(session: Session) -> Write:
+    """The write that keeps a session alive."""
+    return Write(keys.live(session.id), {"agent": session.agent}, session.ttl)
+
+
+def beat(
+    session: Session | None, id_: str, live: AbstractSet[str]
+) -> Decision[Renewed | SessionLapsed]:
+    """Renew, if there is still something to renew."""
+    if session is None or keys.live(id_) not in live:
+        return Decision(outcome=SessionLapsed(session=id_))
+    outcome = Renewed(session=id_, expires_in=session.ttl)
+    return Decision(outcome=outcome, puts=(alive(session),), quiet=True)
+
+
+def leave(
+    session: Session,
+    wanted: Sequence[str],
+    known: Facts,
+    now: float,
+    more: tuple[str, ...] = (),
+) -> Decision[Left | Leaving]:
+    """Pass on all that lives by the session in these pools, then end it and ``more`` of its keys.
+
+    What does not fit into one commit is left for the next, the session last: each pool is passed
+    on whole, so being interrupted between two of them harms nobody.
+    """
+    turn = Turn(known, now)
+    released: list[str] = []
+    all_ = True
+    for number, key in enumerate(wanted):
+        if number and turn.size() + _FOR_A_POOL > known.room:
+            all_ = False
+            break
+        if key not in known.pools:
+            fit = max(1, (known.room - turn.size()) // _FOR_A_POOL)
+            raise Missing(tuple(wanted[number : number + fit]))
+        if _leave_pool(turn, key, session.id):
+            released.append(keys.thing(key).removeprefix("lock/"))
+    thing = f"agent/{session.agent}"
+    part = turn.decision(None, "agent.leave", thing)
+    own = (*_own(session), *more) if all_ else ()
+    said = (Event("agent:left", session.agent),) if all_ else ()
+    names = tuple(released)
+    return Decision(
+        outcome=Left(session=session.id, released=names) if all_ else Leaving(released=names),
+        verb="agent.leave",
+        thing=thing,
+        puts=part.puts,
+        deletes=(*own, *part.deletes),
+        signals=part.signals,
+        events=(*said, *part.events),
+    )
+
+
+def _own(session: Session) -> tuple[str, ...]:
+    """What ends with a session."""
+    return (
+        keys.session(session.id),
+        keys.live(session.id),
+        keys.present(session.agent, session.id),
+    )
+
+
+def _leave_pool(turn: Turn, key: str, session: str) -> bool:
+    """End what a session has here; its own waiters end with it.  Whether it held anything."""
+    pool = turn.pool(key)
+    if pool is None:
+        return False
+    left = [key]
+    for waiter in pool.waiters:
+        if waiter.session == session:
+            turn.leave(waiter.together or (key,), waiter.id)
+            left.extend(waiter.together)
+    own = [grant for grant in pool.grants if keys.live(session) in grant.live]
+    for grant in own:
+        turn.end(key, grant)
+    turn.serve(dict.fromkeys(left))
+    return bool(own)
+
+
+def clear(session: Session, now: float, was: str, more: tuple[str, ...] = ()) -> Decision[str]:
+    """Clear a lapsed session away, and ``more`` of its keys, and leave a trace: maintenance."""
+    death = Death(
+        session=session.id,
+        agent=session.agent,
+        host=session.host,
+        pid=session.pid,
+        since=session.since,
+        at=now,
+        was=was,
+    )
+    return Decision(
+        outcome="cleared",
+        verb="agent.clear",
+        thing=f"agent/{session.agent}",
+        puts=(Write(keys.death(session.id), death),),
+        deletes=(*_own(session), *more),
+        events=(Event("agent:lapsed", session.agent),),
+    )
+
+
+def acknowledge(name: str, deaths: Sequence[Death]) -> Decision[DeathsAcknowledged | NoDeath]:
+    """Take away the traces of these sessions of one agent: an operator knows of them."""
+    if not deaths:
+        return Decision(outcome=NoDeath(agent=name))
+    agent, gone = deaths[0].agent, tuple([each.session for each in deaths])
+    return Decision(
+        outcome=DeathsAcknowledged(agent=agent, sessions=gone),
+        verb="agent.ack",
+        thing=f"agent/{agent}",
+        deletes=tuple(map(keys.death, gone)),
+    )

@@ -1,0 +1,174 @@
+"""Uploads lines in batches, where nobody waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from interlock.clock import Clock
+from interlock.driving import Op, Pause
+from interlock.errors import InterlockError, StoreClosed
+from interlock.nouns.agents import logs as core
+from interlock.nouns.agents.log_service import Logs
+from interlock.runtime.runner import Who
+
+LINES = 500
+"""Lines of a batch, at most."""
+AGE = 1.0
+"""Seconds that a line waits for others, at most."""
+ROOM = 10_000
+"""Lines that wait for a store that does not answer; the oldest are dropped above it."""
+ROOM_BYTES = 8 * core.CHUNK
+SMALL = 1024
+"""What is left of a chunk for a word about dropped lines."""
+AGAIN = 1.0
+"""Seconds after which what could not be uploaded is tried again."""
+NEVER = float("inf")
+_PAUSE = 0.01
+
+
+class Uploader:
+    """Lines that are uploaded in batches while whoever writes them goes on.
+
+    ``add`` never waits: the keeper uploads what gathered, every ``LINES`` lines or after ``AGE``
+    seconds.  While the store does not answer they wait here; above ``ROOM`` the oldest are
+    dropped, and the next batch says how many.
+    """
+
+    def __init__(
+        self, logs: Logs, agent: str, who: Who, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        self.failing = False
+        self._logs = logs
+        self._agent = agent
+        self._who = who
+        self._clock = clock
+        self._wake = wake
+        self._guard = threading.RLock()  # a handler of a signal may log, too
+        self._room = threading.Event()
+        self._lines: deque[str] = deque()
+        self._bytes = 0
+        self._dropped = 0
+        self._due = NEVER
+        self._sending = False
+        self._closed = False
+
+    @property
+    def full(self) -> bool:
+        """Whether another line would push out the oldest."""
+        return len(self._lines) >= ROOM or self._bytes >= ROOM_BYTES
+
+    def add(self, text: str) -> None:
+        """Take one line, or a text of several."""
+        if self._closed:
+            raise StoreClosed("the client is closed, and uploads no more lines; connect again")
+        cleaned = list(core.clean(text))
+        with self._guard:
+            first = not self._lines
+            self._keep(cleaned)
+            many = len(self._lines) >= LINES
+            now = self._clock.monotonic()
+            if not self.failing:
+                self._due = now if many else min(self._due, now + AGE)
+        if first or many:
+            self._wake()
+
+    def hurry(self) -> None:
+        """Upload what is there as soon as can be."""
+        if self._lines:
+            self._due = self._clock.monotonic()
+            self._wake()
+
+    def wait_for_room(self) -> None:
+        """For a reader that can wait: until there is room, unless the store is in trouble."""
+        while self.full and not self.failing:
+            self._room.clear()
+            self._room.wait(AGE)
+
+    def wait(self) -> float:
+        """Seconds until a batch is due."""
+        return max(0.0, self._due - self._clock.monotonic())
+
+    def run(self) -> Op[None]:
+        """Upload one batch; what could not be uploaded is kept for the next one."""
+        batch, dropped = self._take()
+        if not batch and not dropped:
+            return
+        said = [f"[{dropped} lines dropped]"] if dropped else []
+        try:
+            yield from self._logs.upload(self._agent, [*said, *batch], self._who)
+        except BaseException:
+            self._put_back(batch, dropped)
+            raise
+        self._done()
+
+    def drain(self) -> Op[None]:
+        """Upload all that is left."""
+        while self._sending or self._lines or self._dropped:
+            yield from self.run()
+            if self._sending:  # the keeper is at it
+                yield Pause(_PAUSE)
+
+    def finish(self, trouble: str) -> Op[None]:
+        """The end: take no more lines, upload what is left, and say so if that fails."""
+        self._closed = True
+        try:
+            if not trouble:
+                yield from self.drain()
+        except InterlockError as error:
+            trouble = str(error)
+        if self._lines:
+            import logging
+
+            said = "%d lines of the log of %s were not uploaded: %s"
+            logging.getLogger("interlock").warning(said, len(self._lines), self._agent, trouble)
+
+    def _take(self) -> tuple[list[str], int]:
+        with self._guard:
+            if self._sending:
+                return [], 0
+            batch = self._first()
+            self._bytes -= sum(map(len, batch))
+            dropped, self._dropped = self._dropped, 0
+            self._sending = bool(batch or dropped)
+            self._due = NEVER
+            return batch, dropped
+
+    def _first(self) -> list[str]:
+        """The first lines, no more than one commit takes: so none can be uploaded twice."""
+        batch: list[str] = []
+        room = core.CHUNK - SMALL
+        while self._lines and len(batch) < LINES:
+            room -= core.measure(self._lines[0])
+            if room < 0:
+                break
+            batch.append(self._lines.popleft())
+        return batch
+
+    def _put_back(self, batch: list[str], dropped: int) -> None:
+        with self._guard:
+            self.failing, self._sending = True, False
+            self._dropped += dropped
+            self._lines.extendleft(reversed(batch))
+            self._bytes += sum(map(len, batch))
+            self._keep(())
+            self._due = self._clock.monotonic() + AGAIN
+        self._room.set()
+
+    def _done(self) -> None:
+        with self._guard:
+            self.failing, self._sending = False, False
+            left, now = len(self._lines), self._clock.monotonic()
+            if left:
+                self._due = now if left >= LINES else min(self._due, now + AGE)
+        self._room.set()
+
+    def _keep(self, lines: Iterable[str]) -> None:
+        """Have these, too, and drop the oldest where there is no room."""
+        for line in lines:
+            self._lines.append(line)
+            self._bytes += len(line)
+        while len(self._lines) > ROOM or self._bytes > ROOM_BYTES:
+            self._bytes -= len(self._lines.popleft())
+            self._dropped += 1

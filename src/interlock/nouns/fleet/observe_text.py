@@ -1,0 +1,50 @@
+"""What is observed, in words."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from interlock.nouns.messages.text import whom
+from interlock.runtime.text import ago, listed
+
+if TYPE_CHECKING:
+    from interlock.core.events import Counters, Observed
+    from interlock.runtime.text import Paint
+
+
+def observed(outcome: Observed, paint: Paint) -> str:
+    """One line for an event."""
+    if not outcome.thing:
+        return f"{paint('yellow', outcome.event)} some events, up to revision {outcome.revision}"
+    clock = time.strftime("%H:%M:%S", time.localtime(outcome.at))
+    parts = [
+        paint("dim", clock),
+        outcome.agent or "-",
+        paint("green", outcome.event),
+        outcome.thing,
+        outcome.on if outcome.on != outcome.thing else "",
+        f"to {whom(outcome.to)}" if outcome.to else "",
+        f"by {outcome.by}" if outcome.by else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def counters(outcome: Counters, _paint: Paint) -> str:
+    """Each with its name, also those that are zero."""
+    more = " (and more, which was not looked at)" if outcome.partial else ""
+    return listed(
+        [
+            ("registered agents", str(outcome.registered)),
+            ("pending queries", str(outcome.pending_queries)),
+            ("since", f"{ago(outcome.since)}{more}"),
+            ("  sent", str(outcome.sent)),
+            ("  received", str(outcome.received)),
+            ("  asked", str(outcome.asked)),
+            ("  replied", str(outcome.replied)),
+            ("  query timeouts", str(outcome.timeouts)),
+            ("  left to a person", str(outcome.handed)),
+            ("  rate-limit violations", str(outcome.rate_limit_violations)),
+            ("  refusals", str(outcome.refusals)),
+        ]
+    )

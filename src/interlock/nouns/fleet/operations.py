@@ -1,0 +1,314 @@
+"""Operations without a noun: they concern the whole store, or this very process."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from interlock.core import outcomes
+from interlock.core import validate as words
+from interlock.core.decision import Success
+from interlock.core.health import Health
+from interlock.errors import BadInput
+from interlock.nouns.grants import several
+from interlock.nouns.grants.lock_operations import MaxHold, Metadata, Token, Wait
+from interlock.runtime.diagnosis import Diagnosis
+from interlock.runtime.maintain import Maintained
+from interlock.runtime.operation import Duration, Operation, Request, option
+from interlock.runtime.why import Why
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Init(Request, frozen=True, kw_only=True):
+    """Create a store."""
+
+
+class Demo(Request, frozen=True, kw_only=True):
+    """Show what it does."""
+
+    ttl: Annotated[Duration, option("duration", "how long a killed worker's grants live on")] = 2.0
+    workers: Annotated[int, option("int", "how many workers")] = 8
+
+
+class Run(Request, frozen=True, kw_only=True):
+    """Run a program inside a session."""
+
+    ttl: Annotated[
+        Duration, option("duration", "the session lives so long after its last beat")
+    ] = 30.0
+    hold: Annotated[
+        tuple[str, ...],
+        option("things", "hold this meanwhile: lock/merge, sem/builds=2; give it for each thing"),
+    ] = ()
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    grace: Annotated[
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the session is lost, or a message asks to stop",
+        ),
+    ] = 10.0
+    command: Annotated[
+        tuple[str, ...], option("command", "the program with its arguments", positional=True)
+    ] = ()
+
+
+class Acquire(Request, frozen=True, kw_only=True):
+    """Take several locks and slots at once."""
+
+    things: Annotated[
+        tuple[str, ...],
+        option("things", "what you want: lock/merge, sem/builds, sem/builds=2", positional=True),
+    ]
+    ttl: Annotated[
+        Duration | None,
+        option(
+            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
+        ),
+    ] = None
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give several locks and slots back at once."""
+
+    things: Annotated[
+        tuple[str, ...], option("things", "what you have: lock/merge, sem/builds", positional=True)
+    ]
+    token: Token = None
+
+
+class WhyRequest(Request, frozen=True, kw_only=True):
+    """Explain what blocks a thing."""
+
+    thing: Annotated[
+        str,
+        option(
+            "name", "task/t1, lock/merge (or just t1, merge), sem/builds, qry_...", positional=True
+        ),
+    ]
+
+
+class HealthRequest(Request, frozen=True, kw_only=True):
+    """Say what somebody should look at."""
+
+    dead_after: Annotated[
+        Duration, option("duration", "say so if a session lapsed so long ago and is still there")
+    ] = 300.0
+    waiting: Annotated[
+        Duration, option("duration", "say so if somebody, a task or mail waits for longer")
+    ] = 3600.0
+    held: Annotated[Duration, option("duration", "say so if somebody holds for longer")] = 3600.0
+    stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
+
+
+class Doctor(Request, frozen=True, kw_only=True):
+    """Check this place."""
+
+
+class Maintain(Request, frozen=True, kw_only=True):
+    """Tidy up."""
+
+
+class Bench(Request, frozen=True, kw_only=True):
+    """Measure this machine."""
+
+    only: Annotated[str | None, option("text", "one measurement, by its name in the table")] = None
+    quick: Annotated[bool, option("flag", "fewer rounds: rough figures in seconds")] = False
+
+
+class SchemaRequest(Request, frozen=True, kw_only=True):
+    """Say what a command prints as JSON."""
+
+    words: Annotated[
+        tuple[str, ...],
+        option("names", "a command, such as lock acquire; all if left out", positional=True),
+    ] = ()
+
+
+class Selftest(Request, frozen=True, kw_only=True):
+    """Put the promises to the test."""
+
+    race: Annotated[
+        bool, option("flag", "processes claim the same tasks; each must have one winner")
+    ] = False
+    processes: Annotated[int, option("int", "so many", least=2, most=64)] = 8
+    tasks: Annotated[int, option("int", "so many", least=1, most=100_000)] = 1000
+    seconds: Annotated[
+        Duration | None, option("duration", "end after so long, whatever is left")
+    ] = None
+
+
+class Created(Success, frozen=True, kw_only=True, tag="created"):
+    """There is a store now."""
+
+    store: str
+
+
+class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exists"):
+    """It was there already, and was left as it is."""
+
+    store: str
+
+
+def waits(request: Acquire) -> bool:
+    """Whether a request may have to queue, and so must show that it lives."""
+    return words.patience(request.wait) > 0
+
+
+def _acquire(fleet: "Fleet", request: Acquire) -> several.AcquireOutcome:
+    return fleet.several.acquire(
+        *request.things,
+        ttl=request.ttl,
+        wait=request.wait,
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> several.ReleaseOutcome:
+    return fleet.several.release(*request.things, token=request.token)
+
+
+def _why(fleet: "Fleet", request: WhyRequest) -> Why:
+    kind, _, name = request.thing.partition("/")
+    if (kind in ("agent", "session") and name) or kind.startswith("ses_"):
+        raise BadInput(
+            "'why' knows tasks, locks, semaphores, queries and messages;"
+            f" see 'interlock agent show {words.shell(name or kind)}', or write"
+            f" lock/{request.thing} for a lock of that name"
+        )
+    return fleet.why(request.thing)
+
+
+def _health(fleet: "Fleet", request: HealthRequest) -> Health:
+    return fleet.health(
+        dead_after=request.dead_after,
+        waiting=request.waiting,
+        held=request.held,
+        stuck=request.stuck,
+    )
+
+
+def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
+    return fleet.maintain()
+
+
+OPERATIONS = (
+    Operation(
+        name="init",
+        help="create a store here, shared by all worktrees of the repository",
+        request=Init,
+        outcomes=(Created, StoreExists),
+        needs="nothing",
+        examples=(
+            "interlock init",
+            "interlock init --store /var/lib/interlock/store.db",
+            "interlock init --store redis://localhost",
+        ),
+    ),
+    Operation(
+        name="demo",
+        help="see it work: agents, a crash, and who takes over",
+        request=Demo,
+        outcomes=(),
+        needs="nothing",
+    ),
+    Operation(
+        name="run",
+        help="run a program inside a session that is kept alive for it",
+        request=Run,
+        outcomes=(several.SeveralBusy, several.SeveralDeadlock),
+        needs="agent",
+        examples=(
+            "interlock run --agent ada -- python worker.py",
+            "interlock run --agent ada --hold lock/merge --hold sem/builds=2 -- make",
+        ),
+    ),
+    Operation(
+        name="acquire",
+        help="take several locks and slots at once: all of them, or none",
+        request=Acquire,
+        outcomes=(
+            several.SeveralAcquired,
+            several.SeveralBusy,
+            several.SeveralDeadlock,
+            several.SeveralFenced,
+        ),
+        needs="agent",
+        act=_acquire,
+        joins=waits,
+        examples=("interlock acquire lock/merge sem/builds=2 --agent ada --wait 1m",),
+    ),
+    Operation(
+        name="release",
+        help="give several locks and slots back at once",
+        request=Release,
+        outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock release lock/merge sem/builds --agent ada --token 12",),
+    ),
+    Operation(
+        name="why",
+        help="what blocks a thing, who can clear it, since when",
+        request=WhyRequest,
+        outcomes=(Why,),
+        needs="store",
+        act=_why,
+        examples=("interlock why lock/merge", "interlock why task/t1"),
+    ),
+    Operation(
+        name="health",
+        help="what somebody should look at, one line each; for monitors",
+        request=HealthRequest,
+        outcomes=(Health,),
+        needs="store",
+        act=_health,
+        examples=("interlock health", "interlock health --held 2h --stuck 30m --json"),
+    ),
+    Operation(
+        name="doctor",
+        help="check this place and say what to mend",
+        request=Doctor,
+        outcomes=(Diagnosis,),
+        needs="nothing",
+    ),
+    Operation(
+        name="maintain",
+        help="reclaim what nobody came for",
+        request=Maintain,
+        outcomes=(Maintained,),
+        needs="store",
+        act=_maintain,
+    ),
+    Operation(
+        name="bench",
+        help="measure each operation against the floor of its engine",
+        request=Bench,
+        outcomes=(),
+        needs="nothing",
+    ),
+    Operation(
+        name="schema",
+        help="what a command prints with --json, as a JSON schema",
+        request=SchemaRequest,
+        outcomes=(dict,),
+        needs="nothing",
+        examples=("interlock schema lock acquire", "interlock schema --json"),
+    ),
+    Operation(
+        name="selftest",
+        help="put its promises to the test on your store, with real processes",
+        request=Selftest,
+        outcomes=(),
+        needs="nothing",
+        examples=(
+            "interlock selftest --race",
+            "interlock selftest --race --store redis://localhost --seconds 10s",
+        ),
+    ),
+)

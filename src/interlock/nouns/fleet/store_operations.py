@@ -1,0 +1,33 @@
+"""Operations on the store itself."""
+
+from typing import TYPE_CHECKING
+
+from interlock.runtime.operation import Operation, Request
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Info(Request, frozen=True, kw_only=True):
+    """Facts about the store."""
+
+
+def _info(fleet: "Fleet", _request: Info) -> dict[str, object]:
+    from interlock.driving import drive
+    from interlock.nouns.record.sealing import Sealing
+
+    desk = fleet.calls.desk
+    record = drive(Sealing(desk.runner, desk.settings).facts(), fleet.store)
+    return {**fleet.store.info(), **record}
+
+
+OPERATIONS = (
+    Operation(
+        name="store info",
+        help="facts about the store: where, how large, how durable",
+        request=Info,
+        outcomes=(dict,),
+        needs="store",
+        act=_info,
+    ),
+)

@@ -1,0 +1,303 @@
+"""What a client can ask for of locks, semaphores, and several of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from interlock.core import keys, validate
+from interlock.driving import Op
+from interlock.errors import BadInput, BadName
+from interlock.nouns.grants.pool import CAPACITY
+from interlock.runtime.context import Calls
+from interlock.runtime.given import Given, proofs
+from interlock.runtime.outage import patient
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants import lock as locks
+    from interlock.nouns.grants import semaphore as semaphores
+    from interlock.nouns.grants import several
+    from interlock.nouns.grants.lock_service import LockView
+    from interlock.nouns.grants.semaphore_service import SemaphoreView
+
+
+class LockCalls(Calls):
+    """Locks, by name."""
+
+    @patient("a wait for a lock")
+    def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        given: Given = (),
+    ) -> Op[locks.AcquireOutcome]:
+        """Take a lock, or say who has it.
+
+        With ``wait`` it queues, first come first served, and is woken when its turn comes; a wait
+        that could never end is answered with ``Deadlock`` at once, and leaves nothing behind: the
+        others in its ``cycle`` go on as soon as this caller gives back what it holds.
+        With ``ttl`` the grant lives by itself and must be renewed with ``heartbeat``; without, it
+        lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
+        that must still hold in the same commit.
+        """
+        patience, name = self.desk.asking(wait), named(name, "lock")
+        settings = self.desk.settings.lock(name, self.desk.runner.capabilities.min_ttl)
+        lives, ends = self.desk.terms(settings, ttl, max_hold)
+        return self.desk.locks.acquire(
+            self.desk.me(),
+            name,
+            ttl=lives,
+            max_hold=ends,
+            metadata=validate.metadata(metadata),
+            token=validate.token(token),
+            wait=patience,
+            given=proofs(given),
+        )
+
+    def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
+        """Give a lock back; whoever waits first has it with the same commit."""
+        who = self.desk.me().who
+        return self.desk.locks.release(who, named(name, "lock"), token=validate.token(token))
+
+    def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
+        """Renew a grant; one that lapsed is not revived."""
+        seat = self.desk.me()
+        return self.desk.locks.heartbeat(
+            seat.who,
+            named(name, "lock"),
+            token=validate.token(token),
+            session_ttl=seat.session_ttl,
+        )
+
+    def break_(self, name: str, reason: str, *, token: int | None = None) -> Op[locks.BreakOutcome]:
+        """End the grant of whoever holds a lock, alive or not: for operators.
+
+        The first who waits has it with the same commit.  The holder's token is fenced; it learns
+        the ``reason`` with its next beat, and the record keeps it.  With a ``token`` only that
+        grant is ended.
+        """
+        who, lock = self.desk.me().who, named(name, "lock")
+        return self.desk.locks.end(who, lock, validate.reason(reason), token=validate.token(token))
+
+    def list(self) -> Op[tuple[LockView, ...]]:
+        """All locks that are held or waited for."""
+        return self.desk.locks.list()
+
+    def show(self, name: str) -> Op[LockView]:
+        """One lock: its holder, its token, its queue."""
+        return self.desk.locks.show(named(name, "lock"))
+
+
+class SemaphoreCalls(Calls):
+    """Semaphores, by name."""
+
+    @patient("a wait for slots")
+    def acquire(
+        self,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        given: Given = (),
+    ) -> Op[semaphores.AcquireOutcome]:
+        """Take slots of a semaphore, or say how many there are.
+
+        The first who names a ``capacity`` makes the semaphore; whoever names another one later is
+        refused.  With the ``token`` of a grant it is kept (``AlreadyHeld``), or gets more
+        (``Increased``).  Nobody overtakes who waits, so a large ``weight`` is never starved.
+        ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
+        """
+        patience, name = self.desk.asking(wait), named(name, "semaphore")
+        settings = self.desk.settings.semaphore(name, self.desk.runner.capabilities.min_ttl)
+        lives, ends = self.desk.terms(settings, ttl, max_hold)
+        if capacity is None and "capacity" in settings:
+            capacity = int(settings["capacity"])
+        return self.desk.semaphores.acquire(
+            self.desk.me(),
+            name,
+            weight=validate.count(weight, "weight", CAPACITY),
+            capacity=None if capacity is None else _capacity(capacity),
+            ttl=lives,
+            max_hold=ends,
+            metadata=validate.metadata(metadata),
+            token=validate.token(token),
+            wait=patience,
+            given=proofs(given),
+        )
+
+    def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
+        """Give slots back; whoever waits first and fits has them with the same commit."""
+        who = self.desk.me().who
+        name = named(name, "semaphore")
+        return self.desk.semaphores.release(who, name, token=validate.token(token))
+
+    def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
+        """Renew a grant; one that lapsed is not revived."""
+        seat = self.desk.me()
+        return self.desk.semaphores.heartbeat(
+            seat.who,
+            named(name, "semaphore"),
+            token=validate.token(token),
+            session_ttl=seat.session_ttl,
+        )
+
+    def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
+        """Set the capacity, for everybody; who holds keeps what it has."""
+        who = self.desk.me().who
+        name = named(name, "semaphore")
+        return self.desk.semaphores.resize(who, name, _capacity(capacity))
+
+    def remove(
+        self, name: str
+    ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
+        """Take a semaphore away, unless somebody holds or waits for some of it."""
+        who = self.desk.me().who
+        return self.desk.semaphores.remove(who, named(name, "semaphore"))
+
+    def break_(
+        self, name: str, reason: str, *, holder: str = "", token: int | None = None
+    ) -> Op[semaphores.BreakOutcome]:
+        """End the grant of whoever holds slots, alive or not: for operators.
+
+        ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
+        """
+        who, sem = self.desk.me().who, named(name, "semaphore")
+        held_by = validate.name(holder, "agent name") if holder else ""
+        end = self.desk.semaphores.end
+        return end(who, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
+
+    def list(self) -> Op[tuple[SemaphoreView, ...]]:
+        """All semaphores."""
+        return self.desk.semaphores.list()
+
+    def show(self, name: str) -> Op[SemaphoreView | semaphores.NoSemaphore]:
+        """One semaphore: its holders, their tokens, its queue."""
+        return self.desk.semaphores.show(named(name, "semaphore"))
+
+
+class SeveralCalls(Calls):
+    """Several locks and slots at once."""
+
+    @patient("a wait for several things")
+    def acquire(
+        self,
+        *things: str,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        max_hold: float | str | None = None,
+        metadata: object = None,
+        given: Given = (),
+    ) -> Op[several.AcquireOutcome]:
+        """Take all of these with one commit, or none.
+
+        A thing is ``lock/merge``, ``sem/builds`` or ``sem/builds=2``.
+        With ``wait`` it queues for all of them at once, and gets all of them at once.
+        A semaphore must be there already, or have its capacity in the settings.
+        """
+        patience = self.desk.asking(wait)
+        parts = parsed(things)
+        lives, ends = self.desk.terms({}, ttl, max_hold)
+        return self.desk.several.acquire(
+            self.desk.me(),
+            tuple(self._with_capacity(part) for part in parts),
+            ttl=lives,
+            max_hold=ends,
+            metadata=validate.metadata(metadata),
+            wait=patience,
+            given=proofs(given),
+        )
+
+    def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
+        """Give all of these back with one commit."""
+        who = self.desk.me().who
+        parts = parsed(things)
+        said = zip(parts, things, strict=True)
+        weights = tuple((part.thing, part.weight) for part, text in said if _weighted(text))
+        names = tuple(part.thing for part in parts)
+        return self.desk.several.release(who, names, token=validate.token(token), weights=weights)
+
+    def _with_capacity(self, part: several.Part) -> several.Part:
+        kind, _, name = part.thing.partition("/")
+        if kind != "sem":
+            return part
+        from interlock.nouns.grants import several
+
+        least = self.desk.runner.capabilities.min_ttl
+        capacity = self.desk.settings.semaphore(name, least).get("capacity")
+        return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
+
+
+def named(name: str, kind: str) -> str:
+    """The name of a lock or a semaphore, as those take it who know which it is."""
+    name = validate.name(name, f"{kind} name")
+    prefix = "lock/" if kind == "lock" else "sem/"
+    if name.startswith(prefix):
+        raise BadName(f"a {kind} goes by its name alone here; drop {prefix!r} from {name!r}")
+    return _single(name, kind)
+
+
+def _single(name: str, kind: str) -> str:
+    """Return the name if it cannot be taken for several things, which are joined by ``+``."""
+    if "+" in name and keys.joins(name):
+        raise BadName(f"the {kind} name {name!r} reads as several things; drop '+lock/' or '+sem/'")
+    return name
+
+
+def parsed(things: Iterable[str]) -> tuple[several.Part, ...]:
+    """Things as people write them; each at most once, and not too many."""
+    from interlock.nouns.grants import several  # a command about one lock does without
+
+    parts = tuple(_part(thing) for thing in things)
+    if not parts:
+        raise BadInput("which things? name some, such as lock/merge and sem/builds=2")
+    if len(parts) > several.AT_ONCE:
+        raise BadInput(f"{len(parts)} things at once; {several.AT_ONCE} are allowed")
+    names = [part.thing for part in parts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise BadInput(f"{twice} is named twice; name it once, with all that you want of it")
+    return parts
+
+
+def _part(text: str) -> several.Part:
+    from interlock.nouns.grants import several
+
+    if not isinstance(text, str):
+        raise BadInput(f"a thing is text such as lock/merge, not {text!r:.40}")
+    kind, slash, name = text.partition("/")
+    if not slash:
+        like = f"write lock/{text:.40} or sem/{text:.40}"
+        raise BadInput(f"{text!r:.60} does not say what it is; {like}")
+    weighted = _weighted(text)
+    if kind not in ("lock", "sem") or not name or (weighted and kind == "lock"):
+        raise BadInput(f"{text!r:.60} is not like lock/merge, sem/builds or sem/builds=2")
+    said, weight = "lock" if kind == "lock" else "semaphore", "1"
+    if kind == "sem" and "=" in name:
+        if not weighted:
+            raise BadInput(
+                f"the weight in {text!r:.60} is no whole number; write sem/builds=2,"
+                f" or {text:.40}=1 if '=' belongs to the name"
+            )
+        name, _, weight = name.rpartition("=")
+    name = _single(validate.name(name, f"{said} name"), said)
+    return several.Part(f"{kind}/{name}", validate.count(int(weight), "weight", CAPACITY))
+
+
+def _weighted(text: str) -> bool:
+    """Whether a thing comes with its weight, as in ``sem/builds=2``."""
+    _, equals, weight = text.rpartition("=")
+    return bool(equals) and validate.digits(weight)
+
+
+def _capacity(value: int) -> int:
+    return validate.count(value, "capacity", CAPACITY)

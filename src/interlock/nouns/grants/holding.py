@@ -1,0 +1,339 @@
+"""What a holder relies on while it works: the leases behind a grant, and the proof of it.
+
+Shared by the blocking and the async ``with`` blocks, which differ only in how they wait, and by
+blocks for a lock, for slots and for several things at once, which differ in their aim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from interlock.core import keys, outcomes, validate
+from interlock.core.decision import Write
+from interlock.core.outcomes import Granted
+from interlock.driving import Op
+from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
+from interlock.nouns.grants.pool import Break, Proof
+from interlock.nouns.grants.targets import Aim, Terms
+from interlock.runtime import callers, handover
+from interlock.runtime.context import Desk
+from interlock.runtime.given import Given, proofs
+from interlock.runtime.keeper import Lease, Stake
+from interlock.runtime.outage import Outage
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants import several
+
+_KINDS = {"sem": "semaphore"}
+WAITED = 0.05
+"""An acquire that took longer may have waited: its grant began at some unknown moment meanwhile."""
+
+
+class Grip:
+    """Something granted that we rely on, whatever it is."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        things: tuple[str, ...],
+        grant: Granted,
+        leases: Sequence[Lease],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
+        self.desk = desk
+        self.things = things
+        self.grant = grant
+        self.leases = leases
+        self.released = False
+        self.on_lost = on_lost
+        """Called when we may no longer rely on it."""
+        self._gone = False
+        self.ticket = handover.current(desk.queues)
+        self.broken: Break | None = None
+        """Who ended it and why, if an operator did and we heard of it."""
+        notes = tuple([keys.broken(thing, grant.grant) for thing in things])
+        self._stake = Stake(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
+        desk.keeper.rely(self._stake)
+        for lease in leases:
+            lease.listeners.append(self._tell)
+
+    @property
+    def proof(self) -> Proof:
+        """Ownership as a value that another commit can carry."""
+        grant, thing = self.grant, keys.several(self.things)
+        return Proof(thing=thing, grant=grant.grant, token=grant.token or 0)
+
+    def lost(self) -> bool:
+        """Whether we may no longer rely on it, as far as we can tell without asking."""
+        gone = self.released or self._gone or self.desk.store.missing
+        return gone or not all(lease.alive() for lease in self.leases)
+
+    def insist(self) -> None:
+        """Raise if we may not rely on it."""
+        if self.lost():
+            raise self.over()
+
+    def check(self) -> Op[Proof]:
+        """The proof, if the store agrees that we still hold."""
+        if self.lost() or not (yield from self.desk.queues.check(self.proof)):
+            yield from self.learn()
+            raise self.over()
+        return self.proof
+
+    def learn(self) -> Op[None]:
+        """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
+        if self.broken is None:
+            with suppress(StoreTrouble):
+                self.broken = yield from self.desk.queues.ended_by(self._stake.notes)
+
+    def let_go(self) -> None:
+        """Rely on it no more."""
+        for lease in self.leases:
+            if self._tell in lease.listeners:
+                lease.listeners.remove(self._tell)
+            if lease is not self.desk.session_lease:
+                self.desk.keeper.drop(lease)
+        self.desk.keeper.leave(self._stake)
+        self.released = True
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        what = " and ".join(self.things)
+        return Lost(
+            f"{what} (token {self.grant.token}) {self.how_it_ended};"
+            " stop what relied on it and acquire again"
+        )
+
+    @property
+    def how_it_ended(self) -> str:
+        """How it ended, as a part of a sentence."""
+        if self.broken is None:
+            return "is no longer ours"
+        return f"was ended by {self.broken.by}: {self.broken.reason}"
+
+    def _later(self, trouble: str) -> None:
+        import logging
+
+        logging.getLogger("interlock").warning(
+            "%s will be given back later: %s", " and ".join(self.things), trouble
+        )
+
+    def _lose(self, note: Break | None) -> None:
+        """The store no longer has it."""
+        self._gone = True
+        self.broken = note
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+class Holding(Grip):
+    """A lock, slots, or several things in our hands."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        aim: Aim,
+        grant: Granted,
+        leases: Sequence[Lease],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(desk, aim.things, grant, leases, on_lost)
+        self.aim = aim
+        self.ticket.relied = self
+
+    def release(self) -> Op[Any]:
+        """Give it back and stop relying on it."""
+        owed = (self.desk.seat, self.aim.ask(self.grant.grant))
+        try:
+            self.let_go()  # in here: whatever strikes from now on, it is given back
+            outcome = yield from self.aim.release(self.desk, self.grant.grant, self.grant.token)
+        except (StoreTrouble, GeneratorExit):
+            self.desk.queues.owe(*owed)  # the keeper gives it back as soon as it can
+            self.ticket.close()
+            raise
+        except BaseException:
+            self.let_go()
+            yield from self.desk.queues.give_up(*owed)
+            self.ticket.close()
+            raise
+        self.ticket.close()
+        return outcome
+
+    def end(self) -> Op[bool]:
+        """The end of a block: give it back if that was not done yet; whether it had been lost."""
+        if self.released:
+            return False
+        lost = self.lost()
+        if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
+            self.desk.queues.owe(self.desk.seat, self.aim.ask(self.grant.grant))
+            self.let_go()
+            self.ticket.close()
+            self._later(trouble)
+            return lost
+        try:
+            outcome = yield from self.release()
+        except StoreTrouble as error:
+            self._later(str(error))
+            return lost
+        if not lost and isinstance(outcome, outcomes.Released):
+            return False
+        yield from self.learn()
+        return True
+
+
+class InHand:
+    """What we hold, as far as it can be looked at without asking the store."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it on to whatever this protects."""
+        return self._holding.grant.token or 0
+
+    @property
+    def outcome(self) -> Granted:
+        """How we got it: Acquired or Reclaimed."""
+        return self._holding.grant
+
+    @property
+    def lost(self) -> bool:
+        """Whether we may no longer rely on it; costs nothing, ask often."""
+        return self._holding.lost()
+
+    @property
+    def reason(self) -> str:
+        """Why an operator ended it; empty if no one did, or we have not heard of it yet."""
+        note = self._holding.broken
+        return "" if note is None else note.reason
+
+    def over(self) -> Lost:
+        """The error that says that it is no longer ours."""
+        return self._holding.over()
+
+
+def take(desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
+    """Acquire for a ``with`` block, which cannot return a no: it raises.
+
+    A grant that was lost before the block could begin is none: it is given back, and we queue
+    again, as long as we have a session and patience.
+    """
+    clock = desk.runner.clock
+    ttl, max_hold = desk.terms(aim.settings(desk), terms.ttl, terms.max_hold)
+    ends = clock.monotonic() + validate.patience(terms.wait)
+    while True:
+        left = max(0.0, ends - clock.monotonic())
+        now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
+        holding = yield from _take_once(desk, aim, on_lost, now)
+        if not holding.lost():
+            return holding
+        yield from holding.end()
+        if clock.monotonic() >= ends:
+            raise holding.over()
+        if desk.rejoins(desk.seat) and not desk.no_retry:
+            yield from Outage(desk, "a wait").revive(ends)
+
+
+def _take_once(
+    desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
+) -> Op[Holding]:
+    clock = desk.runner.clock
+    sent = clock.monotonic()
+    outcome = yield from aim.acquire(desk, terms)
+    if not isinstance(outcome, Granted):
+        raise _no(outcome, terms.given, aim.things)
+    times: dict[str, float] | None = None
+    waited = clock.monotonic() - sent > WAITED
+    if waited and (terms.ttl is not None or terms.max_hold is not None):
+        sent = clock.monotonic()
+        try:
+            times = yield from desk.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
+        except BaseException as error:
+            desk.queues.owe(desk.seat, aim.ask(outcome.grant))
+            if not isinstance(error, StoreTrouble | GeneratorExit):
+                yield from desk.queues.pay()
+            raise
+    leases = list(_leases(desk, (aim, outcome), terms, sent, times))
+    return Holding(desk, aim, outcome, leases, on_lost)
+
+
+def _leases(
+    desk: Desk,
+    got: tuple[Aim, Granted],
+    terms: Terms,
+    sent: float,
+    times: Mapping[str, float] | None,
+) -> Iterator[Lease]:
+    """What the holder relies on: its session or a lease of its own, and the maximum hold."""
+    aim, grant = got
+    if terms.ttl is None and desk.session_lease is not None:
+        yield desk.session_lease
+    tag = {"agent": grant.holder, "for": keys.several(aim.things)}
+    for key, term, renewable in (
+        (keys.live(grant.grant), terms.ttl, True),
+        (keys.limit(grant.grant), terms.max_hold, False),
+    ):
+        if term is not None:
+            ttl = validate.duration(term)
+            left = ttl if times is None else times.get(key, 0.0)
+            began = sent + left - ttl
+            yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
+
+
+def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unavailable:
+    """Why a block for these things cannot begin, which relies on what is given."""
+    from interlock.nouns.grants import lock, semaphore, several
+
+    match outcome:
+        case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
+            return deadlocked(outcome.cycle, outcome, [keys.of(thing) for thing in things])
+        case lock.LockBusy(lock=name, holder=holder):
+            who = f"held by {holder}" if holder else "kept for who waits first"
+            return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
+        case semaphore.SlotsFull(semaphore=name):
+            free = f"{outcome.available} of {outcome.capacity} slots are free"
+            return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)
+        case several.SeveralBusy():
+            return Unavailable(_blocked(outcome), outcome)
+        case lock.LockFenced(lock=name) | semaphore.SlotsFenced(semaphore=name):
+            relied = [proof.thing for proof in proofs(given)]
+            gone = [thing for thing in relied if thing.partition("/")[2] == name]
+        case _:
+            gone = list(getattr(outcome, "things", ()))
+    what, verb = " or ".join(map(_spoken, gone)), "claim" if _tasks(gone) else "acquire"
+    return Unavailable(f"{what}, which this relies on, is no longer ours; {verb} it again", outcome)
+
+
+def deadlocked(cycle: tuple[str, ...], outcome: object, wanted: Collection[str]) -> Deadlocked:
+    """The error that says who waits for each other, and what to do about it."""
+    circle, last = " -> ".join((*cycle, cycle[0])), cycle[-1]
+    then = "give back what you hold, then try again"
+    if last != cycle[0] and (here := callers.holding(wanted)):
+        stuck = f"{last} holds it in this same {here}, which cannot give it back while it waits"
+        then = f"{stuck}; use another {here}, or no wait"
+    return Deadlocked(f"waiting would never end: {circle}; {then}", outcome)
+
+
+def _spoken(thing: str) -> str:
+    """A thing, or several of one grant, as the record names them, in words."""
+    parts = [each.partition("/") for each in keys.each(thing)]
+    return " and ".join(f"{_KINDS.get(kind, kind)} {name!r}" for kind, _, name in parts)
+
+
+def _tasks(things: Sequence[str]) -> bool:
+    return all(thing.startswith("task/") for thing in things)
+
+
+def _blocked(outcome: several.SeveralBusy) -> str:
+    """The first thing that cannot be had."""
+    first = outcome.blocked[0] if outcome.blocked else None
+    reason = "" if first is None else str(_no(first))
+    return f"not all of {', '.join(outcome.things)} can be had; {reason}".rstrip("; ")

@@ -1,0 +1,212 @@
+"""Operations on locks."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from interlock.core import validate
+from interlock.core.outcomes import Listing
+from interlock.nouns.grants import lock as core
+from interlock.nouns.grants.lock_service import LockView
+from interlock.runtime.operation import Duration, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Lock = Annotated[str, option("name", "the lock, such as merge or deploy/eu", positional=True)]
+Why = Annotated[str, option("text", "why, for the holder and for the record")]
+Token = Annotated[int | None, option("int", "the token of the grant; may be left out in a session")]
+Wait = Annotated[
+    Duration,
+    option("duration", "queue for so long, first come first served: 5s, or forever", forever=True),
+]
+MaxHold = Annotated[
+    Duration | None, option("duration", "end the grant after so long, renewed or not")
+]
+Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
+
+
+class Acquire(Request, frozen=True, kw_only=True):
+    """Take a lock."""
+
+    lock: Lock
+    ttl: Annotated[
+        Duration | None,
+        option(
+            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
+        ),
+    ] = None
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    token: Annotated[int | None, option("int", "the token of your grant: extends it")] = None
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give a lock back."""
+
+    lock: Lock
+    token: Token = None
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew a grant."""
+
+    lock: Lock
+    token: Token = None
+
+
+class Run(Request, frozen=True, kw_only=True):
+    """Run a program while holding a lock."""
+
+    lock: Lock
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    ttl: Annotated[
+        Duration, option("duration", "others may take over so long after our last sign of life")
+    ] = 30.0
+    grace: Annotated[
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the lock is lost, or a message asks to stop",
+        ),
+    ] = 10.0
+    command: Annotated[
+        tuple[str, ...], option("command", "the program with its arguments", positional=True)
+    ] = ()
+
+
+class Break(Request, frozen=True, kw_only=True):
+    """End the grant of another."""
+
+    lock: Lock
+    reason: Why = ""
+    token: Annotated[
+        int | None, option("int", "only the grant with this token; else whoever holds it")
+    ] = None
+
+
+class List(Request, frozen=True, kw_only=True):
+    """All locks that are held."""
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One lock."""
+
+    lock: Lock
+
+
+class LockList(Listing[LockView], frozen=True, kw_only=True):
+    """The locks that are held, by name."""
+
+    listed = "locks"
+
+    locks: tuple[LockView, ...]
+
+
+def waits(request: Acquire) -> bool:
+    """Whether a request may have to queue, and so must show that it lives."""
+    return validate.patience(request.wait) > 0
+
+
+def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
+    return fleet.locks.acquire(
+        request.lock,
+        ttl=request.ttl,
+        wait=request.wait,
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+        token=request.token,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+    return fleet.locks.release(request.lock, token=request.token)
+
+
+def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+    return fleet.locks.heartbeat(request.lock, token=request.token)
+
+
+def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+    return fleet.locks.break_(request.lock, request.reason, token=request.token)
+
+
+def _list(fleet: "Fleet", _request: List) -> LockList:
+    return LockList(locks=fleet.locks.list())
+
+
+def _show(fleet: "Fleet", request: Show) -> LockView:
+    return fleet.locks.show(request.lock)
+
+
+OPERATIONS = (
+    Operation(
+        name="lock acquire",
+        help="take a lock, or say who has it",
+        request=Acquire,
+        outcomes=(
+            core.LockAcquired,
+            core.LockExtended,
+            core.Reclaimed,
+            core.LockBusy,
+            core.LockDeadlock,
+            core.LockFenced,
+        ),
+        needs="agent",
+        act=_acquire,
+        joins=waits,
+        examples=("interlock lock acquire merge --agent ada --ttl 30s --wait 5s",),
+    ),
+    Operation(
+        name="lock release",
+        help="give a lock back; the first who waits has it at once",
+        request=Release,
+        outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock lock release merge --agent ada --token 12",),
+    ),
+    Operation(
+        name="lock beat",
+        help="renew a grant before it lapses",
+        request=Beat,
+        outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
+        needs="agent",
+        act=_beat,
+        examples=("interlock lock beat merge --agent ada --token 12",),
+    ),
+    Operation(
+        name="lock run",
+        help="run a program while holding a lock, and end it if the lock is lost",
+        request=Run,
+        outcomes=(core.LockBusy, core.LockDeadlock),
+        needs="agent",
+        examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
+    ),
+    Operation(
+        name="lock break",
+        help="end the grant of another agent, with a reason",
+        request=Break,
+        outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
+        needs="agent",
+        act=_break,
+        examples=("interlock lock break merge --reason 'ada hangs' --agent maria",),
+    ),
+    Operation(
+        name="lock list",
+        help="the locks that are held, by whom and for how long",
+        request=List,
+        outcomes=(LockList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="lock show",
+        help="one lock: its holder, its token, its queue",
+        request=Show,
+        outcomes=(LockView,),
+        needs="store",
+        act=_show,
+    ),
+)

@@ -1,0 +1,132 @@
+"""Locks on a store; how they queue is in ``service.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.driving import Op
+from interlock.nouns.grants import lock as core
+from interlock.nouns.grants.pool import Pool, Proof
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.waiting import Seat, expires_in
+from interlock.runtime import decode
+from interlock.runtime.gather import every_pool, looked_up
+from interlock.runtime.runner import Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Snapshot
+
+
+class LockView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A lock as a person sees it: free, held, stale, or kept for the first who waits for it.
+
+    The last is ``reserved``: that waiter waits for something else as well, and has no grant yet.
+    """
+
+    lock: str
+    state: str
+    holder: str = ""
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+    waiters: tuple[str, ...] = ()
+
+
+class Locks:
+    """Every operation on locks, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self._queues = queues
+
+    def acquire(
+        self,
+        seat: Seat,
+        name: str,
+        *,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take the lock, or queue for it until the wait is over; interrupted, leave no trace."""
+        ask = core.Acquire(
+            lock=name,
+            grant="",
+            agent="",
+            session="",
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+        )
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
+
+    def release(
+        self, who: Who, name: str, *, token: int | None = None, grant: str = ""
+    ) -> Op[core.ReleaseOutcome]:
+        """Give it back; the next waiter has it with the same commit."""
+        return self._queues.release(who, _caller(who, name, token, grant))
+
+    def heartbeat(
+        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+    ) -> Op[core.BeatOutcome]:
+        """Renew what keeps the grant alive."""
+        caller = _caller(who, name, token)
+        return self._queues.heartbeat(who, caller, session_ttl)
+
+    def end(
+        self, who: Who, name: str, reason: str, *, token: int | None = None
+    ) -> Op[core.BreakOutcome]:
+        """End the grant of another."""
+        breaker = core.Breaker(lock=name, by=who.agent, reason=reason, token=token)
+        return self._queues.end(who, breaker)
+
+    def show(self, name: str) -> Op[LockView]:
+        """The lock, its holder and its queue."""
+        base = yield from self._runner.base()
+        snapshot: Snapshot = yield Read(keys.lock(name))
+        pool = decode.pool(snapshot[keys.lock(name)], base)
+        if pool is None:
+            return LockView(lock=name, state="free")
+        live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)
+        return _shown(name, pool, live)
+
+    def list(self) -> Op[tuple[LockView, ...]]:
+        """All locks that are held or waited for, by name."""
+        base = yield from self._runner.base()
+        pools, live = yield from every_pool(keys.LOCKS, base)
+        return tuple(_shown(name, pool, live) for name, pool in pools.items())
+
+
+def _caller(who: Who, name: str, token: int | None, grant: str = "") -> core.Caller:
+    return core.Caller(lock=name, agent=who.agent, session=who.session, token=token, grant=grant)
+
+
+def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> LockView:
+    waiters = tuple(waiter.agent for waiter in pool.waiters)
+    if not pool.grants:
+        return LockView(lock=name, state="reserved", waiters=waiters)
+    grant = pool.grants[0]
+    own = {key: live[key] for key in grant.live}
+    left = expires_in(own)
+    return LockView(
+        lock=name,
+        state="held" if None not in own.values() else "stale",
+        holder=grant.agent,
+        token=grant.token,
+        since=grant.since,
+        expires_in=None if left is None else round(left, 3),
+        max_hold=grant.max_hold,
+        session=grant.session,
+        metadata=grant.metadata,
+        waiters=waiters,
+    )

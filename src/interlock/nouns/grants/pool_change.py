@@ -1,0 +1,421 @@
+"""One decision over pools in the making: ending grants, and serving those who wait.
+
+A decision does not know beforehand which pools and whose liveness it needs: that depends on who
+waits.  It asks its Facts, which raise Missing for what was not read yet; whoever drives it reads
+that and decides again.
+
+A waiter that is promoted while it sleeps has not agreed to anything yet.  If its grant lives by a
+ttl of its own, it starts with a short one (CLAIM_WINDOW), which the waiter stretches when it
+wakes: a waiter that died meanwhile costs seconds, not its whole ttl.
+
+A commit has room for so many operations.  Whoever could be served beyond that is only woken, and
+serves itself.  So is whoever would get a second grant under one name and token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.core.wait import Someone, listed
+from interlock.nouns.grants.pool import Grant, Pool, Waiter, listing
+
+T = TypeVar("T")
+
+CLAIM_WINDOW = 30.0
+MANY = 1_000_000
+_AT_ONCE = 16
+_LEEWAY = 8
+_FEW = 4
+
+
+class Terms(Someone, Protocol):
+    """Who asks for a grant, and what it is to live by."""
+
+    @property
+    def id(self) -> str:
+        """The id of the grant."""
+
+    @property
+    def ttl(self) -> float | None:
+        """How long it lives unless renewed; None if it lives by its session."""
+
+    @property
+    def max_hold(self) -> float | None:
+        """How long it lives at most."""
+
+    @property
+    def metadata(self) -> object:
+        """What others see beside it."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether its pool is listed under its session."""
+
+
+class Missing(Exception):
+    """A decision needs to know these pools, or whether these liveness keys are there."""
+
+    def __init__(self, refs: tuple[str, ...]) -> None:
+        super().__init__(refs)
+        self.refs = refs
+
+
+class Facts:
+    """What a decision knows; it asks for the rest by raising Missing.
+
+    ``newest`` has the token that each pool was last written with.
+    ``relied`` are the liveness keys that must still be there when the decision is committed: of
+    waiters that it promotes, of grants that it renews, and of the few that it queues behind.
+    Nothing else needs that: what is gone never comes back.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool | None],
+        live: Mapping[str, bool],
+        newest: Mapping[str, int],
+        room: int = MANY,
+    ) -> None:
+        self.pools = pools
+        self.live = live
+        self.newest = newest
+        self.room = room
+        self.relied: dict[str, None] = {}
+
+    def pool(self, key: str) -> Pool | None:
+        """What stands under this key."""
+        try:
+            return self.pools[key]
+        except KeyError:
+            raise Missing((key,)) from None
+
+    def need(self, wanted: Iterable[str]) -> None:
+        """Ask for all of these at once, so that one question is enough."""
+        if unknown := tuple([key for key in dict.fromkeys(wanted) if key not in self.live]):
+            raise Missing(unknown)
+
+    def alive(self, grant: Grant) -> bool:
+        """Whether all that keeps the grant alive still is."""
+        self.need(grant.live)
+        return all(self.live[key] for key in grant.live)
+
+    def rely(self, grant: Grant) -> bool:
+        """The same, for a decision that stands only as long as that is so."""
+        alive = self.alive(grant)
+        if alive:
+            self.relied.update(dict.fromkeys(grant.live))
+        return alive
+
+
+class _Complete(dict[str, bool]):
+    """Liveness of which everything is known: what is not named is gone."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: str) -> bool:
+        return False
+
+
+def complete(
+    pools: Mapping[str, Pool | None], live: AbstractSet[str], newest: int = 0, room: int = MANY
+) -> Facts:
+    """Facts that lack nothing but pools which are not named."""
+    return Facts(pools, _Complete(dict.fromkeys(live, True)), dict.fromkeys(pools, newest), room)
+
+
+class Turn:
+    """The pools as a decision will leave them, and what goes with that."""
+
+    def __init__(self, known: Facts, now: float) -> None:
+        self.known = known
+        self.now = now
+        self.served: dict[str, Waiter] = {}
+        self._pools: dict[str, Pool] = {}
+        self._puts: list[Write] = []
+        self._deletes: list[str] = []
+        self._signals: list[str] = []
+        self._events: list[tuple[str, str, str]] = []
+        self._stale: dict[str, str] = {}
+
+    def pool(self, key: str) -> Pool | None:
+        """The pool as it stands by now."""
+        return self._pools.get(key) or self.known.pool(key)
+
+    def pools(self, wanted: Iterable[str]) -> tuple[Pool, ...]:
+        """The same for several; one that is not there is empty."""
+        return tuple([self.pool(key) or Pool() for key in wanted])
+
+    def change(self, key: str, pool: Pool) -> None:
+        """Put a pool in the place of what is there."""
+        self._pools[key] = pool
+
+    def put(self, *writes: Write) -> None:
+        """Write this, too."""
+        self._puts.extend(writes)
+
+    def wake(self, id_: str) -> None:
+        """Tell a waiter to look again."""
+        self._signals.append(keys.wake(id_))
+
+    def size(self) -> int:
+        """How many operations this takes by now, at most: what was read is checked."""
+        others = len(self._puts) + len(self._deletes) + len(self._signals)
+        return len(self.known.pools) + len(self._pools) + others + len(self.known.relied)
+
+    @property
+    def spare(self) -> bool:
+        """Whether there is room for a courtesy: what would come by itself, only later."""
+        return 2 * self.size() < self.known.room
+
+    def fresh(self, wanted: Iterable[str], agent: str) -> bool:
+        """Whether this very decision gave the agent a grant of one of these."""
+        grants = [grant for pool in self.pools(wanted) for grant in pool.grants]
+        return any(grant.token is None and grant.agent == agent for grant in grants)
+
+    def give(self, key: str, grant: Grant) -> Grant:
+        """Put a grant into a pool."""
+        if key in self._stale:
+            grant = replace(grant, reclaimed_from=self._stale[key])
+        pool = self.pool(key) or Pool()
+        self._pools[key] = Pool((*pool.grants, grant), pool.waiters, pool.capacity)
+        self._events.append((key, "acquired", grant.agent))
+        return grant
+
+    def grow(self, key: str, grant: Grant, weight: int) -> Grant:
+        """Let a grant take so much more."""
+        grown = replace(grant, weight=grant.weight + weight)
+        self._pools[key] = (self.pool(key) or Pool()).with_grant(grown)
+        self.tell(key, "increased", grant.agent)
+        return grown
+
+    def tell(self, key: str, word: str, agent: str) -> None:
+        """What watchers are told about one of the pools."""
+        self._events.append((key, word, agent))
+
+    def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
+        """Take a grant out of a pool; ``word`` is the event unless it is stale.
+
+        What keeps several grants of one request alive stays, as long as one of them does.
+        """
+        pool = self.pool(key) or Pool()
+        rest = tuple([each for each in pool.grants if each.id != grant.id])
+        self._pools[key] = Pool(rest, pool.waiters, pool.capacity)
+        self._events.append((key, "reclaimed" if stale else word, grant.agent))
+        if stale:
+            self._stale[key] = grant.agent
+        if self.spare and not self._held_elsewhere(key, grant):
+            own = keys.live(grant.session)
+            self._deletes.extend([each for each in grant.live if each != own])
+
+    def reclaim(self, wanted: Iterable[str]) -> int:
+        """End the grants whose liveness is gone; says how many."""
+        ended = 0
+        for key in wanted:
+            grants = pool.grants if (pool := self.pool(key)) else ()
+            self.known.need([each for grant in grants for each in grant.live])
+            for grant in grants:
+                if not self.known.alive(grant):
+                    self.end(key, grant, stale=True)
+                    ended += 1
+        return ended
+
+    def rely_on_few(self, key: str) -> None:
+        """Make sure of the holders before us, if they are few: nobody should queue behind the dead.
+
+        With many, we find out as soon as we wait.
+        """
+        before, now = self.known.pool(key) or Pool(), self.pool(key) or Pool()
+        if len(now.grants) <= _FEW and self.spare:
+            standing = {grant.id for grant in now.grants}
+            for grant in before.grants:
+                if grant.id in standing:
+                    self.known.relied.update(dict.fromkeys(grant.live))
+
+    def serve(self, wanted: Iterable[str]) -> None:
+        """Give what there is room for to those who wait, in their order."""
+        todo = deque(wanted)
+        while todo:
+            key = todo.popleft()
+            pool = self.pool(key)
+            if pool is None or not pool.waiters or pool.room < 1:
+                continue
+            first = self._first(key)
+            if first is None:
+                continue
+            reach = first.together or (key,)
+            if self._too_much(reach):
+                self.wake(first.id)
+            elif all(self._ready(each, first.id) for each in reach):
+                if not first.into and self.fresh(reach, first.agent):
+                    self.wake(first.id)
+                    continue
+                self._promote(first, reach)
+                todo.extend(reach)
+
+    def leave(self, wanted: Iterable[str], id_: str) -> bool:
+        """Take a waiter out of its queues; whether it was in any."""
+        found: Waiter | None = None
+        for key in wanted:
+            pool = self.pool(key)
+            place = None if pool is None else pool.place(id_)
+            if pool is not None and place is not None:
+                found = pool.waiters[place]
+                rest = (*pool.waiters[:place], *pool.waiters[place + 1 :])
+                self._pools[key] = Pool(pool.grants, rest, pool.capacity)
+        if found is not None:
+            self._unlist(found)
+        return found is not None
+
+    def bury(self, key: str) -> None:
+        """Drop every waiter that is dead, wherever it stands."""
+        pool = self.pool(key)
+        if pool is not None:
+            self.known.need([waiter.live for waiter in pool.waiters])
+            dead = [waiter for waiter in pool.waiters if not self.known.live[waiter.live]]
+            for waiter in dead:
+                self._unlist(waiter)
+            rest = tuple([waiter for waiter in pool.waiters if self.known.live[waiter.live]])
+            self._pools[key] = Pool(pool.grants, rest, pool.capacity)
+
+    def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
+        """The decision that carries all of it out; none if nothing changes."""
+        puts, deletes, lists = [], [], list[Write]()
+        for key, pool in self._pools.items():
+            before, empty = self.known.pool(key), not pool.grants and not pool.waiters
+            if pool == before or (before is None and empty):
+                continue
+            was, now = listing(before), listing(pool)
+            lists += [Write(keys.held(each, key), {}) for each in now - was]
+            if self.spare:  # maintenance finds the rest
+                deletes += [keys.held(each, key) for each in was - now]
+            if empty and key.startswith(keys.LOCKS):
+                deletes.append(key)
+            else:
+                puts.append(Write(key, pool))
+        if not puts and not deletes and not self._puts:
+            return Decision(outcome=outcome)
+        return Decision(
+            outcome=outcome,
+            verb=verb,
+            thing=thing,
+            puts=(*puts, *lists, *self._puts),
+            deletes=(*deletes, *self._deletes),
+            signals=tuple(dict.fromkeys(self._signals)),
+            events=tuple([event(key, word, who, thing) for key, word, who in self._events]),
+        )
+
+    def _first(self, key: str) -> Waiter | None:
+        """The first waiter that lives and may be served one day; those before it are dropped."""
+        pool = self.pool(key) or Pool()
+        waiters = pool.waiters
+        for number, waiter in enumerate(waiters):
+            if waiter.live not in self.known.live:
+                self.known.need([each.live for each in waiters[number : number + _AT_ONCE]])
+            if self.known.live[waiter.live] and not pool.never(waiter):
+                self._drop(key, number)
+                return waiter
+        self._drop(key, len(waiters))
+        return None
+
+    def _drop(self, key: str, number: int) -> None:
+        pool = self.pool(key)
+        if number and pool is not None:
+            for waiter in pool.waiters[:number]:
+                self._unlist(waiter)
+            self._pools[key] = Pool(pool.grants, pool.waiters[number:], pool.capacity)
+
+    def _unlist(self, waiter: Waiter) -> None:
+        if self.spare:  # maintenance finds the rest
+            self._deletes.extend(listed(waiter, waiter.id))
+
+    def _ready(self, key: str, id_: str) -> bool:
+        """Whether the waiter is the first here, and what it wants is there."""
+        first, pool = self._first(key), self.pool(key)
+        if first is None or pool is None or first.id != id_:
+            return False
+        return pool.fits(first.weight, more=bool(first.into))
+
+    def _too_much(self, reach: tuple[str, ...]) -> bool:
+        """Whether this commit may have no room to look at these pools and to serve their waiter."""
+        more = self.served or any(key not in self.known.pools for key in reach)
+        return bool(more) and self.size() + 4 * len(reach) + _LEEWAY > self.known.room
+
+    def _promote(self, waiter: Waiter, reach: tuple[str, ...]) -> None:
+        for key in reach:
+            pool = self.pool(key) or Pool()
+            entry = pool.waiters[0]
+            self._pools[key] = Pool(pool.grants, pool.waiters[1:], pool.capacity)
+            if not entry.into:
+                self.give(key, grant_of(entry, entry.weight, self.now, entry.together))
+            elif (into := pool.grant(entry.into)) is not None:
+                self.grow(key, into, entry.weight)
+        if not waiter.into:
+            fresh = grant_of(waiter, waiter.weight, self.now)
+            self._puts.extend(liveness(fresh, things(reach), CLAIM_WINDOW))
+        self._signals.append(keys.wake(waiter.id))
+        self._unlist(waiter)
+        self.known.relied[waiter.live] = None
+        self.served[waiter.id] = waiter
+
+    def _held_elsewhere(self, key: str, grant: Grant) -> bool:
+        """Whether another pool may still have this grant."""
+        others = [each for each in grant.together if each != key]
+        return any(each not in self._pools or self._pools[each].grant(grant.id) for each in others)
+
+
+def event(key: str, word: str, agent: str, whole: str) -> Event:
+    """What watchers are told about one of the pools of an entry."""
+    thing = keys.thing(key)
+    return Event(f"{keys.kind(key)}:{word}", agent, "" if thing == whole else thing)
+
+
+def things(wanted: Iterable[str]) -> str:
+    """Pools as the record names them."""
+    return keys.several([keys.thing(key) for key in wanted])
+
+
+def grant_of(terms: Terms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
+    """The grant that a waiter or whoever asks gets on its terms."""
+    live = keys.live(terms.session if terms.ttl is None else terms.id)
+    return Grant(
+        id=terms.id,
+        agent=terms.agent,
+        session=terms.session,
+        live=(live,) if terms.max_hold is None else (live, keys.limit(terms.id)),
+        since=now,
+        ttl=terms.ttl,
+        max_hold=terms.max_hold,
+        metadata=terms.metadata,
+        weight=weight,
+        caller=terms.caller,
+        together=together,
+        listed=terms.listed,
+    )
+
+
+def liveness(grant: Grant, thing: str, at_most: float | None = None) -> tuple[Write, ...]:
+    """The liveness keys that belong to the grant alone."""
+    if grant.ttl is None and grant.max_hold is None:
+        return ()
+    ttl = grant.ttl if grant.ttl is None or at_most is None else min(grant.ttl, at_most)
+    terms = ((keys.live(grant.id), ttl), (keys.limit(grant.id), grant.max_hold))
+    said = tag(grant, thing)
+    return tuple([Write(key, said, seconds) for key, seconds in terms if seconds is not None])
+
+
+def renewal(grant: Grant, thing: str, session_ttl: float) -> Write:
+    """The write that keeps a grant alive."""
+    return Write(grant.live[0], tag(grant, thing), grant.ttl or session_ttl)
+
+
+def tag(grant: Grant, thing: str) -> dict[str, str]:
+    """What a liveness key says to a person who reads the store."""
+    return {"agent": grant.agent} if grant.ttl is None else {"agent": grant.agent, "for": thing}

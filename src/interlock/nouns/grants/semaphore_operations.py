@@ -1,0 +1,268 @@
+"""Operations on semaphores."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from interlock.core import validate
+from interlock.core.outcomes import Listing
+from interlock.nouns.grants import semaphore as core
+from interlock.nouns.grants.lock_operations import MaxHold, Metadata, Token, Wait, Why
+from interlock.nouns.grants.pool import CAPACITY
+from interlock.nouns.grants.semaphore_service import SemaphoreView
+from interlock.runtime.operation import Duration, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Semaphore = Annotated[str, option("name", "the semaphore, such as builds", positional=True)]
+Weight = Annotated[int, option("int", "so many slots", least=1, most=CAPACITY)]
+Capacity = Annotated[
+    int | None,
+    option("int", "how many slots there are in all; makes the semaphore", least=1, most=CAPACITY),
+]
+
+
+class Acquire(Request, frozen=True, kw_only=True):
+    """Take slots."""
+
+    semaphore: Semaphore
+    capacity: Capacity = None
+    weight: Weight = 1
+    ttl: Annotated[
+        Duration | None,
+        option(
+            "duration", "how long the grant lives unless renewed; 15m, or as long as the session"
+        ),
+    ] = None
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    token: Annotated[
+        int | None, option("int", "the token of your grant: keeps it, or makes it larger")
+    ] = None
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give slots back."""
+
+    semaphore: Semaphore
+    token: Token = None
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew a grant."""
+
+    semaphore: Semaphore
+    token: Token = None
+
+
+class Run(Request, frozen=True, kw_only=True):
+    """Run a program while holding slots."""
+
+    semaphore: Semaphore
+    capacity: Capacity = None
+    weight: Weight = 1
+    wait: Wait = 0.0
+    max_hold: MaxHold = None
+    metadata: Metadata = None
+    ttl: Annotated[
+        Duration, option("duration", "others may take over so long after our last sign of life")
+    ] = 30.0
+    grace: Annotated[
+        Duration,
+        option(
+            "duration",
+            "time between SIGTERM and SIGKILL when the slots are lost, or a message asks to stop",
+        ),
+    ] = 10.0
+    command: Annotated[
+        tuple[str, ...], option("command", "the program with its arguments", positional=True)
+    ] = ()
+
+
+class Break(Request, frozen=True, kw_only=True):
+    """End the grant of another."""
+
+    semaphore: Semaphore
+    reason: Why = ""
+    holder: Annotated[str, option("name", "whose grant, where several agents hold some")] = ""
+    token: Annotated[
+        int | None, option("int", "only the grant with this token, where one holds several")
+    ] = None
+
+
+class Resize(Request, frozen=True, kw_only=True):
+    """Change the capacity, for everybody."""
+
+    semaphore: Semaphore
+    capacity: Annotated[
+        int,
+        option(
+            "int",
+            "how many slots there are in all from now on; makes the semaphore",
+            positional=True,
+            least=1,
+            most=CAPACITY,
+        ),
+    ]
+
+
+class Remove(Request, frozen=True, kw_only=True):
+    """Take a semaphore away."""
+
+    semaphore: Semaphore
+
+
+class List(Request, frozen=True, kw_only=True):
+    """All semaphores."""
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One semaphore."""
+
+    semaphore: Semaphore
+
+
+class SemaphoreList(Listing[SemaphoreView], frozen=True, kw_only=True):
+    """All semaphores, by name."""
+
+    listed = "semaphores"
+
+    semaphores: tuple[SemaphoreView, ...]
+
+
+def waits(request: Acquire) -> bool:
+    """Whether a request may have to queue, and so must show that it lives."""
+    return validate.patience(request.wait) > 0
+
+
+def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
+    return fleet.semaphores.acquire(
+        request.semaphore,
+        weight=request.weight,
+        capacity=request.capacity,
+        ttl=request.ttl,
+        wait=request.wait,
+        max_hold=request.max_hold,
+        metadata=request.metadata,
+        token=request.token,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+    return fleet.semaphores.release(request.semaphore, token=request.token)
+
+
+def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+    return fleet.semaphores.heartbeat(request.semaphore, token=request.token)
+
+
+def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+    return fleet.semaphores.break_(
+        request.semaphore, request.reason, holder=request.holder, token=request.token
+    )
+
+
+def _resize(fleet: "Fleet", request: Resize) -> core.Resized:
+    return fleet.semaphores.resize(request.semaphore, request.capacity)
+
+
+def _remove(fleet: "Fleet", request: Remove) -> core.Removed | core.SlotsFull | core.NoSemaphore:
+    return fleet.semaphores.remove(request.semaphore)
+
+
+def _list(fleet: "Fleet", _request: List) -> SemaphoreList:
+    return SemaphoreList(semaphores=fleet.semaphores.list())
+
+
+def _show(fleet: "Fleet", request: Show) -> SemaphoreView | core.NoSemaphore:
+    return fleet.semaphores.show(request.semaphore)
+
+
+OPERATIONS = (
+    Operation(
+        name="sem acquire",
+        help="take slots of a semaphore, or say how many there are",
+        request=Acquire,
+        outcomes=(
+            core.SlotsAcquired,
+            core.AlreadyHeld,
+            core.Increased,
+            core.SlotsFull,
+            core.SlotsDeadlock,
+            core.SlotsFenced,
+        ),
+        needs="agent",
+        act=_acquire,
+        joins=waits,
+        examples=("interlock sem acquire builds --capacity 3 --agent ada --wait 1m",),
+    ),
+    Operation(
+        name="sem release",
+        help="give slots back; whoever waits first and fits has them at once",
+        request=Release,
+        outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock sem release builds --agent ada --token 12",),
+    ),
+    Operation(
+        name="sem beat",
+        help="renew a grant before it lapses",
+        request=Beat,
+        outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
+        needs="agent",
+        act=_beat,
+        examples=("interlock sem beat builds --agent ada --token 12",),
+    ),
+    Operation(
+        name="sem run",
+        help="run a program while holding slots, and end it if they are lost",
+        request=Run,
+        outcomes=(core.SlotsFull, core.SlotsDeadlock),
+        needs="agent",
+        examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
+    ),
+    Operation(
+        name="sem break",
+        help="take slots from another agent, with a reason",
+        request=Break,
+        outcomes=(core.SlotsBroken, core.NoHolder),
+        needs="agent",
+        act=_break,
+        examples=("interlock sem break builds --holder ada --reason 'ada hangs' --agent maria",),
+    ),
+    Operation(
+        name="sem resize",
+        help="change how many slots there are; nobody loses what it holds",
+        request=Resize,
+        outcomes=(core.Resized,),
+        needs="agent",
+        act=_resize,
+        examples=("interlock sem resize builds 5 --agent ada",),
+    ),
+    Operation(
+        name="sem remove",
+        help="take a semaphore away, unless somebody holds or waits for some of it",
+        request=Remove,
+        outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
+        needs="agent",
+        act=_remove,
+        examples=("interlock sem remove builds --agent ada",),
+    ),
+    Operation(
+        name="sem list",
+        help="all semaphores: how many slots are free, who holds, who waits",
+        request=List,
+        outcomes=(SemaphoreList,),
+        needs="store",
+        act=_list,
+    ),
+    Operation(
+        name="sem show",
+        help="one semaphore: its holders, their tokens, its queue",
+        request=Show,
+        outcomes=(SemaphoreView, core.NoSemaphore),
+        needs="store",
+        act=_show,
+    ),
+)

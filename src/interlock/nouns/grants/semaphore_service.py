@@ -1,0 +1,185 @@
+"""Semaphores on a store; how they queue is in ``service.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.nouns.grants import semaphore as core
+from interlock.nouns.grants.pool import Grant, Pool, Proof
+from interlock.nouns.grants.pool_change import Facts
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.waiting import Seat, expires_in
+from interlock.runtime import decode
+from interlock.runtime.gather import Gathering, every_pool, looked_up
+from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Snapshot
+
+T = TypeVar("T")
+
+
+class Slots(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Slots in somebody's hands, as a person sees them."""
+
+    holder: str
+    weight: int
+    state: str
+    token: int | None = None
+    since: float | None = None
+    expires_in: float | None = None
+    max_hold: float | None = None
+    session: str = ""
+    metadata: Any = None
+
+
+class Queued(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who waits for slots, as a person sees it."""
+
+    agent: str
+    weight: int
+    since: float
+
+
+class SemaphoreView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A semaphore as a person sees it."""
+
+    semaphore: str
+    capacity: int
+    available: int
+    holders: tuple[Slots, ...] = ()
+    waiters: tuple[Queued, ...] = ()
+
+
+class Semaphores:
+    """Every operation on semaphores, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self._queues = queues
+
+    def acquire(
+        self,
+        seat: Seat,
+        name: str,
+        *,
+        weight: int = 1,
+        capacity: int | None = None,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        token: int | None = None,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take slots, or queue for them until the wait is over; interrupted, leave no trace."""
+        ask = core.Acquire(
+            semaphore=name,
+            weight=weight,
+            capacity=capacity,
+            grant="",
+            agent="",
+            session="",
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+            token=token,
+        )
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
+
+    def release(
+        self, who: Who, name: str, *, token: int | None = None, grant: str = ""
+    ) -> Op[core.ReleaseOutcome]:
+        """Give them back; whoever waits and fits has them with the same commit."""
+        return self._queues.release(who, _caller(who, name, token, grant))
+
+    def heartbeat(
+        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+    ) -> Op[core.BeatOutcome]:
+        """Renew what keeps the grant alive."""
+        caller = _caller(who, name, token)
+        return self._queues.heartbeat(who, caller, session_ttl)
+
+    def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
+        """Set the capacity; whoever fits now is served with the same commit."""
+        return self._change(
+            who, name, lambda known, now: core.resize(name, capacity, known, now, who.agent)
+        )
+
+    def remove(self, who: Who, name: str) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
+        """Take it away, unless somebody holds or waits for some of it."""
+        return self._change(who, name, lambda known, now: core.remove(name, known, now))
+
+    def _change(self, who: Who, name: str, decide: Callable[[Facts, float], Decision[T]]) -> Op[T]:
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[T]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (keys.semaphore(name),)).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: decide(known, now)))
+
+        done: Done[T] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def end(
+        self, who: Who, name: str, reason: str, *, holder: str = "", token: int | None = None
+    ) -> Op[core.BreakOutcome]:
+        """End the grant of another."""
+        breaker = core.Breaker(
+            semaphore=name, by=who.agent, reason=reason, holder=holder, token=token
+        )
+        return self._queues.end(who, breaker)
+
+    def show(self, name: str) -> Op[SemaphoreView | core.NoSemaphore]:
+        """The semaphore, its holders and its queue."""
+        base = yield from self._runner.base()
+        snapshot: Snapshot = yield Read(keys.semaphore(name))
+        pool = decode.pool(snapshot[keys.semaphore(name)], base)
+        if pool is None:
+            return core.NoSemaphore(semaphore=name)
+        live = yield from looked_up((key for g in pool.grants for key in g.live), times=True)
+        return _shown(name, pool, live)
+
+    def list(self) -> Op[tuple[SemaphoreView, ...]]:
+        """All semaphores, by name."""
+        base = yield from self._runner.base()
+        pools, live = yield from every_pool(keys.SEMAPHORES, base)
+        return tuple(_shown(name, pool, live) for name, pool in pools.items())
+
+
+def _caller(who: Who, name: str, token: int | None, grant: str = "") -> core.Caller:
+    return core.Caller(
+        semaphore=name, agent=who.agent, session=who.session, token=token, grant=grant
+    )
+
+
+def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> SemaphoreView:
+    return SemaphoreView(
+        semaphore=name,
+        capacity=pool.capacity,
+        available=max(pool.room, 0),
+        holders=tuple(_slots(grant, live) for grant in pool.grants),
+        waiters=tuple(Queued(agent=w.agent, weight=w.weight, since=w.since) for w in pool.waiters),
+    )
+
+
+def _slots(grant: Grant, live: Mapping[str, Item | None]) -> Slots:
+    own = {key: live[key] for key in grant.live}
+    left = expires_in(own)
+    return Slots(
+        holder=grant.agent,
+        weight=grant.weight,
+        state="held" if None not in own.values() else "stale",
+        token=grant.token,
+        since=grant.since,
+        expires_in=None if left is None else round(left, 3),
+        max_hold=grant.max_hold,
+        session=grant.session,
+        metadata=grant.metadata,
+    )

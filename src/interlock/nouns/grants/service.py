@@ -1,0 +1,516 @@
+"""Acquiring and giving back on a store: what locks, slots and several at once share.
+
+``waiting.py`` has what happens in between, if it does not happen at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys, outcomes
+from interlock.core.decision import Decision, Outcome
+from interlock.driving import Op
+from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
+from interlock.nouns.grants import rules
+from interlock.nouns.grants.pool import Break, Pool, Proof
+from interlock.nouns.grants.request import Ask, Breaker, Caller
+from interlock.nouns.grants.waiting import (
+    Seat,
+    Waiting,
+    expires_in,
+    recalled,
+    session_ttl_of,
+    stamped,
+)
+from interlock.runtime import callers, decode, handover
+from interlock.runtime.callers import Someone
+from interlock.runtime.gather import Gathering, looked_up, outside
+from interlock.runtime.given import holds
+from interlock.runtime.handover import Ticket
+from interlock.runtime.runner import ALIVE, Deciding, Done, Reading, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+_REMEMBERED = 4096
+
+
+class Debt(Struct, frozen=True, eq=False):
+    """A grant that is to be taken back, of what, and how."""
+
+    grant: str
+    thing: str
+    pay: Callable[[], Op[None]]
+
+
+class Own:
+    """The pools that one client may have something of, so that nobody has to look for them.
+
+    It may name too many, and never too few: what is asked for counts, what was answered by an
+    error counts, and what is given back without a token counts on.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, tuple[str, ...]] = {}
+        self._granted: dict[tuple[str, int], None] = {}
+        self._perhaps: dict[str, None] = {}
+
+    def asks(self, grant: str, pools: tuple[str, ...]) -> None:
+        """A grant of these is asked for, until it is answered."""
+        self._asked[grant] = pools
+
+    def answered(self, grant: str, outcome: object) -> None:
+        """It was granted or refused."""
+        if isinstance(outcome, outcomes.Granted):
+            for key in self._asked[grant]:
+                if len(self._granted) < _REMEMBERED:
+                    self._granted[key, outcome.token or 0] = None
+                else:  # most of these lapsed, and nobody gave them back
+                    self._may_have((key,))
+        del self._asked[grant]
+
+    def unanswered(self, grant: str, *, refused: bool) -> None:
+        """An error ended it; one that ``refused`` it left nothing behind."""
+        pools = self._asked.pop(grant, ())
+        if not refused:
+            self._may_have(pools)
+
+    def _may_have(self, pools: tuple[str, ...]) -> None:
+        if len(self._perhaps) <= _REMEMBERED:  # beyond that nobody counts on it
+            self._perhaps.update(dict.fromkeys(pools))
+
+    def released(self, pools: tuple[str, ...], token: int | None) -> None:
+        """It was given back, or is over; without a token nobody knows which grant that was."""
+        if token is not None:
+            for key in pools:
+                self._granted.pop((key, token), None)
+        else:
+            self._may_have(pools)
+            for each in [each for each in tuple(self._granted) if each[0] in pools]:
+                self._granted.pop(each, None)
+
+    def pools(self) -> Collection[str] | None:
+        """All of them; None if there were too many to count."""
+        if len(self._perhaps) > _REMEMBERED:  # looking for them is as quick by then
+            return None
+        asked = [key for some in tuple(self._asked.values()) for key in some]
+        return {*asked, *[key for key, _ in tuple(self._granted)], *tuple(self._perhaps)}
+
+
+class Queues:
+    """Every operation on pools, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._waiting = Waiting(runner)
+        self._held: dict[tuple[str, int], Someone] = {}
+        self._own = Own()
+        runner.on_unsettled = self._notify
+        self.owed: deque[Debt] = deque()
+        """Grants and waits that nobody wants any more and that could not be taken back yet."""
+        self.fresh = False
+        """Whether some of that was not tried yet."""
+        self.on_owed: Callable[[], None] = lambda: None
+        """Called when there is something to take back; whoever drives the keeper sets it."""
+        self.tickets: set[Ticket] = set()
+        """What callers have in blocks."""
+        self.dropped: deque[Ticket] = deque()
+        """What was abandoned otherwise."""
+        self.ring: Callable[..., object] = lambda *_: None
+        """Wakes who drives the keeper, at any moment: it takes no lock.  That sets it."""
+        self.on_abandoned: Callable[[str], None] = lambda _grant: None
+        """Called with a grant that its caller has lost, so that it is not renewed."""
+        self.speaks: Callable[[], Someone | None] = callers.current
+        """Who of this process speaks; whoever plays several processes in one sets it."""
+
+    def acquire(
+        self, seat: Seat, ask: Ask[Any], *, wait: float | None = None, given: tuple[Proof, ...] = ()
+    ) -> Op[Any]:
+        """Take it, or queue for it until the wait is over; interrupted, leave no trace.
+
+        The ask says what; the rest of its terms is filled in here.
+        """
+        base = yield from self._runner.base()
+        deadline = self._runner.clock.monotonic() + wait if wait else None
+        someone = None if seat.caller else self.speaks()
+        ask = self._on_terms(seat, ask, someone, wait=bool(wait))
+        ticket = handover.current(self)
+        wanted = ask.keys
+        while True:
+            # Before the attempt: the keeper may take something back meanwhile.
+            owed = self.let_go() if seat.whole_session else frozenset()
+            ticket.asks(ask.grant, partial(self._debts, seat, ask))
+            self._own.asks(ask.grant, wanted)
+            try:
+                outcome = yield from self._acquire(seat, ask, base, deadline, given)
+                self._own.answered(ask.grant, outcome)
+                if isinstance(outcome, outcomes.Granted) and outcome.grant in owed:
+                    # A session as a whole found a grant of an attempt that was given up.
+                    yield from self._taken_back(outcome.grant)
+                    outcome = outcomes.Gone()
+                if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
+                    yield from self._take_back(seat, ask)  # some of it may be left
+            except (StoreTrouble, GeneratorExit):
+                # The store does not answer, or nobody drives us any more: later, then.
+                self._own.unanswered(ask.grant, refused=False)
+                self.owe(seat, ask)
+                ticket.remove(ask.grant)
+                raise
+            except BaseException as error:
+                self._own.unanswered(ask.grant, refused=isinstance(error, InterlockError))
+                yield from self.give_up(seat, ask)
+                ticket.remove(ask.grant)
+                raise
+            if not isinstance(outcome, outcomes.Granted):
+                ticket.remove(ask.grant)
+            if not isinstance(outcome, outcomes.Gone):
+                self._note(someone, ask, outcome)
+                return outcome
+            ask = replace(ask, grant=self._runner.new_id("grt"))
+
+    def _taken_back(self, grant: str) -> Op[None]:
+        """Take back what is owed of a grant, before it is asked for anew."""
+        yield from self.pay()
+        if grant in self.let_go():
+            raise StoreBusy("an earlier grant could not be given back yet; try again")
+
+    def owe(self, seat: Seat, ask: Ask[Any]) -> None:
+        """Take this back later."""
+        self.owe_this(*self._debts(seat, ask))
+
+    def owe_this(self, debt: Debt) -> None:
+        """The same for anything that is granted."""
+        self.owed.append(debt)
+        self.fresh = True
+        self.on_owed()
+
+    @property
+    def owing(self) -> bool:
+        """Whether there is something to settle or to take back."""
+        return bool(self.owed or self._runner.unsettled)
+
+    def _notify(self) -> None:
+        self.on_owed()
+
+    def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+        """Take back whatever of a grant or a wait reached the store; later, if not now."""
+        yield from self.give_this_up(*self._debts(seat, ask))
+
+    def give_this_up(self, debt: Debt) -> Op[None]:
+        """Take back anything that is granted, once no request that may grant it can arrive."""
+        try:
+            yield from self._runner.settle_unsettled()
+            yield from debt.pay()
+        except (InterlockError, GeneratorExit) as error:
+            self.owe_this(debt)
+            if not isinstance(error, InterlockError):
+                raise
+        except BaseException:
+            self.owe_this(debt)
+            raise
+
+    def let_go(self) -> set[str]:
+        """The grants among what is owed."""
+        self.collect()
+        return {debt.grant for debt in self.owed.copy()}
+
+    def collect(self) -> bool:
+        """Owe what is on tickets that were abandoned; whether there were any.
+
+        A ticket goes last: whatever strikes in between, it is found again.
+        """
+        abandoned = [ticket for ticket in tuple(self.tickets) if ticket.abandoned]
+        abandoned += tuple(self.dropped)
+        for ticket in abandoned:
+            for debt in ticket.debts():
+                self.owed.append(debt)
+                self.fresh = True
+                self.on_abandoned(debt.grant)
+            if ticket.relied is not None:
+                ticket.relied.let_go()
+            self.tickets.discard(ticket)
+            with suppress(ValueError):
+                self.dropped.remove(ticket)
+        return bool(abandoned)
+
+    def pay(self) -> Op[None]:
+        """Settle what is unknown, then take back what is owed.
+
+        Up to the first that cannot be done yet: no lease may wait for it.  A debt goes when it is
+        paid, so an interrupt in between loses none.
+        """
+        self.collect()
+        self.fresh = False
+        try:
+            yield from self._runner.settle_unsettled()
+        except InterlockError:
+            return
+        while self.owed:
+            try:
+                debt = self.owed[0]
+            except IndexError:  # another thread was quicker
+                return
+            try:
+                yield from debt.pay()
+            except InterlockError:
+                self.owed.rotate(-1)
+                return
+            with suppress(ValueError):
+                self.owed.remove(debt)
+
+    def release(self, who: Who, caller: Caller[Any]) -> Op[Any]:
+        """Give it back; whoever waits first has it with the same commit."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Outcome]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield caller.keys).items)
+            held = rules.carried(gathering.facts.pool(caller.keys[0]), caller)
+            if held is not None:
+                gathering.learn((yield held.live).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: rules.release(caller, known, now)))
+
+        done: Done[Outcome] = yield from self._runner.change(
+            deciding, who, recalled(self._runner, caller.keys), urgent=True
+        )
+        if isinstance(done.outcome, outcomes.Released):
+            self.forget(caller.keys, caller.token)
+            self._own.released(caller.keys, caller.token)
+        elif isinstance(done.outcome, outcomes.Fenced) and caller.token is not None:
+            self._own.released(caller.keys, caller.token)
+        return (yield from self._told(caller, done.outcome))
+
+    def end(self, who: Who, breaker: Breaker[Any]) -> Op[Any]:
+        """End the grant of another; those who wait have it with the same commit."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Outcome]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (breaker.key,)).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: rules.end(breaker, known, now)))
+
+        done: Done[Outcome] = yield from self._runner.change(deciding, who, urgent=True)
+        return done.outcome
+
+    def _told(self, caller: Caller[Any], outcome: Outcome) -> Op[Any]:
+        """A refusal, with who ended the grant and why, if an operator did."""
+        if isinstance(outcome, outcomes.Granted | outcomes.Released):
+            return outcome
+        for key in caller.keys:
+            for note in (yield from outside(notes(keys.thing(key)))):
+                if _is_of(note, caller):
+                    return caller.ended(note)
+        return outcome
+
+    def own(self) -> Collection[str] | None:
+        """The pools that this client may have something of; None if it lost count."""
+        return self._own.pools()
+
+    def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
+        """Renew what keeps the grant alive."""
+        base = yield from self._runner.base()
+        key = caller.keys[0]
+        held: Pool | None = None
+
+        def deciding() -> Deciding[Outcome]:
+            nonlocal held
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield (key,)).items)
+            held = gathering.facts.pool(key)
+            grant = rules.carried(held, caller)
+            ttl = session_ttl
+            if grant is not None and grant.ttl is None:
+                ttl = yield from session_ttl_of(grant.session, session_ttl)
+            return (yield from gathering.decide(lambda known: rules.beat(caller, known, ttl)))
+
+        done: Done[Outcome] = yield from self._runner.change(deciding, who)
+        grant = rules.carried(held, caller)
+        if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
+            live: Snapshot = yield Read(*grant.live, times=True)
+            return replace(done.outcome, expires_in=expires_in(live.items) or 0.0)
+        return (yield from self._told(caller, done.outcome))
+
+    def check(self, proof: Proof) -> Op[bool]:
+        """Whether the grant of a proof is still there, and lives."""
+        base = yield from self._runner.base()
+        return (yield from outside(holds(proof, base)))
+
+    def standing(self, wanted: Iterable[str]) -> Op[frozenset[tuple[str, str]]]:
+        """Which grants these pools, and tasks by their owners, have."""
+        items = yield from looked_up(wanted)
+        found = [(key, decode.granted(item)) for key, item in items.items() if item is not None]
+        return frozenset((key, grant) for key, grants in found for grant in grants)
+
+    def ended_by(self, wanted: Iterable[str]) -> Op[Break | None]:
+        """What an operator noted who ended a grant, under one of these keys."""
+        items = yield from looked_up(wanted)
+        return next(filter(None, (decode.readable(decode.broken, i) for i in items.values())), None)
+
+    def lifetimes(self, key: str, grant: str) -> Op[dict[str, float]]:
+        """How long the grant's own liveness keys live from now on; empty if it is not ours."""
+        own = (keys.live(grant), keys.limit(grant))
+        snapshot: Snapshot = yield Read(key, *own, times=True)
+        pool = decode.pool(snapshot[key], 0)
+        if pool is None or pool.grant(grant) is None:
+            return {}
+        return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
+
+    def _on_terms(
+        self, seat: Seat, ask: Ask[Any], someone: Someone | None, *, wait: bool
+    ) -> Ask[Any]:
+        """The ask of this caller: who it is, and whether others must find what it waits for."""
+        terms = callers.terms(seat.caller, someone)
+        return replace(
+            ask,
+            grant=self._runner.new_id("grt"),
+            agent=seat.who.agent,
+            session=seat.who.session,
+            caller=terms.caller,
+            whole_session=seat.whole_session,
+            session_ttl=seat.session_ttl,
+            wait=wait,
+            indexed=wait and terms.indexed,
+            also=terms.also if wait else (),
+            listed=seat.listed,
+        )
+
+    def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:
+        """Remember who of us has what: a caller that holds nothing is in nobody's way."""
+        if someone is not None and isinstance(outcome, outcomes.Granted):
+            self.note(someone, ask.keys, outcome.token or 0)
+
+    def note(self, someone: Someone, wanted: tuple[str, ...], token: int) -> None:
+        """The same for anything that is granted."""
+        if len(self._held) >= _REMEMBERED:
+            someone.holds.add(self)  # from now on it may always hold something
+            return
+        for key in wanted:
+            self._held[key, token] = someone
+            someone.holds.add((self, key, token))
+
+    def forget(self, wanted: tuple[str, ...], token: int | None) -> None:
+        """Who speaks for its session without a token gives back what it got last."""
+        for key in wanted:
+            last = token
+            if last is None:
+                last = max([token for held, token in tuple(self._held) if held == key], default=0)
+            if (someone := self._held.pop((key, last), None)) is not None:
+                someone.holds.discard((self, key, last))
+
+    def _acquire(
+        self,
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        deadline: float | None,
+        given: tuple[Proof, ...],
+    ) -> Op[Outcome]:
+        runner = self._runner
+        known: list[Gathering] = []
+        guess: dict[str, Item | None] = self._guess(ask)
+        if seat.joined:
+            guess[keys.live(seat.who.session)] = ALIVE
+        done: Done[Outcome] = yield from runner.change(
+            lambda: self._deciding(seat, ask, base, given, known), seat.who, guess
+        )
+        outcome = done.outcome
+        if isinstance(outcome, outcomes.Granted):
+            got = stamped(outcome, base, done.revision)
+            if got.grant != ask.grant:  # one that we have for longer
+                got = yield from self._waiting.measured(ask, got, always=False)
+            return got
+        if isinstance(outcome, outcomes.Waiting):
+            until = (deadline or 0.0, done.revision or 0)
+            return (yield from self._waiting.wait((seat, ask, base), until, given, self))
+        if isinstance(outcome, outcomes.Busy):
+            return (yield from self._waiting.timed(ask, outcome, known[-1] if known else None))
+        return outcome
+
+    def _deciding(
+        self,
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        given: tuple[Proof, ...],
+        known: list[Gathering],
+    ) -> Deciding[Outcome]:
+        """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
+        own = (keys.live(seat.who.session),) if seat.joined else ()
+        wanted, now = ask.keys, self._runner.clock.wall()
+        items = (yield (*wanted, *own)).items
+        if own and items[own[0]] is None:
+            raise Lapsed(f"session {seat.who.session} lapsed; join again")
+        for proof in given:
+            if not (yield from holds(proof, base, ask.agent)):
+                return Decision(outcome=ask.fenced(proof.thing))
+        if ask.token is not None:
+            for note in (yield from notes(ask.thing)):
+                if (note.token, note.holder) == (ask.token, ask.agent):
+                    return Decision(outcome=ask.ended(note))
+        if len(wanted) == 1:
+            pool = decode.pool(items[wanted[0]], base)
+            if (quick := rules.at_once(ask, pool, now)) is not None:
+                return quick
+        gathering = Gathering(self._runner, base)
+        gathering.learn(items)
+        known.append(gathering)
+        call = ask if ask.token is None else (yield from self._extending(ask, gathering))
+        return (yield from gathering.decide(lambda facts: rules.acquire(call, facts, now)))
+
+    def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
+        """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
+        guess: dict[str, Item | None] = {}
+        if self._runner.capabilities.local:
+            return guess  # nothing to save: it reads inside of its transaction
+        for want in ask.wants:
+            if want.key.startswith(keys.LOCKS):
+                guess[want.key] = None
+            else:
+                known = self._runner.recall(want.key)
+                if not known and want.capacity is None:
+                    return {}
+                guess |= known or {want.key: None}
+        return guess
+
+    def _extending(self, ask: Ask[Any], gathering: Gathering) -> Reading[Ask[Any]]:
+        """What may be extended is the holder's session, by its own ttl and not by ours."""
+        pool = gathering.facts.pool(ask.keys[0])
+        for grant in () if pool is None else pool.grants:
+            if (grant.token, grant.agent) == (ask.token, ask.agent):
+                ttl = yield from session_ttl_of(grant.session, ask.session_ttl)
+                return replace(ask, session_ttl=ttl)
+        return ask
+
+    def _debts(self, seat: Seat, ask: Ask[Any]) -> tuple[Debt]:
+        """What takes a grant or a wait back."""
+        return (Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)),)
+
+    def _take_back(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+        """Leave the queues, or release."""
+        base = yield from self._runner.base()
+        yield from self._waiting.decide(rules.abandon, seat, ask, base)
+
+
+def notes(thing: str) -> Reading[list[Break]]:
+    """The notes about grants of a thing that operators ended, the latest first."""
+    page = Range(keys.broken(thing))
+    items = (yield (page,)).ranges[page]
+    found = [note for item in items if (note := decode.readable(decode.broken, item)) is not None]
+    return sorted(found, key=lambda note: -note.at)
+
+
+def _is_of(note: Break, caller: Caller[Any]) -> bool:
+    """Whether a note is about the grant that a caller speaks for."""
+    if caller.grant:
+        return note.grant == caller.grant
+    if caller.token is None:
+        return note.session == caller.session
+    return (note.token, note.holder) == (caller.token, caller.agent)

@@ -1,0 +1,60 @@
+"""Several locks and slots at once on a store; how they queue is in ``service.py``."""
+
+from __future__ import annotations
+
+from interlock.driving import Op
+from interlock.nouns.grants import several as core
+from interlock.nouns.grants.pool import Proof
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.waiting import Seat
+from interlock.runtime.runner import Who
+
+
+class Several:
+    """Every operation on several things at once, as generators for a driver."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def acquire(
+        self,
+        seat: Seat,
+        parts: tuple[core.Part, ...],
+        *,
+        ttl: float | None = None,
+        max_hold: float | None = None,
+        metadata: object = None,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
+    ) -> Op[core.AcquireOutcome]:
+        """Take all of it, or queue for all of it until the wait is over; or have none."""
+        ask = core.Acquire(
+            parts=parts,
+            grant="",
+            agent="",
+            session="",
+            ttl=ttl,
+            max_hold=max_hold,
+            metadata=metadata,
+        )
+        return self._queues.acquire(seat, ask, wait=wait, given=given)
+
+    def release(
+        self,
+        who: Who,
+        things: tuple[str, ...],
+        *,
+        token: int | None = None,
+        grant: str = "",
+        weights: tuple[tuple[str, int], ...] = (),
+    ) -> Op[core.ReleaseOutcome]:
+        """Give all of it back with one commit."""
+        caller = core.Caller(
+            things=things,
+            weights=weights,
+            agent=who.agent,
+            session=who.session,
+            token=token,
+            grant=grant,
+        )
+        return self._queues.release(who, caller)

@@ -1,0 +1,155 @@
+"""What a ``with`` block may want to hold: a lock, slots, or several things at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from interlock.driving import Op
+from interlock.nouns.grants import lock
+from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
+from interlock.nouns.grants.request import Ask
+from interlock.runtime.context import Desk
+from interlock.runtime.given import Given
+
+if TYPE_CHECKING:
+    from interlock.nouns.grants import semaphore, several
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """On what terms a block wants what it wants."""
+
+    wait: float | str
+    ttl: float | str | None
+    max_hold: float | str | None
+    metadata: object
+    given: Given
+
+
+class Aim(Protocol):
+    """What a block wants to hold."""
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """All of it, as people name it."""
+
+    def settings(self, desk: Desk) -> Mapping[str, float]:
+        """What the settings say about it."""
+
+    def acquire(self, desk: Desk, terms: Terms) -> Op[Any]:
+        """Ask for it."""
+
+    def ask(self, grant: str) -> Ask[Any]:
+        """What is to be taken back if it cannot be given back."""
+
+    def release(self, desk: Desk, grant: str, token: int | None) -> Op[Any]:
+        """Give it back."""
+
+
+class LockAim(Struct, frozen=True):
+    """One lock."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", named(self.name, "lock"))
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The lock."""
+        return (f"lock/{self.name}",)
+
+    def settings(self, desk: Desk) -> Mapping[str, float]:
+        """Those of this lock."""
+        return desk.settings.lock(self.name, desk.runner.capabilities.min_ttl)
+
+    def acquire(self, desk: Desk, terms: Terms) -> Op[lock.AcquireOutcome]:
+        """Ask for it."""
+        return LockCalls(desk).acquire(self.name, **_asked(terms))
+
+    def ask(self, grant: str) -> Ask[Any]:
+        """The lock under this grant."""
+        return lock.Acquire(lock=self.name, grant=grant, agent="", session="")
+
+    def release(self, desk: Desk, grant: str, token: int | None) -> Op[lock.ReleaseOutcome]:
+        """Give it back."""
+        return desk.locks.release(desk.me().who, self.name, token=token, grant=grant)
+
+
+class SlotsAim(Struct, frozen=True):
+    """Slots of one semaphore."""
+
+    name: str
+    weight: int = 1
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", named(self.name, "semaphore"))
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """The semaphore."""
+        return (f"sem/{self.name}",)
+
+    def settings(self, desk: Desk) -> Mapping[str, float]:
+        """Those of this semaphore."""
+        return desk.settings.semaphore(self.name, desk.runner.capabilities.min_ttl)
+
+    def acquire(self, desk: Desk, terms: Terms) -> Op[semaphore.AcquireOutcome]:
+        """Ask for them."""
+        calls = SemaphoreCalls(desk)
+        return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
+
+    def ask(self, grant: str) -> Ask[Any]:
+        """The slots under this grant."""
+        from interlock.nouns.grants import semaphore
+
+        return semaphore.Acquire(semaphore=self.name, grant=grant, agent="", session="")
+
+    def release(self, desk: Desk, grant: str, token: int | None) -> Op[semaphore.ReleaseOutcome]:
+        """Give them back."""
+        return desk.semaphores.release(desk.me().who, self.name, token=token, grant=grant)
+
+
+class SeveralAim(Struct, frozen=True):
+    """Several things at once."""
+
+    named: tuple[str, ...]
+
+    @property
+    def things(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(part.thing for part in parsed(self.named))
+
+    def settings(self, desk: Desk) -> Mapping[str, float]:
+        """None: each of them may have others."""
+        del desk
+        parsed(self.named)
+        return {}
+
+    def acquire(self, desk: Desk, terms: Terms) -> Op[several.AcquireOutcome]:
+        """Ask for all of them."""
+        return SeveralCalls(desk).acquire(*self.named, **_asked(terms))
+
+    def ask(self, grant: str) -> Ask[Any]:
+        """All of them under this grant."""
+        from interlock.nouns.grants import several
+
+        return several.Acquire(parts=parsed(self.named), grant=grant, agent="", session="")
+
+    def release(self, desk: Desk, grant: str, token: int | None) -> Op[several.ReleaseOutcome]:
+        """Give all of them back."""
+        return desk.several.release(desk.me().who, self.things, token=token, grant=grant)
+
+
+def _asked(terms: Terms) -> dict[str, Any]:
+    return {
+        "ttl": terms.ttl,
+        "wait": terms.wait,
+        "max_hold": terms.max_hold,
+        "metadata": terms.metadata,
+        "given": terms.given,
+    }

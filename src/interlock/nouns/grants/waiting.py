@@ -1,0 +1,313 @@
+"""Waiting for a place in a pool, and agreeing to what came while we slept.
+
+The wait is committed first (so that it survives nothing but is seen by everybody), then the waiter
+sleeps on a signal of its own.  Whoever gives back serves the next ones in the same commit and
+signals just them.  A lapse is no signal, so each waiter also sets a timer for the moment when
+somebody before it may lapse, a little later for each place in the queue.
+
+Only who is served is woken.  If it dies with its grant, those behind it still have the timer of
+the holder before, which may be minutes away; so nobody sleeps for long without a look: a second at
+the head of the queue, five seconds at its end.
+
+A wait that can never end is refused: each waiter reads the graph after its wait is committed, and
+again with every nap, and the youngest of a circle withdraws (``core/deadlock.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys, outcomes
+from interlock.core.decision import Decision, Outcome
+from interlock.driving import Op
+from interlock.nouns.grants import lock, rules
+from interlock.nouns.grants.pool import Pool, Proof
+from interlock.nouns.grants.request import Ask, Standing
+from interlock.runtime import callers, decode
+from interlock.runtime.gather import Gathering
+from interlock.runtime.given import holds
+from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.runtime.steps import Open, Read, Take
+from interlock.store import Item, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.runtime.deadlock import Deadlocks
+    from interlock.runtime.wait_graph.around import Around
+
+T = TypeVar("T")
+
+_BEHIND_EACH_OTHER = 0.02
+_NAP = 1.0
+_LONGEST_NAP = 5.0
+
+
+class Seat(Struct, frozen=True, kw_only=True):
+    """Whose hands a grant goes into: the session, and whether the store knows that it lives.
+
+    ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``pool.py``.
+    ``listed`` says that another process began the session, which learns of it by a list.
+    ``role`` is what the client does it as, if not at the word of its user: ``worker``.
+    """
+
+    who: Who
+    session_ttl: float = 0.0
+    joined: bool = False
+    whole_session: bool = False
+    caller: str = ""
+    listed: bool = False
+    role: str = ""
+
+
+class Debts(Protocol):
+    """What this client lets go of, and gives back as soon as it can."""
+
+    @property
+    def owed(self) -> Sized:
+        """What could not be taken back yet."""
+
+    def pay(self) -> Op[None]:
+        """Take it back."""
+
+    def let_go(self) -> set[str]:
+        """The grants that are as good as given back."""
+
+
+class Waiting:
+    """Every step of a wait, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @cached_property
+    def _deadlocks(self) -> Deadlocks:
+        """Whoever never waits does not pay for them."""
+        from interlock.runtime.deadlock import Deadlocks
+
+        return Deadlocks(self._runner)
+
+    def wait(
+        self,
+        mine: tuple[Seat, Ask[Any], int],
+        until: tuple[float, int],
+        given: tuple[Proof, ...],
+        debts: Debts,
+    ) -> Op[Outcome]:
+        """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
+        (seat, ask, base), (deadline, revision) = mine, until
+        clock = self._runner.clock
+        watch = yield Open(keys.wake(ask.grant), revision)
+        try:
+            while True:
+                found, nap, around = yield from self._look_at(ask, base)
+                left = deadline - clock.monotonic()
+                if nap is None and left > 0:
+                    if found is None:
+                        found = yield from self.decide(rules.look, seat, ask, base)
+                    if not isinstance(found, outcomes.Waiting):
+                        return (yield from self._confirm(seat, ask, found, given))
+                    continue
+                if nap is None or left <= 0:
+                    if found is None:
+                        found = yield from self._withdraw(seat, ask, base)
+                    return (yield from self._confirm(seat, ask, found, given))
+                if ask.indexed and debts.owed:
+                    yield from debts.pay()  # others cannot know that we let go of it
+                let_go = debts.let_go() | callers.let_go()
+                done = yield from self._deadlocks.refuse(seat.who, ask, around, let_go)
+                if done.outcome is not None:
+                    refused = stamped(done.outcome, base, done.revision)
+                    return (yield from self._confirm(seat, ask, refused, given))
+                yield Take(watch, min(left, nap))
+        finally:
+            watch.close()
+
+    def _look_at(self, ask: Ask[Any], base: int) -> Op[tuple[Outcome | None, float | None, Around]]:
+        """The grant if it is ours by now, else how long we may sleep; and what is around us.
+
+        Neither if there is something to decide: nobody is in the way any more, somebody before us
+        is dead, or a turn came and went while we were away.
+        """
+        from interlock.runtime.wait_graph.around import Around  # likewise
+
+        own = keys.live(ask.session if ask.ttl is None else ask.grant)
+        mine = (own,) if ask.max_hold is None else (own, keys.limit(ask.grant))
+        snapshot: Snapshot = yield Read(*ask.keys, *mine)
+        around = Around({key: decode.pool(snapshot[key], base) for key in ask.keys})
+        pools = list(around.pools.values())
+        held = [pool.grant(ask.grant) for pool in pools if pool is not None]
+        if pools[0] is not None and held[0] is not None and len(held) == len(pools):
+            if None in held or None in [snapshot[key] for key in held[0].live]:
+                return None, None, around
+            self._remember(ask, snapshot)
+            standing = Standing("granted", tuple(filter(None, pools)), held[0])
+            return ask.answer(standing), None, around
+        return None, (yield from self._nap(ask, around)), around
+
+    def _nap(self, ask: Ask[Any], around: Around) -> Op[float | None]:
+        """How long we may sleep: until somebody before us may have lapsed, and never for long."""
+        pools = list(around.pools.values())
+        places = [None if pool is None else pool.place(ask.grant) for pool in pools]
+        if None in places:
+            return None
+        queues = [(pool, place or 0) for pool, place in zip(pools, places, strict=True) if pool]
+        if all(place == 0 and _served(pool) for pool, place in queues):
+            return None
+        if any(pool.never(pool.waiters[place]) for pool, place in queues):
+            return None
+        live = yield from around.look(_before(queues))
+        if None in live.values():
+            return None
+        place = max(place for _, place in queues)
+        soonest = max(expires_in(live) or 0.0, self._runner.capabilities.grain / 4)
+        lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
+        return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
+
+    def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+        """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
+        last: Outcome = yield from self.decide(rules.withdraw, seat, ask, base, hopeful=False)
+        return last
+
+    def decide(
+        self,
+        decide: Callable[..., Decision[T]],
+        seat: Seat,
+        ask: Ask[Any],
+        base: int,
+        *,
+        hopeful: bool = True,
+    ) -> Op[T]:
+        """Carry out a decision about this ask."""
+
+        def deciding() -> Deciding[T]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield ask.keys).items)
+            now = self._runner.clock.wall()
+            return (yield from gathering.decide(lambda known: decide(ask, known, now)))
+
+        done: Done[T] = yield from self._runner.change(deciding, seat.who, hopeful=hopeful)
+        return stamped(done.outcome, base, done.revision)
+
+    def _confirm(
+        self, seat: Seat, ask: Ask[Any], outcome: Outcome, given: tuple[Proof, ...]
+    ) -> Op[Outcome]:
+        """Agree to a grant that came while we slept, if what it relies on still holds.
+
+        One commit stretches its short ttl as asked, or gives it back.
+        """
+        if isinstance(outcome, outcomes.Busy):
+            return (yield from self.timed(ask, outcome, None))
+        if not isinstance(outcome, outcomes.Granted):
+            return outcome
+        if (ask.ttl is None or outcome.grant != ask.grant) and not given:
+            return (yield from self.measured(ask, outcome))
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[Decision[Any] | Outcome | str]:
+            gathering = Gathering(self._runner, base)
+            gathering.learn((yield ask.keys).items)
+            now = self._runner.clock.wall()
+            for proof in given:
+                if not (yield from holds(proof, base, ask.agent)):
+                    back = yield from gathering.decide(lambda k: rules.abandon(ask, k, now))
+                    return replace(back, outcome=ask.fenced(proof.thing))
+            return (yield from gathering.decide(lambda k: rules.agree(ask, k)))
+
+        done = yield from self._runner.change(deciding, seat.who, recalled(self._runner, ask.keys))
+        if done.outcome == "agreed":
+            return (yield from self.measured(ask, outcome))
+        if isinstance(done.outcome, Outcome):
+            return done.outcome
+        gone: Outcome = ask.answer(Standing("gone"))
+        return gone
+
+    def measured(
+        self, ask: Ask[Any], outcome: outcomes.Granted, *, always: bool = True
+    ) -> Op[outcomes.Granted]:
+        """How long a grant that is not of this moment lives: its maximum hold began before."""
+        if ask.max_hold is not None or outcome.grant != ask.grant:
+            limit = keys.limit(outcome.grant)
+            item = (yield Read(limit, times=True))[limit]
+            if item is not None:
+                ttl = outcome.expires_in or ask.ttl or ask.session_ttl
+                return replace(outcome, expires_in=_least(ttl, item.expires_in))
+        return replace(outcome, expires_in=ask.ttl or ask.session_ttl) if always else outcome
+
+    def _remember(self, ask: Ask[Any], snapshot: Snapshot) -> None:
+        """A commit follows at once, to stretch the ttl."""
+        if ask.ttl is not None:
+            for key in ask.keys:
+                if (item := snapshot[key]) is not None:
+                    self._runner.remember(key, item)
+
+    def timed(self, ask: Ask[Any], outcome: Outcome, last: Gathering | None) -> Op[Outcome]:
+        """A busy answer also says how long its holder lives at least."""
+        if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
+            return outcome
+        key = ask.keys[0]
+        pool = last.facts.pools.get(key) if last else decode.pool((yield Read(key))[key], 0)
+        if pool is None or not pool.grants:
+            return outcome
+        wanted = pool.grants[0].live
+        left = None if last is None else expires_in({each: last.times.get(each) for each in wanted})
+        if left is None:
+            left = expires_in((yield Read(*wanted, times=True)).items)
+        return replace(outcome, expires_in=left)
+
+
+def expires_in(items: Mapping[str, Item | None]) -> float | None:
+    """The least time left; None if one of them is gone."""
+    times = [0.0 if item is None else item.expires_in or 0.0 for item in items.values()]
+    return min(times, default=0.0) or None
+
+
+def session_ttl_of(session: str, otherwise: float) -> Reading[float]:
+    """How long a session lives after a beat."""
+    key = keys.session(session)
+    found = decode.session((yield (key,))[key])
+    return otherwise if found is None else found.ttl
+
+
+def stamped(outcome: T, base: int, revision: int | None) -> T:
+    """A grant that this very commit wrote has its revision for a token."""
+    if isinstance(outcome, outcomes.Granted) and outcome.token is None and revision is not None:
+        return replace(outcome, token=base + revision)
+    return outcome
+
+
+def recalled(runner: Runner, wanted: tuple[str, ...]) -> dict[str, Item | None]:
+    """A guess of how these stand, if we know all of them."""
+    known: dict[str, Item | None] = {}
+    if runner.capabilities.local:
+        return known
+    for key in wanted:
+        known |= runner.recall(key)
+    return known if len(known) == len(wanted) else {}
+
+
+def _before(queues: Iterable[tuple[Pool, int]]) -> list[str]:
+    """The liveness of who is in our way: the holders, and while there is room who waits first.
+
+    Somebody dead behind the first is in nobody's way yet, and cannot be cleared away either.
+    """
+    found: list[str] = []
+    for pool, place in queues:
+        found.extend(key for grant in pool.grants for key in grant.live)
+        ahead = pool.waiters[:1] if place and pool.room > 0 else ()
+        found.extend(waiter.live for waiter in ahead)
+    return found
+
+
+def _served(pool: Pool) -> bool:
+    """Whether whoever waits first can have it now."""
+    first = pool.waiters[0]
+    return pool.fits(first.weight, more=bool(first.into))
+
+
+def _least(*seconds: float | None) -> float | None:
+    """The shortest of these spans; none of them says nothing."""
+    return min((span for span in seconds if span), default=None)

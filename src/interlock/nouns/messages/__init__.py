@@ -1,0 +1,1 @@
+"""Messages between agents: alerts, queries, shares, stops, mail, and decisions for a person."""

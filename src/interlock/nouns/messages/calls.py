@@ -1,0 +1,246 @@
+"""What a client can ask for of messages: sending.py, questions.py, and what is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from interlock.core import validate
+from interlock.core.outcomes import GivenFenced
+from interlock.driving import Op
+from interlock.errors import BadInput, BadName
+from interlock.nouns.messages import message as core
+from interlock.nouns.messages import reading, receivers, views
+from interlock.nouns.messages.common import several
+from interlock.nouns.messages.query_calls import Asks
+from interlock.nouns.messages.receiver import REDELIVER, Receiver
+from interlock.nouns.messages.send_calls import Sending
+from interlock.runtime.given import Given
+from interlock.runtime.id_prefix import is_part, whole_id
+from interlock.runtime.outage import Outage
+from interlock.runtime.runner import Who
+
+if TYPE_CHECKING:
+    from interlock.nouns.messages.receive_loop import Reception
+
+
+class MessageCalls(Sending, Asks):
+    """Messages, in the name of one client."""
+
+    def subscribe(
+        self,
+        type: str,  # noqa: A002
+        *,
+        senders: Iterable[str] = (),
+        where: Mapping[str, object] | None = None,
+        last: int = 0,
+        given: Given = (),
+    ) -> Op[core.Subscribed | GivenFenced]:
+        """Have alerts of this type delivered, from now on and over restarts, until we unsubscribe.
+
+        Those of some ``senders``, and ``where`` fields of their data have these values; of those
+        that were sent before, the ``last`` ones, too.  Whoever is subscribed already changes the
+        terms, and goes on where it is: none of the last ones come then.
+        """
+        type_ = _type(type)
+        wanted = core.Subscription(
+            senders=validate.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
+        )
+        number = validate.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
+        seat = self._seat(given)
+        return self._fenced(seat, self.topics.subscribe(seat.who, type_, wanted, number))
+
+    def unsubscribe(
+        self,
+        type: str,  # noqa: A002
+        *,
+        given: Given = (),
+    ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
+        """Have no more alerts of this type delivered."""
+        seat, type_ = self._seat(given), validate.unmarked(type, "type of an alert")
+        return self._fenced(seat, self.topics.unsubscribe(seat.who, type_))
+
+    def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
+        """What we subscribed to, by type: from whom, and with which values in the data."""
+        return self.topics.list(self.desk.me().who.agent)
+
+    def ack(
+        self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
+    ) -> Op[core.Acknowledged | core.UnknownMessages | GivenFenced]:
+        """Acknowledge messages: they will not come again."""
+        wanted = list(map(_id, ids))
+        if not wanted:
+            raise BadInput("which message? name one, or several, by its id")
+        able = yield from self.abilities(can)
+        seat = self._seat(given)
+        outcome = yield from self._fenced(seat, self.acking.ack(seat.who, wanted, able))
+        if not isinstance(outcome, core.UnknownMessages):
+            return outcome
+        whole = yield from self._whole(outcome.unknown)
+        if whole == outcome.unknown:
+            return outcome
+        more = yield from self._fenced(seat, self.acking.ack(seat.who, [*whole], able))
+        if isinstance(more, GivenFenced):
+            return more
+        return replace(
+            more,
+            messages=outcome.messages + more.messages,
+            already=outcome.already + more.already,
+        )
+
+    def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
+        """Ids of messages of which only the beginning is written, as far as they are ours."""
+        agent = self.desk.me().who.agent
+        folders = yield from reading.folders(agent)
+        found: tuple[str, ...] = ()
+        for each in ids:
+            found += ((yield from whole_id(each, *folders)),)
+        return found
+
+    def receiver(
+        self, *, can: Iterable[str] = (), redeliver: float | str = REDELIVER, only: str = ""
+    ) -> Receiver:
+        """All that comes for us, until it is acknowledged; whoever opens it closes it.
+
+        With ``only`` these are the alerts of one type, to which we subscribed.
+        """
+        return Receiver(
+            self.desk.runner,
+            self.acking,
+            self.desk.me().who,
+            validate.abilities(can),
+            validate.duration(redeliver, "time until redelivery"),
+            only=only,
+        )
+
+    def recv(
+        self,
+        *,
+        can: Iterable[str] | None = None,
+        timeout: float | str | None = None,
+        ack: bool = True,
+        redeliver: float | str = REDELIVER,
+    ) -> Reception:
+        """The same for a loop, which acknowledges as it goes on."""
+        from interlock.nouns.messages.receive_loop import Reception, Terms
+
+        self.desk.me()
+        terms = Terms(
+            can=None if can is None else validate.abilities(can),
+            timeout=None if timeout is None else validate.duration(timeout, "timeout"),
+            ack=validate.flag(ack, "ack"),
+            redeliver=validate.duration(redeliver, "time until redelivery"),
+        )
+        return Reception(self, terms)
+
+    def inbox(
+        self,
+        *,
+        all: bool = False,  # noqa: A002 - the word that people use
+        sent: bool = False,
+        kind: str | None = None,
+        sender: str | Iterable[str] = (),
+        type: str = "",  # noqa: A002
+        thread: str = "",
+        search: str = "",
+        limit: int = 100,
+        can: Iterable[str] | None = None,
+    ) -> Op[views.Inbox]:
+        """What waits for us, the urgent first; nothing is acknowledged.
+
+        ``all`` shows all that is kept, read or not, and ``sent`` our own mail.  The others ask for
+        some of them: of a ``kind``, from a ``sender`` or from several, of a ``type``, of a
+        ``thread``, or with a text in it (``search``).
+        """
+        wanted = views.Wanted(
+            kind=_kind(kind),
+            senders=validate.names(several(sender, "sender"), "sender", core.FILTERS_LIMIT),
+            type=validate.name(type, "type") if type else "",
+            thread=validate.name(thread, "thread") if thread else "",
+            search=validate.text(search, "text to search for", core.SUBJECT_LIMIT),
+            limit=validate.whole(limit, "limit", 1, core.SHOWN_LIMIT),
+        )
+        who = self.desk.me().who
+        validate.flag(all, "all")
+        if validate.flag(sent, "sent") or all or thread:
+            return self._kept(who, wanted, can, sent=sent)
+        return self._unread(who, wanted, can)
+
+    def _kept(
+        self, who: Who, wanted: views.Wanted, can: Iterable[str] | None, *, sent: bool
+    ) -> Op[views.Inbox]:
+        able = yield from self.abilities(can)
+        if is_part(wanted.thread):
+            (thread,) = yield from self._whole((wanted.thread,))
+            wanted = replace(wanted, thread=thread)
+        return (yield from views.kept(who.agent, wanted, able, sent=sent))
+
+    def _unread(self, who: Who, wanted: views.Wanted, can: Iterable[str] | None) -> Op[views.Inbox]:
+        runner = self.desk.runner
+        new = yield from receivers.known(runner, self.desk.me())
+        able = yield from self.abilities(can)
+        found = yield from views.unread(runner, who, wanted, able)
+        return replace(found, new=new)
+
+    def wait(
+        self, timeout: float | str = validate.FOREVER, *, can: Iterable[str] | None = None
+    ) -> Op[views.Arrived | views.NothingUnread]:
+        """Wait until something unread is there for us; nothing is acknowledged.
+
+        Whoever asks us something meanwhile knows that somebody is there.
+        """
+        outage = Outage(self.desk, "a wait for messages")
+        return outage.through(lambda left: self._wait(left, can), validate.patience(timeout))
+
+    def _wait(
+        self, patience: float, can: Iterable[str] | None
+    ) -> Op[views.Arrived | views.NothingUnread]:
+        from interlock.nouns.messages.presence import Duty
+
+        yield from receivers.known(self.desk.runner, self.desk.me())
+        able = yield from self.abilities(can)
+        duty = Duty(self.desk, () if can is None else able)
+        limit = None if patience == validate.FOREVER else patience
+        return (yield from views.wait(self.receiver(can=able), duty, limit))
+
+
+def _type(type_: str) -> str:
+    """The type of alerts that somebody subscribes to: one, and no pattern."""
+    if "*" in validate.written(type_, "type of an alert"):
+        raise BadName(
+            f"the type {type_!r:.40} has a '*', but a subscription is to one type of alerts;"
+            " subscribe to each of them by its name"
+        )
+    return validate.unmarked(type_, "type of an alert")
+
+
+def _id(id_: str | list[str] | tuple[str, ...] | set[str]) -> str:
+    """The id of a message, or of what somebody missed."""
+    if isinstance(id_, list | tuple | set):
+        raise BadInput("ack takes ids one by one; for several write ack(*ids)")
+    told = reading.missed_of(validate.written(id_, "message id"))
+    return id_ if told else validate.name(id_, "message id")
+
+
+def _kind(kind: str | None) -> core.Kind | None:
+    found = next((each for each in core.KINDS if each == kind), None)
+    if kind is not None and found is None:
+        raise BadInput(
+            f"no message is of the kind {kind!r:.40}; there are: {', '.join(core.KINDS)}"
+        )
+    return found
+
+
+def _where(where: Mapping[str, object] | None) -> dict[str, object]:
+    """Values that fields must have, as JSON can say them."""
+    if where is None:
+        return {}
+    if not isinstance(where, Mapping):
+        raise BadInput(f"'where' takes fields and their values, not {where!r:.40}")
+    if len(where) > core.FILTERS_LIMIT:
+        raise BadInput(f"{len(where)} fields to filter by; {core.FILTERS_LIMIT} are allowed")
+    wanted = dict(where)
+    validate.payload(wanted, "filter", validate.METADATA_LIMIT)
+    return wanted

@@ -1,0 +1,91 @@
+"""What all calls about messages stand on: limits, services, and checked words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from interlock.core import validate
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.agents.report import Reported
+from interlock.nouns.messages.acknowledging import Acking
+from interlock.nouns.messages.limits import limits
+from interlock.nouns.messages.message import ALL
+from interlock.nouns.messages.querying import Asking
+from interlock.nouns.messages.sending import Posting
+from interlock.nouns.messages.subscriptions import Subscriptions
+from interlock.runtime.context import Calls, Desk
+from interlock.runtime.runner import Who
+
+if TYPE_CHECKING:
+    from interlock.nouns.messages.housekeeping import Tidying
+
+
+class Common(Calls):
+    """One client that sends, asks and reads."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__(desk)
+        self.limits = limits(desk.settings)
+        self.posting = Posting(desk.runner, self.limits)
+        self.acking = Acking(desk.runner)
+        desk.tending.also["messages"] = self._tidy
+
+    @cached_property
+    def asking(self) -> Asking:
+        """Questions; whoever never asks or answers one does not pay for them."""
+        return Asking(self.desk.runner, self.posting, self.desk.queues)
+
+    @cached_property
+    def tidying(self) -> Tidying:
+        """What lets go of messages that are over, likewise."""
+        from interlock.nouns.messages.housekeeping import Tidying
+
+        return Tidying(self.desk.runner, self.limits)
+
+    def _tidy(self, who: Who) -> Op[bool]:
+        return (yield from self.tidying.some(who)).more
+
+    @cached_property
+    def topics(self) -> Subscriptions:
+        """Subscriptions, likewise."""
+        return Subscriptions(self.desk.runner)
+
+    def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
+        """What we can do: as we are told, else as our session says of itself."""
+        seat = self.desk.me()
+        if can is not None:
+            return validate.abilities(can)
+        if not seat.joined:
+            return ()
+        from interlock.nouns.agents.reports import Reports
+
+        said = yield from Reports(self.desk.runner).show(seat.who.session)
+        return said.can if isinstance(said, Reported) else ()
+
+    def _body(self, data: object, what: str) -> Raw:
+        return Raw(validate.payload(data, what, self.limits.body))
+
+    def _id(self, id_: str | None, prefix: str) -> str:
+        if id_ is None:
+            return self.desk.runner.new_id(prefix)
+        begins, _, rest = validate.name(id_, "id").partition("_")
+        if begins != prefix or not rest or "/" in rest:
+            raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")
+        return id_
+
+
+def named(agent: str) -> str:
+    """The name of somebody to whom something is sent."""
+    if agent in (validate.EVERYBODY, ALL):
+        raise BadInput("only mail goes to everybody; to tell many of something use an alert")
+    return validate.unmarked(agent, "agent name")
+
+
+def several(names: str | Iterable[str], what: str) -> tuple[str, ...]:
+    """One name, or some."""
+    return (names,) if isinstance(names, str) else tuple(validate.each(names, what))

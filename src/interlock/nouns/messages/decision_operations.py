@@ -1,0 +1,96 @@
+"""Operations on decisions: what no agent could say, and a person is asked."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import UNSET
+
+from interlock.core import keys
+from interlock.core.outcomes import GivenFenced, Listing
+from interlock.nouns.messages import human_decision as core
+from interlock.nouns.messages.send_operations import Data, Text, said
+from interlock.runtime.operation import Given, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Id = Annotated[str, option("name", "the id of the decision: dec_...", positional=True)]
+
+
+class List(Request, frozen=True, kw_only=True):
+    """What is to be decided."""
+
+    all: Annotated[bool, option("flag", "also what was decided lately")] = False
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One decision."""
+
+    id: Id
+
+
+class Resolve(Request, frozen=True, kw_only=True):
+    """Decide."""
+
+    id: Id
+    text: Text = None
+    data: Data = UNSET
+    given: Given = ()
+
+
+class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
+    """What persons are asked, the oldest first; and how many more cannot be read."""
+
+    listed = "decisions"
+
+    decisions: tuple[core.DecisionView, ...]
+    unreadable: int = 0
+
+
+def _list(fleet: "Fleet", request: List) -> DecisionList:
+    from interlock.driving import drive
+    from interlock.runtime.integrity import broken
+
+    found = fleet.messages.decisions()
+    return DecisionList(
+        decisions=tuple(each for each in found if request.all or each.state == "open"),
+        unreadable=len(drive(broken(keys.DECISIONS), fleet.store)),
+    )
+
+
+def _show(fleet: "Fleet", request: Show) -> core.DecisionView | core.UnknownDecision:
+    return fleet.messages.decision(request.id)
+
+
+def _resolve(fleet: "Fleet", request: Resolve) -> core.ResolveOutcome:
+    return fleet.messages.resolve(request.id, said(request.text, request.data))
+
+
+OPERATIONS = (
+    Operation(
+        name="decision list",
+        help="what agents ask a person, the oldest first",
+        request=List,
+        outcomes=(DecisionList,),
+        needs="store",
+        act=_list,
+        examples=("interlock decision list --all",),
+    ),
+    Operation(
+        name="decision show",
+        help="one decision: who asks, what about, and what was decided",
+        request=Show,
+        outcomes=(core.DecisionView, core.UnknownDecision),
+        needs="store",
+        act=_show,
+        examples=("interlock decision show dec_12",),
+    ),
+    Operation(
+        name="decision resolve",
+        help="decide; whoever asked gets it as a message",
+        request=Resolve,
+        outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
+        needs="agent",
+        act=_resolve,
+        examples=("interlock decision resolve dec_12 'yes, go ahead' --agent maria",),
+    ),
+)

@@ -1,0 +1,178 @@
+"""Items of messages as typed state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from interlock.core import keys
+from interlock.nouns.messages.human_decision import Matter
+from interlock.nouns.messages.inbox_rules import Cursor, Trimmed
+from interlock.nouns.messages.message import (
+    ABLE,
+    Message,
+    Paused,
+    ReadMark,
+    Received,
+    Subscription,
+    Unread,
+)
+from interlock.nouns.messages.query_rules import Asking, Cached, Query
+from interlock.runtime.decode import decoded
+from interlock.store import Item
+
+_MESSAGE = msgspec.json.Decoder(Message)
+_UNREAD = msgspec.json.Decoder(Unread)
+_READ = msgspec.json.Decoder(ReadMark)
+_SUBSCRIPTION = msgspec.json.Decoder(Subscription)
+_CURSOR = msgspec.json.Decoder(Cursor)
+_TRIMMED = msgspec.json.Decoder(Trimmed)
+_PAUSED = msgspec.json.Decoder(Paused)
+_QUERY = msgspec.json.Decoder(Query)
+_ASKING = msgspec.json.Decoder(Asking)
+_CACHED = msgspec.json.Decoder(Cached)
+_MATTER = msgspec.json.Decoder(Matter)
+_MOMENT = msgspec.json.Decoder(float)
+_NOTE = msgspec.json.Decoder(dict[str, Any])
+
+_ALL: dict[str, msgspec.json.Decoder[Any]] = {
+    keys.MESSAGES: _MESSAGE,
+    keys.UNREAD: _UNREAD,
+    keys.READ: _READ,
+    keys.SENT: _READ,
+    keys.IDS: _READ,
+    keys.TOPICS: _MESSAGE,
+    keys.SUBSCRIPTIONS: _SUBSCRIPTION,
+    keys.CURSORS: _CURSOR,
+    keys.TRIMMED: _TRIMMED,
+    keys.PAUSED: _PAUSED,
+    keys.QUERIES: _QUERY,
+    keys.ANSWERS: _CACHED,
+    keys.DECISIONS: _MATTER,
+    keys.RATES: _MOMENT,
+    keys.MAILBOXES: _NOTE,
+    keys.OPEN: _NOTE,
+    keys.ASKING: _ASKING,
+}
+
+
+def message(item: Item) -> Message:
+    """The message that an item is; of a query, the question as a message."""
+    if item.key.startswith(keys.QUERIES):
+        return asked(decoded(_QUERY, item))
+    return decoded(_MESSAGE, item)
+
+
+def asked(query: Query) -> Message:
+    """A question as a message."""
+    return Message(
+        id=query.id,
+        kind="query",
+        sender=query.agent,
+        session=query.session,
+        at=query.at,
+        to=(query.to,),
+        type=query.type,
+        urgent=query.urgent,
+        data=query.question,
+    )
+
+
+def received(message: Message, seq: int, **more: Any) -> Received:  # noqa: ANN401 - as Received has
+    """A message as its reader sees it."""
+    return Received(
+        id=message.id,
+        kind=message.kind,
+        sender=message.sender,
+        at=message.at,
+        seq=seq,
+        to=message.to,
+        type=message.type,
+        subject=message.subject,
+        thread=message.thread,
+        reply_to=message.reply_to,
+        urgent=message.urgent,
+        data=msgspec.json.decode(message.data),
+        file=message.file,
+        **more,
+    )
+
+
+def unread(item: Item) -> Unread:
+    """The mark that a message waits."""
+    return decoded(_UNREAD, item)
+
+
+def read(item: Item) -> ReadMark:
+    """The mark that a message was acknowledged."""
+    return decoded(_READ, item)
+
+
+def read_at(item: Item) -> float:
+    """When a message was acknowledged, sent, or given its id."""
+    return read(item).at
+
+
+def sent_at(item: Item) -> float:
+    """When a message was sent."""
+    return message(item).at
+
+
+def subscription(item: Item | None) -> Subscription | None:
+    """What somebody asked to hear of."""
+    return None if item is None else decoded(_SUBSCRIPTION, item)
+
+
+def cursor(item: Item | None) -> Cursor | None:
+    """How far somebody has acknowledged a topic."""
+    return None if item is None else decoded(_CURSOR, item)
+
+
+def trimmed(item: Item | None) -> Trimmed | None:
+    """How far a topic was forgotten."""
+    return None if item is None else decoded(_TRIMMED, item)
+
+
+def paused(item: Item | None) -> Paused | None:
+    """Why somebody may not send."""
+    return None if item is None else decoded(_PAUSED, item)
+
+
+def query(item: Item | None) -> Query | None:
+    """The question that an item is."""
+    return None if item is None else decoded(_QUERY, item)
+
+
+def asking(item: Item) -> Asking:
+    """Which open question has a place."""
+    return decoded(_ASKING, item)
+
+
+def cached(item: Item | None) -> Cached | None:
+    """Which query answered a question last."""
+    return None if item is None else decoded(_CACHED, item)
+
+
+def matter(item: Item | None) -> Matter | None:
+    """What a person is asked."""
+    return None if item is None else decoded(_MATTER, item)
+
+
+def moment(item: Item | None) -> float | None:
+    """When a turn to send was used."""
+    return None if item is None else decoded(_MOMENT, item)
+
+
+def violations(item: Item | None) -> tuple[float, ...]:
+    """When somebody was refused for its rate, as the mark of that says."""
+    return () if item is None else tuple(decoded(_NOTE, item).get("times", ()))
+
+
+def examine(item: Item) -> None:
+    """See that an item of messages says what it should."""
+    folder = item.key.partition("/")[0] + "/"
+    asked = folder == keys.TOPICS and keys.topic_of(item.key).startswith(ABLE)
+    decoder = _UNREAD if asked else _ALL.get(folder)
+    if decoder is not None:  # of the others it says all that they are there
+        decoded(decoder, item)

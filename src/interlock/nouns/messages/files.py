@@ -1,0 +1,105 @@
+"""Files that are shared: by where they are and what they have to be, never by their bytes.
+
+Whoever receives one reads it where it lies, on the same machine or on a disk that both can see.
+So it may have been changed or moved meanwhile: what is read is what was shared, or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import BinaryIO
+
+from interlock.driving import Op
+from interlock.errors import BadInput, Changed
+from interlock.nouns.messages.message import File
+from interlock.runtime.steps import Aside
+
+_PIECE = 1024 * 1024
+
+
+def described(path: str | os.PathLike[str]) -> Op[File]:
+    """A file as it is now."""
+    found: File = yield Aside(lambda: _described(path))
+    return found
+
+
+def verified(file: File) -> Op[None]:
+    """See that a file is still what was shared; raises Changed if not."""
+    yield Aside(lambda: _verified(file))
+
+
+def read(file: File) -> Op[bytes]:
+    """The bytes that were shared; raises Changed if they are not there any more."""
+    data: bytes = yield Aside(lambda: _read(file))
+    return data
+
+
+def _described(path: str | os.PathLike[str]) -> File:
+    try:
+        where = os.path.abspath(os.fsdecode(path))
+        size, digest = _digest(where)
+        where.encode()
+    except TypeError:
+        raise BadInput(f"a file is named by its path, not by {path!r:.40}") from None
+    except UnicodeEncodeError:
+        raise BadInput("the path of the file is not UTF-8; rename the file") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(
+            f"the file {str(path)!r:.200} cannot be read ({why}); name one that can"
+        ) from None
+    return File(path=where, size=size, digest=digest)
+
+
+def _opened(path: str) -> BinaryIO:
+    """A file whose bytes stand still: a pipe or a device may have no end, or never begin."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return open(handle, "rb")
+    os.close(handle)
+    raise OSError("it is no regular file")
+
+
+def _digest(path: str) -> tuple[int, str]:
+    """How many bytes a file has, and their SHA-256."""
+    import hashlib
+
+    size, hashed = 0, hashlib.sha256()
+    with _opened(path) as file:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            hashed.update(piece)
+    return size, hashed.hexdigest()
+
+
+def _verified(file: File) -> None:
+    try:
+        if os.path.getsize(file.path) == file.size and _digest(file.path)[1] == file.digest:
+            return
+    except (OSError, ValueError) as error:
+        raise _gone(file, error) from None
+    raise _changed(file)
+
+
+def _read(file: File) -> bytes:
+    import hashlib
+
+    try:
+        with _opened(file.path) as opened:
+            data = opened.read(file.size + 1)  # one that grew need not fit into memory
+    except (OSError, ValueError) as error:
+        raise _gone(file, error) from None
+    if hashlib.sha256(data).hexdigest() != file.digest:
+        raise _changed(file)
+    return data
+
+
+def _gone(file: File, error: Exception) -> Changed:
+    return Changed(
+        f"the shared file cannot be read ({error}); ask for it to be shared again: {file.path}"
+    )
+
+
+def _changed(file: File) -> Changed:
+    return Changed(f"{file.path} is no longer what was shared; ask for it to be shared again")

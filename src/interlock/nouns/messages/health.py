@@ -1,0 +1,232 @@
+"""What somebody should look at among messages: the part of ``health`` that concerns them.
+
+Most of it is about agents that are not there: mail waits for them, or questions that nobody will
+answer.  Somebody who works in a shell without a session is never there for long, so only mail that
+has waited for too long is told.  What cannot be read is left to doctor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.health import Patience, Problem
+from interlock.core.validate import shell, span
+from interlock.driving import Op
+from interlock.nouns.messages import decode
+from interlock.nouns.messages.human_decision import Matter
+from interlock.nouns.messages.limits import Limits
+from interlock.nouns.messages.receivers import alive_by, serves
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import Read
+from interlock.runtime.why import NAMED
+from interlock.store import Item, Range
+
+BOUND = 10_000
+"""Items that a pass reads of each folder."""
+MARKS = 100_000
+"""Marks of messages that wait, all inboxes together."""
+FULL = 0.9
+"""An inbox that has so much of what it may have is told of."""
+A_WHILE = 60.0
+"""Whoever asks ends its question; what is older than this was left over."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """What waits for an agent: how much, and the oldest of it."""
+
+    agent: str
+    count: int
+    first: str
+
+
+class Checkup:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner, limits: Limits, patience: Patience) -> None:
+        self._runner = runner
+        self._limits = limits
+        self._patience = patience
+        self.partial = False
+        """Whether there is more than a pass reads."""
+
+    def run(self) -> Op[list[Problem]]:
+        """Look at everything once."""
+        waiting = yield from self._waiting()
+        here, dead = yield from self._here()
+        now = self._runner.clock.wall()
+        return [
+            *(yield from self._unread([each for each in waiting if each.agent not in here], now)),
+            *self._deep(waiting),
+            *(yield from self._paused()),
+            *(yield from self._undecided()),
+            *(yield from self._unanswered(now)),
+            *_stale(dead),
+        ]
+
+    def _read(self, prefix: str) -> Op[list[Item]]:
+        items = yield from every(prefix, most=BOUND + 1)
+        self.partial |= len(items) > BOUND
+        return items[:BOUND]
+
+    def _waiting(self) -> Op[list[Waiting]]:
+        """What waits, for each agent for whom something does."""
+        found: dict[str, list[Item]] = {}
+        after, seen = "", 0
+        while seen < MARKS:
+            page = Range(keys.UNREAD, after)
+            items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+            for item in items:
+                found.setdefault(keys.owner_of(item.key), []).append(item)
+            seen += len(items)
+            if len(items) < page.limit:
+                break
+            after = items[-1].key
+        else:
+            self.partial = True
+        return [
+            Waiting(agent=agent, count=len(marks), first=keys.last(_oldest(marks).key))
+            for agent, marks in found.items()
+        ]
+
+    def _here(self) -> Op[tuple[AbstractSet[str], list[str]]]:
+        """Agents with a session or a server that lives; and servers that are dead, by agent."""
+        items = [*(yield from self._read(keys.AGENTS)), *(yield from self._read(keys.SERVING))]
+        lives = {item.key: readable(alive_by, item) for item in items}
+        live = yield from looked_up(filter(None, lives.values()))
+        there = [item.key for item in items if live.get(lives[item.key] or "") is not None]
+        dead = [
+            keys.owner_of(item.key)
+            for item in items
+            if item.key.startswith(keys.SERVING) and item.key not in set(there) and lives[item.key]
+            if not serves(item).over
+        ]
+        return frozenset(map(keys.owner_of, there)), sorted(set(dead))
+
+    def _unread(self, waiting: Sequence[Waiting], now: float) -> Op[list[Problem]]:
+        """Mail for somebody who is not there, and has not been for long."""
+        items = yield from looked_up(keys.message(each.first) for each in waiting)
+        joined = yield from looked_up(keys.joined(each.agent) for each in waiting)
+        since = {each.agent: _sent(items[keys.message(each.first)]) for each in waiting}
+        return [
+            Problem(
+                kind="unread",
+                says=f"agent/{each.agent}: {_messages(each.count)} for {each.agent}, the first"
+                f" for {span(now - at)}, and {_absent(joined[keys.joined(each.agent)])}",
+                remedy=f"start it, or read them for it:"
+                f" interlock inbox --agent {shell(each.agent)}",
+                thing=f"agent/{each.agent}",
+                agent=each.agent,
+                since=at,
+            )
+            for each in waiting
+            if (at := since[each.agent]) is not None and now - at > self._patience.waiting
+        ]
+
+    def _deep(self, waiting: Sequence[Waiting]) -> Iterator[Problem]:
+        depth = self._limits.depth
+        for each in waiting:
+            if each.count >= depth * FULL:
+                yield Problem(
+                    kind="full",
+                    says=f"agent/{each.agent}: {_messages(each.count)} for {each.agent}, and no"
+                    f" more than {depth} are taken",
+                    remedy="let it acknowledge what it has read",
+                    thing=f"agent/{each.agent}",
+                    agent=each.agent,
+                )
+
+    def _paused(self) -> Op[list[Problem]]:
+        items = yield from self._read(keys.PAUSED)
+        found = [readable(decode.paused, item) for item in items]
+        return [
+            Problem(
+                kind="paused",
+                says=f"agent/{each.agent}: {each.by} does not let it send"
+                + (f" ({each.reason})" if each.reason else ""),
+                remedy="when that is mended:"
+                f" interlock agent resume {shell(each.agent)} --agent NAME",
+                thing=f"agent/{each.agent}",
+                agent=each.agent,
+                since=each.since,
+            )
+            for each in filter(None, found)
+        ]
+
+    def _undecided(self) -> Op[list[Problem]]:
+        items = yield from self._read(keys.DECISIONS)
+        found = [each for item in items if (each := readable(decode.matter, item)) is not None]
+        open_ = sorted([each for each in found if each.state == "open"], key=lambda each: each.at)
+        return [_decision(open_)] if open_ else []
+
+    def _unanswered(self, now: float) -> Op[list[Problem]]:
+        """Questions whose time is over, and which nobody ended."""
+        ids = [keys.last(item.key) for item in (yield from self._read(keys.OPEN))]
+        live = yield from looked_up(map(keys.live, ids))
+        over = [id_ for id_ in ids if live[keys.live(id_)] is None]
+        items = yield from looked_up(map(keys.query, over))
+        known = {id_: readable(decode.query, items[keys.query(id_)]) for id_ in over}
+        late = {
+            id_: each.at + each.timeout
+            for id_, each in known.items()
+            if each is not None and each.state == "open"
+        }
+        return [
+            Problem(
+                kind="leftover",
+                says=f"query/{id_}: its time was over {span(now - ended)} ago, and nobody ended it",
+                remedy="run 'interlock maintain'",
+                thing=f"query/{id_}",
+                since=ended,
+            )
+            for id_, ended in late.items()
+            if now - ended > A_WHILE
+        ]
+
+
+def _oldest(marks: Sequence[Item]) -> Item:
+    return min(marks, key=lambda item: item.created)
+
+
+def _sent(item: Item | None) -> float | None:
+    message = None if item is None else readable(decode.message, item)
+    return None if message is None else message.at
+
+
+def _absent(joined: Item | None) -> str:
+    return "nobody of that name has a session" if joined is None else "it is not here"
+
+
+def _messages(count: int) -> str:
+    return "1 message waits" if count == 1 else f"{count} messages wait"
+
+
+def _decision(open_: Sequence[Matter]) -> Problem:
+    first = open_[0]
+    more = f" and {len(open_) - NAMED} more" if len(open_) > NAMED else ""
+    named = ", ".join(f"{each.id} (from {each.agent})" for each in open_[:NAMED])
+    count = "1 decision waits" if len(open_) == 1 else f"{len(open_)} decisions wait"
+    return Problem(
+        kind="undecided",
+        says=f"{count} for a person: {named}{more}",
+        remedy=f"see 'interlock decision show {first.id}'",
+        thing=f"decision/{first.id}",
+        agent=first.agent,
+        since=first.at,
+    )
+
+
+def _stale(dead: Sequence[str]) -> Iterator[Problem]:
+    for agent in dead:
+        yield Problem(
+            kind="stale",
+            says=f"agent/{agent}: somebody took messages for it and was lost",
+            remedy="run 'interlock maintain'",
+            thing=f"agent/{agent}",
+            agent=agent,
+        )

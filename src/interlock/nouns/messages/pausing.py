@@ -1,0 +1,38 @@
+"""Pausing somebody who sends too much, and letting it send again."""
+
+from __future__ import annotations
+
+from interlock.core import keys
+from interlock.driving import Op
+from interlock.nouns.messages import decode, send_rules
+from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
+from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+
+
+def pause(runner: Runner, who: Who, agent: str, reason: str) -> Op[PausedAgent | UnknownAgent]:
+    """Let an agent send nothing from now on."""
+
+    def deciding() -> Deciding[PausedAgent | UnknownAgent]:
+        standing = yield from _standing(agent)
+        return send_rules.pause(standing, agent, who.agent, reason, runner.clock.wall())
+
+    done: Done[PausedAgent | UnknownAgent] = yield from runner.change(deciding, who)
+    return done.outcome
+
+
+def resume(runner: Runner, who: Who, agent: str) -> Op[Resumed | UnknownAgent]:
+    """Let an agent send again."""
+
+    def deciding() -> Deciding[Resumed | UnknownAgent]:
+        return send_rules.resume((yield from _standing(agent)), agent)
+
+    done: Done[Resumed | UnknownAgent] = yield from runner.change(deciding, who)
+    return done.outcome
+
+
+def _standing(agent: str) -> Reading[send_rules.Standing]:
+    """Whether somebody is known here, and paused."""
+    mailbox, key = keys.mailbox(agent), keys.paused(agent)
+    snapshot = yield (mailbox, key)
+    before = decode.paused(snapshot[key])
+    return send_rules.Standing(known=snapshot[mailbox] is not None, paused=before)

@@ -1,0 +1,131 @@
+"""What a client can ask and answer, and what a person decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from interlock.core import keys, validate
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.messages import query_rules as queries
+from interlock.nouns.messages import reading
+from interlock.nouns.messages.common import Common, named
+from interlock.nouns.messages.human_decision import DecisionView, ResolveOutcome, UnknownDecision
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, ReplyOutcome
+from interlock.nouns.messages.querying import Terms as AskTerms
+from interlock.runtime import callers
+from interlock.runtime.given import Given
+from interlock.runtime.id_prefix import by_prefix
+
+
+class Asks(Common):
+    """Questions and answers."""
+
+    def query(
+        self,
+        to: str,
+        question: object,
+        *,
+        timeout: float | str | None = None,
+        cached: float | str | None = None,
+        hold: bool = False,
+        person: bool = False,
+        urgent: bool = False,
+        type: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
+        given: Given = (),
+    ) -> Op[AskOutcome]:
+        """Ask an agent, or whoever is able (``?ability``), and wait for the answer.
+
+        An agent that had a session and has none now is ``away``, at once; with ``hold`` the
+        question waits for it.  An answer that was given to the same question before will do if it
+        is not older than ``cached``; it carries the id of the question that was answered then.
+        With ``person`` a person is asked when nobody answers.
+        Without a ``timeout`` it waits as long as is set for questions of this ``type``, for whom
+        it asks, or for all (``[query.timeouts]`` and ``[query."*"]``), and 30 s if nothing is.
+        Asked again with the same ``id``, also by another process, it is the same question;
+        something else under that id is ``exists``.
+        """
+        seat = self._seat(given)
+        whom = _whom(to)
+        kind = validate.name(type, "type") if type else ""
+        usual = self.desk.settings.query(whom, kind)
+        wait = (
+            (usual or queries.TIMEOUT) if timeout is None else validate.duration(timeout, "timeout")
+        )
+        asked = queries.Query(
+            id=self._id(id, "qry"),
+            agent=seat.who.agent,
+            session=seat.who.session,
+            to=whom,
+            question=self._body(question, "question"),
+            at=self.desk.runner.clock.wall(),
+            timeout=wait,
+            type=kind,
+            urgent=validate.flag(urgent, "urgent"),
+            person=validate.flag(person, "person"),
+            trace=self.desk.purpose or self.desk.trace,
+        )
+        age = None if cached is None else validate.duration(cached, "age of an answer")
+        terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
+        waits = callers.terms(seat.caller, self.desk.queues.speaks())
+        return self._fenced(seat, self.asking.query(seat, asked, terms, waits))
+
+    def reply(
+        self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
+    ) -> Op[ReplyOutcome]:
+        """Answer a question; it is acknowledged with that.
+
+        One to whoever is able is answered by those whose session says that they are (``pulse``),
+        who receive with ``can``, or who say so here.
+        """
+        id_, able = validate.name(query, "query id"), validate.abilities(can)
+        said = self._body(answer, "answer")
+        if id_.startswith("msg_"):
+            return self._no_question(id_)
+        seat = self._seat(given)
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(seat, self.asking.reply(seat.who, each, said, able)),
+            keys.QUERIES,
+        )
+
+    def _no_question(self, id_: str) -> Op[ReplyOutcome]:
+        """Say how a message is answered that is no question."""
+        found = yield from reading.find(self.desk.me().who.agent, id_)
+        to = "AGENT" if found is None else found.sender
+        how = f"interlock send {validate.shell(to)} --reply-to {id_} TEXT"
+        raise BadInput(f"that is no question; answer with: {how}")
+
+    def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
+        """Take a question of ours back."""
+        seat, id_ = self._seat(given), validate.name(query, "query id")
+        return by_prefix(
+            id_, lambda each: self._fenced(seat, self.asking.cancel(seat.who, each)), keys.QUERIES
+        )
+
+    def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
+        """Decide what no agent could; whoever asked gets it as a message."""
+        id_ = validate.name(decision, "decision id")
+        seat, said = self._seat(given), self._body(answer, "answer")
+        return by_prefix(
+            id_,
+            lambda each: self._fenced(seat, self.asking.resolve(seat.who, each, said)),
+            keys.DECISIONS,
+        )
+
+    def decisions(self) -> Op[tuple[DecisionView, ...]]:
+        """What persons are asked, and what they decided lately."""
+        return self.asking.matters()
+
+    def decision(self, decision: str) -> Op[DecisionView | UnknownDecision]:
+        """One of them."""
+        return by_prefix(validate.name(decision, "decision id"), self.asking.matter, keys.DECISIONS)
+
+
+def _whom(to: str) -> str:
+    """An agent, or whoever is able."""
+    if validate.written(to, "agent name").startswith(ABLE):
+        return ABLE + validate.name(to[len(ABLE) :], "ability")
+    return named(to)

@@ -1,0 +1,161 @@
+"""An asker asleep on its question: until it is answered, its time is up, or it would never end.
+
+The wait ends with our own time, the question with its own: whoever asked again by its id for a
+shorter time than the question has leaves it open, and may come back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.core.wait import Asleep
+from interlock.driving import Op
+from interlock.nouns.agents.service import Sessions
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.messages import decode
+from interlock.nouns.messages import query_rules as core
+from interlock.nouns.messages.query_rules import AskOutcome, Query
+from interlock.nouns.messages.replies import answered
+from interlock.runtime import callers
+from interlock.runtime.deadlock import Deadlocks, Withdrawal
+from interlock.runtime.gather import outside
+from interlock.runtime.keeper import BEATS_PER_TTL
+from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.wait_graph import Start
+from interlock.store import Snapshot
+
+ASKER = 10.0
+"""Seconds after which an asker at a shell that was killed waits no more."""
+_NAP, _LONGEST = 1.0, 8.0
+"""Seconds after which an asker looks again whether its wait can end: less and less often while
+nothing happens.  A look may read all who are able, and whoever closes a circle looks itself."""
+
+
+class Sleep:
+    """The waits of askers, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues) -> None:
+        self._runner = runner
+        self._queues = queues
+        self._deadlocks = Deadlocks(runner)
+
+    def beat(self, asleep: Asleep, query: Query) -> tuple[Write, ...]:
+        """What keeps the wait alive, if that has to be renewed: it goes with the question."""
+        if asleep.live != keys.asker(query.id):
+            return ()
+        ttl = max(min(query.timeout, ASKER), self._runner.capabilities.min_ttl)
+        return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
+
+    def wait(self, who: Who, query: Query, start: Start) -> Op[AskOutcome]:
+        """Sleep until the question is answered, or the time is up; refused if that never ends."""
+        clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
+        snapshot: Snapshot = yield Read(key, live, times=True)
+        stands, lives = decode.query(snapshot[key]), snapshot[live]
+        # The engine may tell less than is left, by up to its grain: never end before our own time.
+        grain = self._runner.capabilities.grain
+        left = 0.0 if lives is None else (lives.expires_in or 0.0) + grain
+        last = stands.timeout if stands is not None and left <= query.timeout else query.timeout
+        ends = clock.monotonic() + min(query.timeout, left)
+        beat = () if start.asleep is None else self.beat(start.asleep, query)
+        pace = _pace(beat)
+        due, nap = clock.monotonic() + pace, _NAP
+        watch = yield Open(key, start.revision or snapshot.revision)
+        try:
+            while True:
+                now = yield from outside(answered(snapshot[key]))
+                if now is None or now.state != "open":
+                    return core.TakenBack(query=query.id) if now is None else core.standing(now)
+                if ends <= clock.monotonic():
+                    return (yield from self._over(who, query, last))
+                refused = yield from self._refuse(who, start)
+                if refused is not None:
+                    return refused
+                if due <= clock.monotonic():
+                    due = clock.monotonic() + pace
+                    if not (yield from self._renew(beat)):
+                        due = float("inf")
+                until = min(ends, due, clock.monotonic() + nap)
+                heard = yield Take(watch, until - clock.monotonic())
+                nap = _NAP if heard else min(nap * 2, _LONGEST)
+                snapshot = yield Read(key)
+        finally:
+            watch.close()
+
+    def leave(self, who: Who, query: Query) -> Op[AskOutcome]:
+        """Wait no more for now; the question stays open."""
+
+        def deciding() -> Deciding[AskOutcome]:
+            key = keys.query(query.id)
+            stands = decode.query((yield (key,))[key])
+            if stands is None:
+                return Decision(outcome=core.TakenBack(query=query.id))
+            return core.leave(stands, query.waits, query.timeout)
+
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def _over(self, who: Who, query: Query, last: float) -> Op[AskOutcome]:
+        """Our time is up; so is that of the question, unless it has more than we waited for."""
+        matter = self._runner.new_id("dec")
+
+        def deciding() -> Deciding[AskOutcome]:
+            key, live = keys.query(query.id), keys.live(query.id)
+            stands = yield from answered((yield (key,))[key])
+            if stands is None:
+                return Decision(outcome=core.TakenBack(query=query.id))
+            if stands.timeout > last and (yield (live,))[live] is not None:
+                return core.leave(stands, query.waits, query.timeout)
+            return core.expire(stands, self._runner.clock.wall(), matter)
+
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
+        """Still here; whether others still see the wait.
+
+        One that lapsed while this machine slept is not revived: the answer comes all the same,
+        and others no longer count the wait when they look for circles.
+        """
+        alive = yield from Sessions(self._runner).renew(beat)
+        return len(alive) == len(beat)
+
+    def _refuse(self, who: Who, start: Start) -> Op[AskOutcome | None]:
+        """The circle that the wait closed, if it did; the question is taken back then."""
+
+        def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
+            key = start.wants[0]
+            query = yield from answered((yield (key,))[key])
+            if query is None:
+                return Decision(outcome=None)
+            decision: Decision[AskOutcome | None] = core.refuse(query, cycle)
+            return decision
+
+        let_go = self._queues.let_go() | callers.let_go()
+        give_way: Withdrawal[Any] = withdraw
+        done: Done[Any] = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
+        refused: AskOutcome | None = done.outcome
+        return refused
+
+
+def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
+    """End a question whose time is up, whoever meets it; any other stands as it does."""
+    matter = runner.new_id("dec")
+
+    def deciding() -> Deciding[AskOutcome]:
+        query = yield from answered((yield (keys.query(id_),))[keys.query(id_)])
+        if query is None:
+            return Decision(outcome=core.TakenBack(query=id_))
+        if (yield (keys.live(id_),))[keys.live(id_)] is not None:
+            return Decision(outcome=core.standing(query))
+        return core.expire(query, runner.clock.wall(), matter)
+
+    done: Done[AskOutcome] = yield from runner.change(deciding, who)
+    return done.outcome
+
+
+def _pace(beat: tuple[Write, ...]) -> float:
+    """Seconds between two beats."""
+    return min([(each.ttl or 0.0) / BEATS_PER_TTL for each in beat], default=float("inf"))

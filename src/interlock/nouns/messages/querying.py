@@ -1,0 +1,285 @@
+"""Asking and answering: the question is committed, then the asker sleeps on it.
+
+Whoever answers writes the item that the asker watches; so a round trip is two commits and two
+wake-ups, and either side may be a new process by then.  A wait that can never end is refused as
+those for locks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Write
+from interlock.core.wait import Asleep, listed, listing
+from interlock.driving import Op
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.messages import decode, logging
+from interlock.nouns.messages import human_decision as matters
+from interlock.nouns.messages import query_rules as core
+from interlock.nouns.messages import reply_rules as replies
+from interlock.nouns.messages.human_decision import (
+    DecisionView,
+    Matter,
+    ResolveOutcome,
+    UnknownDecision,
+)
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.query_quota import Room
+from interlock.nouns.messages.query_rules import AskOutcome, CancelOutcome, Query, ReplyOutcome
+from interlock.nouns.messages.query_wait import ASKER, Sleep
+from interlock.nouns.messages.receivers import here, is_able
+from interlock.nouns.messages.replies import answered
+from interlock.nouns.messages.reply_rules import Reply
+from interlock.nouns.messages.sending import Posting
+from interlock.runtime import callers
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import every, outside
+from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.runtime.wait_graph import Start
+from interlock.store import Snapshot
+
+T = TypeVar("T")
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """How somebody asks.
+
+    ``hold``    the question for somebody who is not there
+    ``cached``  an answer will do that is not older than so many seconds
+    ``keep``    it open if we are interrupted: whoever asked knows its id, and may come back
+    """
+
+    hold: bool = False
+    cached: float | None = None
+    keep: bool = False
+
+
+class Asking:
+    """Questions and answers, as generators for a driver."""
+
+    def __init__(self, runner: Runner, posting: Posting, queues: Queues) -> None:
+        self._runner = runner
+        self._sleep = Sleep(runner, queues)
+        self._posting = posting
+        self._room = Room(runner, posting.limits.open)
+
+    def query(self, seat: Seat, query: Query, terms: Terms, waits: callers.Terms) -> Op[AskOutcome]:
+        """Ask, and wait for the answer."""
+        who, relying = seat.who.plain, seat.who
+        if terms.cached is not None:
+            known = yield from self._known(query, terms.cached)
+            if known is not None:
+                return known
+        asleep = self._asleep(seat, query, waits, keep=terms.keep)
+        beat = self._sleep.beat(asleep, query)
+        query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
+        try:
+            done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
+            if not isinstance(done.outcome, core.Asked):
+                return told(done.outcome)
+            logging.asked(who.agent, query.id, query.to)
+            start = Start(
+                id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
+            )
+            outcome = yield from self._sleep.wait(who, query, start)
+            if isinstance(outcome, core.TimedOut):
+                logging.timed_out(who.agent, query.id, query.to, outcome.timeout)
+            return told(outcome)
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:
+            if terms.keep:
+                yield from self._sleep.leave(who, query)
+            else:  # nobody else knows its id
+                yield from self.cancel(who, query.id)
+            raise
+
+    def reply(self, who: Who, id_: str, answer: Raw, can: tuple[str, ...] = ()) -> Op[ReplyOutcome]:
+        """Answer a question that was put to us, or to whoever ``can`` do what we can."""
+        message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
+
+        def deciding() -> Deciding[ReplyOutcome]:
+            wanted = (keys.query(id_), keys.unread(who.agent, id_))
+            snapshot = yield wanted
+            query = yield from answered(snapshot[wanted[0]])
+            closes, alive, able = None, True, True
+            if query is not None and query.to.startswith(ABLE):
+                able = yield from is_able(who, query.to.removeprefix(ABLE), can)
+            if query is not None and query.state == "open":
+                alive = (yield (keys.live(id_),))[keys.live(id_)] is not None
+            elif query is not None and query.state == "handed":
+                key = keys.decision(query.decision)
+                closes = decode.matter((yield (key,))[key])
+            given = Reply(
+                agent=who.agent,
+                answer=answer,
+                now=self._runner.clock.wall(),
+                able=able,
+                alive=alive,
+                unread=snapshot[wanted[1]] is not None,
+                message=message,
+                matter=matter,
+                closes=closes,
+            )
+            return replies.reply(query, id_, given)
+
+        outcome = yield from self._done(who, deciding)
+        if isinstance(outcome, core.Replied):
+            logging.replied(who.agent, id_, outcome.to)
+        return outcome
+
+    def cancel(self, who: Who, id_: str) -> Op[CancelOutcome]:
+        """Take a question back."""
+
+        def deciding() -> Deciding[CancelOutcome]:
+            query = decode.query((yield (keys.query(id_),))[keys.query(id_)])
+            return core.cancel(query, id_, who.agent)
+
+        return (yield from self._done(who, deciding))
+
+    def resolve(self, who: Who, id_: str, answer: Raw) -> Op[ResolveOutcome]:
+        """Decide what a person was asked, and let follow what follows from it."""
+        message = self._runner.new_id("msg")
+
+        def deciding() -> Deciding[ResolveOutcome]:
+            now = self._runner.clock.wall()
+            matter = decode.matter((yield (keys.decision(id_),))[keys.decision(id_)])
+            decided = matters.resolve(matter, id_, who.agent, answer, now)
+            if matter is None or not decided.changes or not matter.about.startswith("query/"):
+                return decided
+            key = keys.query(matter.about.removeprefix("query/"))
+            query = decode.query((yield (key,))[key])
+            if query is None or query.state != "handed":
+                return decided
+            given = Reply(agent=who.agent, answer=answer, now=now, message=message)
+            follows = replies.resolve(query, given)
+            return replace(
+                decided,
+                puts=(*decided.puts, *follows.puts),
+                deletes=follows.deletes,
+                events=(
+                    *decided.events,
+                    *[replace(each, thing=f"query/{query.id}") for each in follows.events],
+                ),
+            )
+
+        return (yield from self._done(who, deciding))
+
+    def matters(self) -> Op[tuple[DecisionView, ...]]:
+        """What persons are asked, and what they decided lately; oldest first."""
+        found = [readable(decode.matter, item) for item in (yield from every(keys.DECISIONS))]
+        return tuple(sorted(map(_shown, filter(None, found)), key=lambda each: each.at))
+
+    def matter(self, id_: str) -> Op[DecisionView | UnknownDecision]:
+        """One of them."""
+        snapshot: Snapshot = yield Read(keys.decision(id_))
+        found = decode.matter(snapshot[keys.decision(id_)])
+        return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
+
+    def _done(self, who: Who, deciding: Callable[[], Deciding[T]]) -> Op[T]:
+        done: Done[T] = yield from self._runner.change(deciding, who)
+        return done.outcome
+
+    def _known(self, query: Query, age: float) -> Op[core.Answered | None]:
+        """What was answered before, if it is not too old."""
+        key = keys.answer(query.to, bytes(query.question))
+        cached = decode.cached((yield Read(key))[key])
+        if cached is None:
+            return None
+        key = keys.query(cached.query)
+        before = yield from outside(answered((yield Read(key))[key]))
+        if before is None or before.state != "answered":
+            return None
+        ago = max(self._runner.clock.wall() - before.replied, 0.0)
+        if ago > age:
+            return None
+        answer = msgspec.json.decode(before.answer)
+        replied = before.replied or None
+        return core.Answered(
+            query=before.id, answer=answer, by=before.by, age=round(ago, 3), replied_at=replied
+        )
+
+    def _asleep(self, seat: Seat, query: Query, waits: callers.Terms, *, keep: bool) -> Asleep:
+        """The wait as others find it, which ends soon after whoever waits.
+
+        A client lives by its session.  The session of a shell outlives a command by far, and so
+        may the question: such a wait has a liveness key of its own, unless it is as short.
+        """
+        who = seat.who
+        live = keys.asker(query.id) if keep or query.timeout > ASKER else keys.live(query.id)
+        if seat.joined and not seat.whole_session:
+            live = keys.live(who.session)
+        return Asleep(
+            wants=keys.query(query.id),
+            agent=who.agent,
+            session=who.session,
+            live=live,
+            since=query.at,
+            caller=waits.caller,
+            indexed=waits.indexed,
+            also=waits.also,
+        )
+
+    def _ask(
+        self, who: Who, query: Query, terms: Terms, notes: tuple[Write, ...]
+    ) -> Op[Done[AskOutcome]]:
+        present = yield from here(query.to, who.session)
+        least = self._runner.capabilities.min_ttl
+        ask = core.Ask(here=present, hold=terms.hold, least=least, notes=notes)
+        done = yield from self._put(who, query, ask)
+        if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(who)):
+            done = yield from self._put(who, query, ask)
+        if isinstance(done.outcome, core.TooMany):
+            return Done((yield from self._room.refusal(who.agent)), None)
+        return done
+
+    def _put(self, who: Who, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
+        key, live = keys.query(query.id), keys.live(query.id)
+        to = () if query.to.startswith(ABLE) else (query.to,)
+        room = self._room.guess(query.agent)
+        errand = self._posting.errand(query.agent, (key,), to, room=room)
+        matter = self._runner.new_id("dec")
+
+        def deciding() -> Deciding[AskOutcome]:
+            snapshot = yield errand.refs
+            facts = yield from self._posting.facts(errand, snapshot)
+            now = self._posting.moment()
+            before, alive = (yield from answered(snapshot[key])), True
+            if before is not None and before.state == "open":
+                alive = (yield (live,))[live] is not None
+            places: tuple[str, ...] = ()
+            if before is None and room:
+                places = yield from self._room.take(query.agent, room, snapshot.items)
+            known = replace(ask, before=before, alive=alive, full=not places)
+            return core.ask(replace(query, room=places), known, facts, now, matter)
+
+        return (yield from self._posting.carry_out(errand, deciding, who))
+
+
+def told(outcome: AskOutcome) -> AskOutcome:
+    """An answer in the words of Python."""
+    if isinstance(outcome, core.Answered) and isinstance(outcome.answer, Raw):
+        return replace(outcome, answer=msgspec.json.decode(outcome.answer))
+    return outcome
+
+
+def _shown(matter: Matter) -> DecisionView:
+    return DecisionView(
+        decision=matter.id,
+        state=matter.state,
+        about=matter.about,
+        agent=matter.agent,
+        question=msgspec.json.decode(matter.question),
+        at=matter.at,
+        by=matter.by,
+        answer=msgspec.json.decode(matter.answer),
+        resolved=matter.resolved or None,
+    )

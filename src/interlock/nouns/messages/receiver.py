@@ -1,0 +1,417 @@
+"""Receiving: everything that comes for an agent, in order, until it is acknowledged.
+
+A receiver reads what stood at one revision, then listens from that revision on: to the inbox of its
+agent, to every topic that it hears, and to its list of subscriptions.  So whatever is in two places
+is told in one order, that of the commits; an engine that is not ``ordered`` keeps it within the
+inbox, and within each topic.
+
+What it has given out and nobody has acknowledged is given out again after ``redeliver`` seconds,
+and to the next receiver at once: that is how a message survives whoever dies with it in its hands.
+Two receivers under one name both get everything; what one of them has acknowledged is not given out
+again by the other.  A stop that was meant for those before us is given out to nobody (``over.py``).
+
+A cursor moves up to the first message that is unread, so what a receiver knows to be unread must
+never be too little: whatever it knew stands until all was read anew.
+
+One thread, or task, takes; any may acknowledge meanwhile.  What the receiver knows is changed and
+looked at behind one guard, which nobody holds while anything is read, committed or waited for; so
+whoever gives out looks again whether it still waits, and whether it is still asked for.
+
+Nothing is held in memory but places and order; bodies are read when they are given out, in the
+common case with the changes that told of them: one request for what came.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Write
+from interlock.core.validate import EVERYTHING
+from interlock.driving import Op
+from interlock.nouns.messages import decode, expired, inbox_rules, logging, reading
+from interlock.nouns.messages.acknowledging import together
+from interlock.nouns.messages.delivery_queue import Given, Line
+from interlock.nouns.messages.inbox_rules import Cursor, Seen
+from interlock.nouns.messages.message import ABLE, Acknowledged, Received, UnknownMessages
+from interlock.nouns.messages.reading import Found, Topic
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
+from interlock.runtime.runner import Runner, Who
+from interlock.runtime.steps import Open, Take
+from interlock.store import Change, Item, Resync, Watch
+
+if TYPE_CHECKING:
+    from interlock.nouns.messages.acknowledging import Acking
+
+REDELIVER = 60.0
+PORTION = KEYS_AT_ONCE * 4 // 5
+"""Messages at once: what else is read with them fits into the same request."""
+FEW = KEYS_AT_ONCE // 3
+"""Changes for which one request brings all that is needed to give them out."""
+NEVER = float("inf")
+
+
+class Receiver:
+    """What comes for one agent; whoever opened it closes it.
+
+    ``can`` are the abilities whose questions it takes.  With ``only``, the type of some alerts, it
+    leaves all else to others.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        acking: Acking,
+        who: Who,
+        can: Iterable[str] = (),
+        redeliver: float = REDELIVER,
+        *,
+        only: str = "",
+    ) -> None:
+        self._runner = runner
+        self._acking = acking
+        self._who = who
+        self._can = tuple(can)
+        self._redeliver = redeliver
+        self._only = only
+        self._watch: Watch | None = None
+        self._topics: dict[str, Topic] = {}
+        self._upto: dict[str, int] = {}
+        """Up to which revision each topic was read."""
+        self._line = Line()
+        """What is to be given out."""
+        self._given: dict[str, Given] = {}
+        self._unsure: set[str] = set()
+        """What was read with all that stood: it may have been settled while that was read."""
+        self._at_hand: dict[str, Item | None] = {}
+        """What was read with the last changes, to be given out at once or not at all."""
+        self.earlier: Sequence[Callable[[Mapping[str, int]], Mapping[str, int]]] = ()
+        """Each says how often another receiver of our name, dead or alive, gave out what waits."""
+        self._before: dict[str, int] = {}
+        """How often others gave out what waited when we began."""
+        self._guard = threading.RLock()  # a handler of a signal may close us, too
+
+    def take(self, timeout: float | None) -> Op[list[Received]]:
+        """What came, in order; waits for the first message, at most so long."""
+        clock = self._runner.clock
+        ends = None if timeout is None else clock.monotonic() + timeout
+        self._remind()
+        listened = self._watch is None or bool(self._line)
+        if self._watch is not None and self._line:  # urgent ones, and changes of what we hear
+            yield from self._listen(self._watch, 0.0)
+        while True:
+            watch = self._watch or (yield from self._begin())
+            self._remind()
+            found = yield from self._give_out()
+            if found:
+                return found
+            if found is None or self._line or any(map(self._is_news, self._topics.values())):
+                continue
+            left = None if ends is None else ends - clock.monotonic()
+            if left is not None and left <= 0 and listened:
+                return []
+            yield from self._listen(watch, self._nap(left))
+            listened = True
+
+    def ack(self, ids: Sequence[str]) -> Op[Acknowledged | UnknownMessages]:
+        """Acknowledge messages that were given out here, or any others of this agent."""
+        with self._guard:
+            others = [id_ for id_ in ids if id_ not in self._given]
+        done: list[Acknowledged | UnknownMessages] = [(yield from self.settle(ids))]
+        if others:
+            done.append((yield from self._acking.ack(self._who, others, self._can)))
+            self.forget(others)
+        return together(ids, done)
+
+    def settle(
+        self, ids: Iterable[str], notes: tuple[Write, ...] = ()
+    ) -> Op[Acknowledged | UnknownMessages]:
+        """Acknowledge those that were given out here and that nobody settled since.
+
+        The ``notes`` go with that, if there is anything to acknowledge.
+        """
+        with self._guard:
+            known = {id_: self._given[id_].found for id_ in ids if id_ in self._given}
+            seen = self._seen(known.values())
+            begins = {each.topic: self._topics[each.topic].cursor for each in seen}
+        if not known:
+            return Acknowledged()
+        done = yield from self._acking.acknowledge(self._who, tuple(known), seen, begins, notes)
+        with self._guard:
+            self.forget(known)
+            for each in seen:
+                if topic := self._topics.get(each.topic):
+                    still = inbox_rules.under(each, topic.terms)
+                    self._move(topic, inbox_rules.moved(topic.cursor, still))
+        return done
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """These were settled; they need not come again."""
+        with self._guard:
+            for id_ in ids:
+                self._given.pop(id_, None)
+                self._before.pop(id_, None)
+                self._line.drop(id_)
+
+    def begun(self, id_: str) -> None:
+        """Somebody begins with a message only now: its time until redelivery counts from here."""
+        with self._guard:
+            if (given := self._given.get(id_)) is not None and given.due < NEVER:
+                self._given[id_] = replace(given, due=self._due())
+
+    def follow(self, who: Who) -> None:
+        """Receive for the session that follows ours."""
+        self._who = who
+
+    def close(self) -> None:
+        """Stop listening; what was not acknowledged is delivered to whoever comes next."""
+        self._at_hand = {}
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _begin(self) -> Op[Watch]:
+        """Read all that stood at one revision, and listen from there on."""
+        agent = self._who.agent
+        found, revision = yield from reading.waiting(agent)
+        every = yield from reading.topics(agent, self._can)
+        topics = {name: each for name, each in every.items() if self._only in ("", name)}
+        for topic in topics.values():
+            found += (yield from reading.unheard(topic))[0]
+        heard = (keys.TOPICS,) if EVERYTHING in self._can else tuple(map(keys.topic, topics))
+        own = () if self._only else (keys.unread(agent),)
+        scopes = (*own, keys.subscription(agent), *heard)
+        self._watch = yield Open(scopes, revision)
+        wanted = [each for each in found if self._only in ("", each.topic)]
+        with self._guard:
+            stood = {each.id: each for each in wanted if each.seq <= revision}
+            self._stand(topics, stood, revision)
+        return self._watch
+
+    def _stand(self, topics: dict[str, Topic], found: dict[str, Found], revision: int) -> None:
+        """Know this, and nothing else: what came later will be told."""
+        self._given = {
+            id_: given
+            for id_, given in self._given.items()
+            if id_ in found or (not given.found.key and given.found.topic in topics)
+        }
+        self._topics = topics
+        self._upto = dict.fromkeys(topics, revision)
+        self._line = Line(each for each in found.values() if each.id not in self._given)
+        self._unsure = {each.id for each in self._line}
+        order = {each.id: each.seq for each in self._line.first(PORTION)}
+        for given in self.earlier:
+            for id_, times in given(order).items():
+                self._before[id_] = self._before.get(id_, 0) + times
+        self.earlier = ()
+
+    def _listen(self, watch: Watch, timeout: float | None) -> Op[None]:
+        changes = yield Take(watch, timeout)
+        try:
+            yield from self._hear(changes)
+        except BaseException:  # what came was told once: read anew
+            self.close()
+            raise
+
+    def _hear(self, changes: Sequence[Change | Resync]) -> Op[None]:
+        """Take in what changed; a change of subscriptions, or a gap, means to read anew."""
+        came = [each for each in changes if isinstance(each, Change)]
+        asked = any(each.key.startswith(keys.SUBSCRIPTIONS) for each in came)
+        if asked or len(came) < len(changes):
+            self.close()
+            return
+        with self._guard:
+            torn = {name for each in came if (name := self._tears(each))}
+            fresh = [each for each in came if not each.deleted and self._concerns(each)]
+        yield from self._look_for_trims(torn)
+        few = fresh if len(fresh) <= FEW else ()
+        along = reading.along(self._who.agent, [each.key for each in few])
+        items = yield from looked_up([*[each.key for each in fresh], *along])
+        with self._guard:
+            for each in fresh:
+                self._join(each, items[each.key])
+        self._at_hand = items if along else {}
+
+    def _concerns(self, change: Change) -> bool:
+        return change.key.startswith(keys.UNREAD) or self._topic(change) is not None
+
+    def _topic(self, change: Change) -> Topic | None:
+        """The topic of a change, if it is one that we hear."""
+        name = keys.topic_of(change.key)
+        if name not in self._topics and name.startswith(ABLE):
+            begins = inbox_rules.begin(reading.EVERYTHING, 0)
+            self._topics[name] = Topic(name=name, wanted=reading.EVERYTHING, cursor=begins)
+        return self._topics.get(name)
+
+    def _join(self, change: Change, item: Item | None) -> None:
+        """Let it wait in line, if it is still there."""
+        topic: Topic | None = None
+        if change.key.startswith(keys.UNREAD):
+            found = [] if item is None else [reading.mark(item)]
+        else:
+            topic = self._topics[keys.topic_of(change.key)]
+            found = [] if item is None else list(reading.heard(topic, [item]))
+        for each in found:
+            if each.id not in self._given:
+                self._line.join(each)
+        if topic is not None:
+            self._upto[topic.name] = max(self._upto.get(topic.name, 0), change.revision)
+
+    def _tears(self, change: Change) -> str:
+        """Let go of what is gone; the topic of a message that was forgotten before it was read.
+
+        A message to us alone, or a question, is gone because somebody settled it.  What was given
+        out of any other topic is acknowledged as if it still stood.
+        """
+        if not change.deleted:
+            return ""
+        id_ = keys.last(change.key)
+        waited = self._line.drop(id_)
+        topic = keys.topic_of(change.key) if change.key.startswith(keys.TOPICS) else ""
+        if not topic or topic.startswith(ABLE):
+            self._given.pop(id_, None)
+            return ""
+        return topic if waited else ""
+
+    def _look_for_trims(self, names: Iterable[str]) -> Op[None]:
+        """Know what was forgotten of topics before it was given out."""
+        items = yield from looked_up(map(keys.trimmed, names))
+        with self._guard:
+            for key, item in items.items():
+                topic = self._topics[keys.topic_of(key)]
+                trimmed = readable(decode.trimmed, item)
+                self._topics[topic.name] = replace(topic, trimmed=trimmed)
+
+    def _give_out(self) -> Op[list[Received] | None]:
+        """Some of what waits, the urgent first; None if all is to be read anew."""
+        with self._guard:
+            first = self._line.first(PORTION)
+            wanted = [*[each.key for each in first], *self._beside(first)]
+        known, self._at_hand = self._at_hand, {}
+        items = known | (yield from looked_up([key for key in wanted if key not in known]))
+        if reading.outdated(self._topics, items):
+            self.close()
+            return None
+        lives = yield from reading.lives(first)
+        yield from expired.expired(self._runner, self._who, lives)
+        past = yield from expired.past(self._acking, self._who, first, items)
+        lost = {each.topic for each in first if items[each.key] is None}
+        yield from self._look_for_trims([each for each in lost if each and each[0] != ABLE])
+        with self._guard:
+            told = self._handed(first, past, items, lives)
+        logging.delivered(self._who.agent, told)
+        return told
+
+    def _handed(
+        self,
+        first: Sequence[Found],
+        past: AbstractSet[str],
+        items: Mapping[str, Item | None],
+        lives: Mapping[str, Item | None],
+    ) -> list[Received]:
+        """Those that still wait for it, given out; and what was missed."""
+        told = [reading.missed(each) for each in self._topics.values() if self._is_news(each)]
+        for each in told:
+            place = Found(id=each.id, seq=each.seq, key="", topic=each.type)
+            self._given[each.id] = Given(place, 1, NEVER)
+        waits = [each for each in first if each.id in self._line and each.id not in past]
+        for found, message in reading.told(waits, items, lives):
+            if not self._is_settled(found, items, lives):
+                told.append(self._hand(found, message))
+        for found in first:
+            self._line.drop(found.id)
+            self._unsure.discard(found.id)
+            if items[found.key] is None:  # it does not come again, and keeps no cursor back
+                self._given.pop(found.id, None)
+            elif found.id in past:  # later nobody may be left for whom it has to stay
+                self._given[found.id] = Given(found, 0, self._due())
+        return told
+
+    def _beside(self, first: Iterable[Found]) -> Iterable[str]:
+        """What tells whether these still wait: others of our name may have settled them."""
+        agent = self._who.agent
+        for each in first:
+            if each.topic:
+                yield from reading.standing(agent, each.topic)
+            elif each.id in self._given or each.id in self._unsure:  # of others we would have heard
+                yield keys.unread(agent, each.id)
+
+    def _is_settled(
+        self, found: Found, items: Mapping[str, Item | None], lives: Mapping[str, Item | None]
+    ) -> bool:
+        agent = self._who.agent
+        gone = lives.get(keys.live(found.id), found) is None
+        if found.topic:
+            topic = self._topics[found.topic]
+            self._move(topic, readable(decode.cursor, items[keys.cursor(agent, found.topic)]))
+            gone = gone or self._topics[found.topic].cursor.has(found.seq)
+        else:
+            gone = gone or items.get(keys.unread(agent, found.id), found) is None
+        if gone:
+            self._given.pop(found.id, None)
+        return gone
+
+    def _move(self, topic: Topic, cursor: Cursor | None) -> None:
+        """Know how far our agent has read, with what we knew."""
+        if cursor is not None:
+            self._topics[topic.name] = replace(topic, cursor=inbox_rules.both(topic.cursor, cursor))
+
+    def _hand(self, found: Found, message: Received) -> Received:
+        """Give it out, and remember that."""
+        before = self._given.get(found.id)
+        given = Given(found, 1 if before is None else before.times + 1, self._due())
+        self._given[found.id] = given
+        return replace(message, attempt=given.times + self._before.get(found.id, 0))
+
+    def _due(self) -> float:
+        """When something comes again that is given out now, and not acknowledged."""
+        return self._runner.clock.monotonic() + self._redeliver
+
+    def _is_news(self, topic: Topic) -> bool:
+        return topic.missed and reading.missed(topic).id not in self._given
+
+    def _remind(self) -> None:
+        """What was given out and not acknowledged in time comes again."""
+        now = self._runner.clock.monotonic()
+        with self._guard:
+            for given in self._given.values():
+                if given.due <= now:
+                    self._line.join(given.found)
+
+    def _nap(self, left: float | None) -> float | None:
+        now = self._runner.clock.monotonic()
+        with self._guard:
+            due = min((given.due for given in self._given.values()), default=NEVER) - now
+        nap = max(min(NEVER if left is None else left, due), 0.0)
+        return None if nap == NEVER else nap
+
+    def _seen(self, places: Iterable[Found]) -> tuple[Seen, ...]:
+        """Of the messages of topics among these: what is still unread beside them."""
+        found: dict[str, dict[str, int]] = {}
+        traces: dict[str, str] = {}
+        for place in places:
+            if place.topic:
+                found.setdefault(place.topic, {})[place.id] = place.seq
+                traces[place.id] = place.trace
+        return tuple(
+            Seen(
+                topic=topic,
+                messages=messages,
+                pending=self._pending(topic),
+                upto=self._upto[topic],
+                told=reading.told_of(messages),
+                terms=self._topics[topic].terms,
+                traces={id_: traces[id_] for id_ in messages},
+            )
+            for topic, messages in found.items()
+        )
+
+    def _pending(self, topic: str) -> list[int]:
+        held = [*self._line, *[given.found for given in self._given.values()]]
+        return sorted({each.seq for each in held if each.topic == topic})

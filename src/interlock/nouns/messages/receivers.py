@@ -1,0 +1,293 @@
+"""Who is there: sessions of an agent, whoever takes its messages, and who is able to do something.
+
+What is found here decides nothing for good; it spares an asker a wait that nobody would end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.core.validate import EVERYTHING, alike
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.nouns.agents.report import Able
+from interlock.nouns.agents.reports import able, able_to, report
+from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.send_rules import MAILBOX
+from interlock.runtime.decode import decoded, readable
+from interlock.runtime.gather import every, looked_up, outside
+from interlock.runtime.runner import Deciding, Glance, Reading, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range, Snapshot
+
+_BEGUN = 100
+"""Receivers that died one after the other of which it is known when they began."""
+
+
+class Serving(Struct, frozen=True, omit_defaults=True):
+    """A caller that takes messages for its agent while a liveness key lives.
+
+    ``can`` is what it said that it can do, beside what its session says of itself.
+
+    ``hand`` says what it was given last, and how often, as of the commit that acknowledged what
+    it had before.  So a message that its caller dies with counts as delivered, at the cost of no
+    commit of its own.  What is given out after a sleep stands in no note: if nothing of ``hand``
+    waits any more, it may have had the first that waits (``whole``: all that waits).  So may those
+    that died before it without a hand, if that was sent before the next of them began: ``begun``
+    has the revisions at which they began.  ``at`` is when the note was begun, and ``over`` says
+    that maintenance has seen its end: it stays for a while, for the receiver that comes next.
+    """
+
+    session: str
+    live: str
+    can: tuple[str, ...] = ()
+    hand: dict[str, int] = {}
+    whole: bool = False
+    begun: tuple[int, ...] = ()
+    at: float = 0.0
+    over: bool = False
+
+    def given(self, waiting: Mapping[str, int]) -> dict[str, int]:
+        """How often each of what waits, first come first, may have been given out by then.
+
+        With each comes the revision at which it was sent.
+        """
+        noted = {id_: self.hand[id_] for id_ in waiting if id_ in self.hand}
+        if noted:
+            return noted
+        later = self.begun[1:]
+        some = islice(waiting.items(), None if self.whole else 1)
+        return {id_: 1 + sum(sent < revision for revision in later) for id_, sent in some}
+
+
+class Receivers(Struct, frozen=True):
+    """The notes of receivers that count, and the places of those that died.
+
+    Each of these notes has in ``begun`` the revision of its own beginning, too.
+    """
+
+    standing: tuple[Serving, ...]
+    dead: tuple[str, ...]
+
+
+_SERVING = msgspec.json.Decoder(Serving)
+
+
+def here(to: str, asker: str) -> Op[bool]:
+    """Whether anybody may answer: an agent, or (``?ability``) somebody beside the asker's session.
+
+    Somebody who never had a session may be at any shell, and is taken to be there; so is somebody
+    of whom it cannot be read.
+    """
+    try:
+        return (yield from _here(to, asker))
+    except StoreDamaged:
+        return True
+
+
+def _here(to: str, asker: str) -> Op[bool]:
+    if to.startswith(ABLE):
+        wanted = {to[len(ABLE) :], EVERYTHING}
+        found = (yield from outside(able_to(to[len(ABLE) :]))).values()
+        others = [each.live for each in found if each.session != asker]
+        if any((yield from looked_up(others)).values()):
+            return True
+        said = yield from able()  # an older version says it nowhere else
+        if any(wanted & said[session] for session in said if session != asker):
+            return True
+        return (yield from _served(wanted, asker))
+    return (yield from _there(to, keys.joined(to)))
+
+
+def running(to: str) -> Op[bool]:
+    """Whether a session of an agent lives, or a loop without one that takes its messages.
+
+    Somebody who was never here is left to whoever refuses that; so is what cannot be read.
+    """
+    try:
+        return (yield from _there(to, keys.mailbox(to)))
+    except StoreDamaged:
+        return True
+
+
+def _there(agent: str, mark: str) -> Op[bool]:
+    """Whether anybody lives under this name; it is asked only if this mark is there."""
+    places = (Range(keys.present(agent)), Range(keys.serving(agent)))
+    snapshot: Snapshot = yield Read(mark, *places)
+    if snapshot[mark] is None:
+        return True
+    items = [item for place in places for item in snapshot.ranges[place]]
+    if len(items) >= places[0].limit:
+        items = yield from every(*(place.prefix for place in places))
+    live = yield from looked_up(map(alive_by, items))
+    return any(item is not None for item in live.values())
+
+
+def _served(wanted: set[str], asker: str) -> Op[bool]:
+    """Whether anybody takes messages of one of these abilities, beside the asker's session."""
+    notes = [serves(item) for item in (yield from every(keys.SERVING))]
+    found = [each for each in notes if each.session != asker and not wanted.isdisjoint(each.can)]
+    live = yield from looked_up([each.live for each in found])
+    return any(item is not None for item in live.values())
+
+
+def is_able(who: Who, ability: str, can: Iterable[str]) -> Reading[bool]:
+    """Whether somebody is able to do this.
+
+    As it says now, as its session says of itself, or as it said when it began to take messages.
+    """
+    wanted = {ability, EVERYTHING}
+    if not wanted.isdisjoint(can):
+        return True
+    own, notes = keys.report(who.session), Range(keys.serving(who.agent))
+    snapshot = yield Glance((own, notes))
+    said_last = report(snapshot[own])
+    serving = [serves(item) for item in snapshot.ranges[notes]]
+    said = [each.can for each in serving if each.session == who.session]
+    said += [] if said_last is None else [said_last.can]
+    return any(not wanted.isdisjoint(each) for each in said)
+
+
+def serves(item: Item) -> Serving:
+    """Who takes messages, as it said."""
+    return decoded(_SERVING, item)
+
+
+def alive_by(item: Item) -> str:
+    """What lives while somebody is there: a session of an agent, or a caller that serves."""
+    if item.key.startswith(keys.AGENTS):
+        return keys.live(keys.last(item.key))
+    return serves(item).live
+
+
+def known(runner: Runner, seat: Seat) -> Op[bool]:
+    """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
+
+    Whoever looks without a session sits at a shell, whatever it did before: from then on it is
+    not away for want of one.  While its agent has a session it may be anybody, who reads for it.
+    """
+    who = seat.who
+    mailbox, joined = keys.mailbox(who.agent), keys.joined(who.agent)
+    snapshot: Snapshot = yield Read(mailbox, joined)
+    if snapshot[mailbox] is None:
+        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
+    mark = None if seat.joined else snapshot[joined]
+    if mark is not None and not (yield from _has_session(who.agent)):
+        yield from runner.change(lambda: _at_a_shell(who, mark), who)
+    return snapshot[mailbox] is None
+
+
+def _has_session(agent: str) -> Op[bool]:
+    sessions = yield from every(keys.present(agent))
+    live = yield from looked_up(map(alive_by, sessions))
+    return any(item is not None for item in live.values())
+
+
+def _at_a_shell(who: Who, mark: Item) -> Deciding[str]:
+    """It is no agent with sessions any more, unless it began one since we looked."""
+    found = (yield (mark.key,))[mark.key]
+    if found is None or found.revision != mark.revision:
+        return Decision(outcome="done")
+    thing = f"agent/{who.agent}"
+    return Decision(outcome="done", verb="agent.mailbox", thing=thing, deletes=(mark.key,))
+
+
+def is_new(agent: str) -> Op[bool]:
+    """Whether nobody of this name has been here, nor was sent anything."""
+    key = keys.mailbox(agent)
+    return (yield Read(key))[key] is None
+
+
+def mailboxes() -> Op[list[str]]:
+    """The names of all who have a mailbox."""
+    return [keys.name(keys.last(item.key)) for item in (yield from every(keys.MAILBOXES))]
+
+
+def close(names: Iterable[str]) -> Op[tuple[str, ...]]:
+    """Those with a mailbox whose names are much like these."""
+    found = yield from mailboxes()
+    return tuple(dict.fromkeys(close for name in names for close in alike(name, found)))
+
+
+def receivers(agent: str, own: str = "") -> Op[Receivers]:
+    """What the receivers of an agent noted, beside our own note.
+
+    Each takes over what those before it noted, so a note counts that changed since the last of
+    them began.
+    """
+    items = [item for item in (yield from every(keys.serving(agent))) if item.key != own]
+    found = {item.key: note for item in items if (note := readable(serves, item)) is not None}
+    lives = yield from looked_up([note.live for note in found.values()])
+    last = max([item.created for item in items], default=0)
+    return Receivers(
+        standing=tuple(
+            [
+                replace(note, begun=(*note.begun, item.created))
+                for item in items
+                if (note := found.get(item.key)) is not None and item.revision >= last
+            ]
+        ),
+        dead=tuple([key for key, note in found.items() if lives[note.live] is None]),
+    )
+
+
+def inherited(others: Iterable[Serving]) -> Serving:
+    """What is known of the deliveries of other receivers, for the note of the next one."""
+    found, begun, whole = dict[str, int](), list[int](), False
+    for each in others:
+        found |= {id_: times + 1 for id_, times in each.hand.items()}
+        begun += () if each.hand else each.begun
+        whole = whole or each.whole
+    return Serving("", "", hand=found, begun=tuple(sorted(begun)[-_BEGUN:]), whole=whole)
+
+
+def serve(
+    runner: Runner,
+    who: Who,
+    caller: str,
+    ttl: float,
+    note: Serving | None = None,
+    *,
+    dead: tuple[str, ...] = (),
+) -> Op[Write]:
+    """Say that a caller takes messages from now on; returns what is to be renewed.
+
+    Its note takes the place of those of the ``dead``.
+    """
+    live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
+    note = note or Serving(who.session, live.key)
+    said = Write(keys.serving(who.agent, caller), note)
+    mailbox = Write(keys.mailbox(who.agent), MAILBOX)
+    one = Able(who.agent, who.session, live.key)
+    able = [Write(keys.able(each, caller), one) for each in note.can]
+    yield from runner.change(_said("agent.serve", who, (said, live, mailbox, *able), dead), who)
+    return live
+
+
+def retire(runner: Runner, who: Who, caller: str, can: tuple[str, ...] = ()) -> Op[None]:
+    """It takes no more messages; with its note go those of the dead, which it has taken over."""
+    own = keys.serving(who.agent, caller)
+    dead = (yield from receivers(who.agent, own)).dead
+    able = [keys.able(each, caller) for each in can]
+    gone = (own, keys.serves(who.session, caller), *able, *dead)
+    yield from runner.change(_said("agent.retire", who, (), gone), who)
+
+
+def _said(
+    verb: str, who: Who, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
+) -> Callable[[], Deciding[str]]:
+    def deciding() -> Deciding[str]:
+        yield ()
+        return Decision(
+            outcome="done", verb=verb, thing=f"agent/{who.agent}", puts=puts, deletes=deletes
+        )
+
+    return deciding

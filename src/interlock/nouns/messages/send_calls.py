@@ -1,0 +1,216 @@
+"""What a client can send: alerts, shares, stops and mail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from interlock.core import validate
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.messages import message as core
+from interlock.nouns.messages import reading
+from interlock.nouns.messages.common import Common, named, several
+from interlock.nouns.messages.files import described
+from interlock.nouns.messages.message import ALL, Message, NobodyToStop, SendOutcome, StopOutcome
+from interlock.nouns.messages.receivers import running
+from interlock.nouns.messages.send_rules import Terms
+from interlock.nouns.messages.sending import Heard
+from interlock.runtime.given import Given
+from interlock.runtime.id_prefix import is_part, whole_id
+from interlock.runtime.runner import Who
+
+
+class Sending(Common):
+    """Messages that we send."""
+
+    def alert(
+        self,
+        type: str,  # noqa: A002 - the word that people use
+        data: object = None,
+        *,
+        urgent: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+        given: Given = (),
+    ) -> Op[SendOutcome]:
+        """Tell everybody who subscribed to this type; written once, whoever they are.
+
+        ``acks`` are messages of ours that are acknowledged with the same commit; if one of them
+        does not wait for us any more, nothing is sent.  ``given`` are grants that this relies on,
+        as for tasks: if one is over, nothing is sent, and the answer is ``GivenFenced``.
+        """
+        type_ = validate.unmarked(type, "type of an alert")
+        return self._post(
+            "alert", (), data, type=type_, urgent=urgent, id=id, acks=acks, given=given
+        )
+
+    def share(
+        self,
+        to: str,
+        type: str,  # noqa: A002
+        data: object = None,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        urgent: bool = False,
+        hold: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+        given: Given = (),
+    ) -> Op[SendOutcome]:
+        """Give data of some type to one agent, and with it a ``file`` that both can reach.
+
+        Of the file its path, size and SHA-256 are sent; whoever receives it reads it where it lies,
+        and is refused if it was changed meanwhile.
+        Somebody who has never been here is refused, since most likely the name is misspelled;
+        with ``hold`` the message is kept for it.
+        """
+        type_, reader = validate.name(type, "type of what is shared"), named(to)
+        found = None if file is None else (yield from described(file))
+        return (
+            yield from self._post(
+                "share",
+                (reader,),
+                data,
+                file=found,
+                type=type_,
+                urgent=urgent,
+                hold=hold,
+                id=id,
+                acks=acks,
+                given=given,
+            )
+        )
+
+    def stop(
+        self,
+        to: str,
+        reason: str = "",
+        *,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+        given: Given = (),
+    ) -> Op[StopOutcome]:
+        """Ask an agent to end: it finishes its step and goes.  It is read first.
+
+        It is meant for the sessions of that agent that are there now, not for those to come; who
+        has none, nor a loop that receives, is ``away``, and nothing is sent.  That goes for
+        somebody at a shell who only looks into its inbox, too: write mail to it.
+        """
+        said, reader = validate.text(reason, "reason", core.REASON_LIMIT), named(to)
+        if not (yield from running(reader)):
+            return NobodyToStop(to=reader)
+        return (
+            yield from self._post(
+                "stop", (reader,), said, urgent=True, id=id, acks=acks, given=given
+            )
+        )
+
+    def send(
+        self,
+        to: str | Iterable[str],
+        body: object = "",
+        *,
+        subject: str = "",
+        type: str = "",  # noqa: A002
+        thread: str = "",
+        reply_to: str = "",
+        urgent: bool = False,
+        hold: bool = False,
+        id: str | None = None,  # noqa: A002
+        acks: Iterable[str] = (),
+        given: Given = (),
+    ) -> Op[SendOutcome]:
+        """Mail to one agent, to several, or to ``all``; each of them reads it for itself.
+
+        A mail that answers another (``reply_to``, its id) belongs to the thread of that one, if no
+        other ``thread`` is named; without both it begins a thread of its own.
+        """
+        return self._mail(
+            _readers(several(to, "agent name")),
+            body,
+            subject=validate.text(subject, "subject", core.SUBJECT_LIMIT),
+            type=validate.name(type, "type of the mail") if type else "",
+            thread=validate.name(thread, "thread") if thread else "",
+            reply_to=validate.name(reply_to, "message id") if reply_to else "",
+            urgent=urgent,
+            hold=hold,
+            id=id,
+            acks=acks,
+            given=given,
+        )
+
+    def _mail(
+        self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
+    ) -> Op[SendOutcome]:
+        if is_part(thread) or is_part(reply_to):
+            folders = yield from reading.folders(self.desk.me().who.agent)
+            thread = yield from whole_id(thread, *folders)
+            reply_to = yield from whole_id(reply_to, *folders)
+        if reply_to and not thread:
+            thread = yield from self._thread(reply_to)
+        other: dict[str, object] = {**more, "thread": thread, "reply_to": reply_to}
+        return (yield from self._post("mail", to, body, **other))  # type: ignore[arg-type]
+
+    def _thread(self, id_: str) -> Op[str]:
+        """The thread of a message; what cannot be found begins one under its own id."""
+        found = yield from reading.find(self.desk.me().who.agent, id_)
+        return id_ if found is None else found.thread or id_
+
+    def _post(
+        self,
+        kind: core.Kind,
+        to: tuple[str, ...],
+        data: object,
+        *,
+        id: str | None,  # noqa: A002
+        acks: Iterable[str],
+        given: Given,
+        urgent: bool = False,
+        hold: bool = False,
+        type: str = "",  # noqa: A002
+        subject: str = "",
+        thread: str = "",
+        reply_to: str = "",
+        file: core.File | None = None,
+    ) -> Op[SendOutcome]:
+        seat = self._seat(given)
+        who = seat.who
+        id_ = self._id(id, "msg")
+        message = Message(
+            id=id_,
+            kind=kind,
+            sender=who.agent,
+            session=who.session,
+            at=round(self.desk.runner.clock.wall(), 3),
+            to=to,
+            type=type,
+            subject=subject,
+            thread=thread or (id_ if kind == "mail" else ""),
+            reply_to=reply_to,
+            urgent=validate.flag(urgent, "urgent"),
+            data=self._body(data, "body"),
+            file=file,
+            trace=self.desk.purpose or self.desk.trace,
+        )
+        ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
+        terms = Terms(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
+        sending = self._ending if ended else self.posting.post
+        return self._fenced(seat, sending(who, message, terms))
+
+    def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+        """Send what acknowledges something: of a topic, if it is not to us alone."""
+        able = yield from self.abilities(None)
+        seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
+        return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))
+
+
+def _readers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """To whom mail goes: to some, or to everybody."""
+    if not names:
+        raise BadInput("whom is it to? name an agent, several, or 'all'")
+    if names in ((validate.EVERYBODY,), (ALL,)):
+        return (ALL,)
+    if validate.EVERYBODY in names:
+        raise BadInput("'all' stands alone: it is everybody; leave the other names out")
+    return validate.names(names, "agent name", core.RECIPIENTS_LIMIT)

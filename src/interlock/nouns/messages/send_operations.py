@@ -1,0 +1,350 @@
+"""Operations that send something: alert, query, share, stop, mail; and answers to questions."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
+
+from interlock.core.outcomes import GivenFenced, always
+from interlock.core.validate import EVERYBODY
+from interlock.errors import BadInput, StoreTrouble
+from interlock.nouns.messages import message as core
+from interlock.nouns.messages import query_rules as queries
+from interlock.runtime.operation import Duration, Given, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+T = TypeVar("T")
+
+Type = Annotated[
+    str, option("name", "the type of the alert, such as build/failed", positional=True)
+]
+Query = Annotated[str, option("name", "the id of the question: qry_...", positional=True)]
+Urgent = Annotated[bool, option("flag", "it is read before all that is not")]
+Hold = Annotated[bool, option("flag", "keep it for somebody who has not been here yet")]
+Id = Annotated[str | None, option("name", "its id: repeat a call with it, and nothing is doubled")]
+Text = Annotated[str | None, option("body", "the text; - for stdin", positional=True)]
+Data = Annotated[Any, option("json", "JSON instead of a text; @FILE, or - for stdin")]
+_EVERYBODY = frozenset({EVERYBODY, "everybody", "everyone"})
+"""What people write who mean all."""
+_BODY = "what to say, the last word of all; - for stdin"
+
+
+class Alert(Request, frozen=True, kw_only=True):
+    """Tell everybody who subscribed."""
+
+    type: Type
+    data: Annotated[
+        Any, option("json", "what there is to know: JSON, @FILE, or - for stdin", positional=True)
+    ] = None
+    urgent: Urgent = False
+    id: Id = None
+    given: Given = ()
+
+
+class Ask(Request, frozen=True, kw_only=True):
+    """Ask, and wait for the answer."""
+
+    who: Annotated[
+        str, option("name", "an agent, or '?rust' for whoever can do rust", positional=True)
+    ]
+    text: Text = None
+    data: Data = UNSET
+    timeout: Annotated[
+        Duration | None, option("duration", "how long to wait for the answer; 30s unless set")
+    ] = None
+    cached: Annotated[
+        Duration | None, option("duration", "an answer to the same question will do up to this age")
+    ] = None
+    hold: Annotated[
+        bool, option("flag", "let it wait for somebody who is away, or has not been here yet")
+    ] = False
+    person: Annotated[bool, option("flag", "ask a person if nobody answers")] = False
+    type: Annotated[
+        str, option("name", "what kind of question it is; [query.timeouts] sets how long to wait")
+    ] = ""
+    urgent: Urgent = False
+    id: Annotated[
+        str | None, option("name", "its id: whoever asks with it again waits for the same answer")
+    ] = None
+    given: Given = ()
+
+
+class Reply(Request, frozen=True, kw_only=True):
+    """Answer a question."""
+
+    id: Query
+    text: Text = None
+    data: Data = UNSET
+    can: Annotated[
+        tuple[str, ...],
+        option("names", "what you can do, if whoever can is asked; else what the session says"),
+    ] = ()
+    given: Given = ()
+
+
+class Cancel(Request, frozen=True, kw_only=True):
+    """Take a question back."""
+
+    id: Query
+    given: Given = ()
+
+
+class Share(Request, frozen=True, kw_only=True):
+    """Give data to somebody."""
+
+    who: Annotated[str, option("name", "an agent", positional=True)]
+    type: Annotated[str, option("name", "what kind of data it is", positional=True)]
+    data: Annotated[
+        Any, option("json", "JSON, @FILE, or - for stdin; up to 1 MiB", positional=True)
+    ] = None
+    file: Annotated[
+        str | None, option("text", "a file that both can reach: its path and digest go with it")
+    ] = None
+    urgent: Urgent = False
+    hold: Hold = False
+    id: Id = None
+    given: Given = ()
+
+
+class Stop(Request, frozen=True, kw_only=True):
+    """Ask somebody to end."""
+
+    who: Annotated[str, option("name", "an agent", positional=True)]
+    reason: Annotated[str, option("text", "why, for others to read", positional=True)] = ""
+    id: Id = None
+    given: Given = ()
+
+
+class Send(Request, frozen=True, kw_only=True):
+    """Mail."""
+
+    who: Annotated[
+        tuple[str, ...],
+        option("names", "an agent, several, or all; then the body", positional=True),
+    ]
+    body: Annotated[str, option("body", _BODY, positional=True)]
+    subject: Annotated[str, option("text", "what it is about, in a line")] = ""
+    type: Annotated[str, option("name", "a word to find it by")] = ""
+    thread: Annotated[str, option("name", "the thread that it belongs to")] = ""
+    reply_to: Annotated[str, option("name", "the id of the mail that it answers")] = ""
+    urgent: Urgent = False
+    hold: Hold = False
+    id: Id = None
+    given: Given = ()
+
+
+class Unheard(core.Sent, frozen=True, kw_only=True, tag="sent"):
+    """It is kept, and nobody subscribes to its type yet; ``close`` are types that somebody hears.
+
+    Only what is called much like it is ``close``.
+    """
+
+    unheard: Literal[True] = always(word=True)
+    close: tuple[str, ...] = ()
+
+
+def said(text: str | None, data: object) -> object:
+    """What somebody says: a text, or JSON."""
+    if text is None and data is UNSET:
+        raise BadInput("say what: write a text, or give --data JSON")
+    if text is not None and data is not UNSET:
+        raise BadInput("a text or --data JSON, not both: leave one of them out")
+    return data if text is None else text
+
+
+def hinted(fleet: "Fleet", outcome: T) -> T:
+    """An answer that says, of somebody unknown, who was probably meant."""
+    if not isinstance(outcome, core.UnknownAgent):
+        return outcome
+    from interlock.driving import drive
+    from interlock.nouns.messages.receivers import close
+
+    return replace(outcome, close=drive(close(outcome.unknown), fleet.store))
+
+
+def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
+    outcome = fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
+    if not isinstance(outcome, core.Sent):
+        return outcome
+    try:
+        return _overheard(fleet, outcome)
+    except StoreTrouble:  # it is sent all the same
+        return outcome
+
+
+def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
+    """An alert that was sent, and whether anybody hears of it: its type may be misspelled."""
+    from interlock.core.validate import alike
+    from interlock.driving import drive
+    from interlock.nouns.messages.subscriptions import heard
+
+    types = drive(heard(), fleet.store)
+    if sent.type in types:
+        return sent
+    return Unheard(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
+
+
+def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
+    outcome = fleet.messages.query(
+        request.who,
+        said(request.text, request.data),
+        timeout=request.timeout,
+        cached=request.cached,
+        hold=request.hold,
+        person=request.person,
+        type=request.type,
+        urgent=request.urgent,
+        id=request.id,
+    )
+    return hinted(fleet, outcome)
+
+
+def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
+    return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
+
+
+def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
+    outcome = fleet.messages.cancel(request.id)
+    if isinstance(outcome, queries.Late | queries.UnknownQuery):
+        return replace(outcome, mine=True)
+    return outcome
+
+
+def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
+    outcome = fleet.messages.share(
+        request.who,
+        request.type,
+        request.data,
+        file=request.file,
+        urgent=request.urgent,
+        hold=request.hold,
+        id=request.id,
+    )
+    return hinted(fleet, outcome)
+
+
+def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
+    outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
+    if isinstance(outcome, core.UnknownAgent):
+        outcome = replace(outcome, hold=False)
+    return hinted(fleet, outcome)
+
+
+def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
+    outcome = fleet.messages.send(
+        request.who,
+        request.body,
+        subject=request.subject,
+        type=request.type,
+        thread=request.thread,
+        reply_to=request.reply_to,
+        urgent=request.urgent,
+        hold=request.hold,
+        id=request.id,
+    )
+    first, *others = request.who
+    if isinstance(outcome, core.UnknownAgent) and others and first not in outcome.unknown:
+        outcome = replace(outcome, unquoted=others[-1] in outcome.unknown)
+    if isinstance(outcome, core.UnknownAgent) and _EVERYBODY.intersection(
+        each.casefold() for each in outcome.unknown
+    ):
+        return replace(outcome, close=(EVERYBODY,))
+    return hinted(fleet, outcome)
+
+
+_LIMITS = (core.Limited, core.Halted)
+_TO_SOMEBODY = (core.Sent, core.MessageExists, core.UnknownAgent, core.InboxFull, *_LIMITS)
+_ANSWERS = (
+    queries.Answered, queries.TimedOut, queries.TakenBack, queries.NobodyToAsk, queries.Handed,
+    queries.QueryDeadlock, queries.QueryExists, core.UnknownAgent, queries.TooMany,
+    core.InboxFull, *_LIMITS,
+)  # fmt: skip
+
+OPERATIONS = (
+    Operation(
+        name="alert",
+        help="tell everybody who subscribed to this type; written once for all",
+        request=Alert,
+        outcomes=(core.Sent, Unheard, core.MessageExists, *_LIMITS, GivenFenced),
+        needs="agent",
+        act=_alert,
+        examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
+    ),
+    Operation(
+        name="query",
+        help="ask an agent, or whoever is able, and wait for the answer",
+        request=Ask,
+        outcomes=(*_ANSWERS, GivenFenced),
+        needs="agent",
+        act=_query,
+        examples=(
+            'interlock query bob "API base URL?" --agent ada --timeout 30s',
+            "interlock query '?rust' 'which edition?' --cached 1h --person --agent ada",
+        ),
+    ),
+    Operation(
+        name="reply",
+        help="answer a question; it is acknowledged with that",
+        request=Reply,
+        outcomes=(
+            queries.Replied,
+            queries.Late,
+            queries.NotAsked,
+            queries.UnknownQuery,
+            GivenFenced,
+        ),
+        needs="agent",
+        act=_reply,
+        examples=('interlock reply qry_12 "https://example.org/v2" --agent bob',),
+    ),
+    Operation(
+        name="cancel",
+        help="take a question of yours back",
+        request=Cancel,
+        outcomes=(
+            queries.QueryCancelled,
+            queries.Late,
+            queries.NotAsked,
+            queries.UnknownQuery,
+            GivenFenced,
+        ),
+        needs="agent",
+        act=_cancel,
+        examples=("interlock cancel qry_12 --agent ada",),
+    ),
+    Operation(
+        name="share",
+        help="give data of some type to an agent",
+        request=Share,
+        outcomes=(*_TO_SOMEBODY, GivenFenced),
+        needs="agent",
+        act=_share,
+        examples=(
+            "interlock share bob schema @schema.json --agent ada",
+            "interlock share bob report --file build/report.html --agent ada",
+        ),
+    ),
+    Operation(
+        name="stop",
+        help="ask an agent to end: it finishes its step and goes",
+        request=Stop,
+        outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
+        needs="agent",
+        act=_stop,
+        examples=("interlock stop bob 'the plan has changed' --agent ada",),
+    ),
+    Operation(
+        name="send",
+        help="mail to one agent, to several or to all; the last word is the body",
+        request=Send,
+        outcomes=(*_TO_SOMEBODY, GivenFenced),
+        needs="agent",
+        act=_send,
+        examples=(
+            "interlock send bob cy --subject 'Review, please' 'It is on branch fix.' --agent ada",
+            "git diff | interlock send all --subject 'What I changed' - --agent ada",
+        ),
+    ),
+)

@@ -1,0 +1,268 @@
+"""Sending: one commit, and across a network one round trip.
+
+The common case is believed and checked: the id is fresh, the reader has a mailbox, nobody paused
+us, and a turn of ours is free.  Whatever of that is wrong comes back with the conflict.
+
+What is likely to be refused is looked at before anybody's turn to write is taken: so whoever sends
+too much, or to an inbox that is full, holds up nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys
+from interlock.driving import Op
+from interlock.nouns.messages import cursors, decode, inbox_rules, logging, rate_limit
+from interlock.nouns.messages import send_rules as post
+from interlock.nouns.messages.inbox_rules import Cursor, Seen
+from interlock.nouns.messages.limits import Depths, Limits, Meter, turns
+from interlock.nouns.messages.message import Message, MessageExists, Refused, SendOutcome, Sent
+from interlock.nouns.messages.send_rules import MAILBOX, NO_ENDS, Ends, Facts, Terms
+from interlock.runtime.gather import outside
+from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.store import Item, Snapshot
+
+T = TypeVar("T")
+
+_MAILBOX = codec.encode(MAILBOX)
+
+
+class Turn:
+    """The turn that one message is to take, over all attempts to send it.
+
+    ``needed`` is whether it takes one at all: what was sent before does not.
+    ``entered`` are those in whose inboxes it has room, ``full`` is one who has none.
+    """
+
+    __slots__ = ("entered", "full", "needed", "slot")
+
+    def __init__(self, slot: int | None) -> None:
+        self.slot = slot
+        self.needed = True
+        self.entered: list[str] = []
+        self.full = ""
+
+
+class Errand(Struct, frozen=True, kw_only=True):
+    """What is to be looked at before something is sent.
+
+    ``places`` are where something stands if it was sent before, ``room`` what it takes that must
+    be free.
+    """
+
+    sender: str
+    places: tuple[str, ...]
+    to: tuple[str, ...] = ()
+    acks: tuple[str, ...] = ()
+    room: tuple[str, ...] = ()
+    turn: Turn
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The items that its commit relies on."""
+        slot = self.turn.slot
+        return (
+            *self.places,
+            keys.paused(self.sender),
+            *[keys.mailbox(agent) for agent in self.to],
+            *[keys.unread(self.sender, id_) for id_ in self.acks],
+            *([] if slot is None else [keys.rate(self.sender, slot)]),
+            *self.room,
+        )
+
+
+class Heard(Struct, frozen=True):
+    """Messages of topics that end with what is sent; ``begins`` are the cursors of those."""
+
+    seen: tuple[Seen, ...] = ()
+    begins: Mapping[str, Cursor] = {}
+
+
+HEARD = Heard()
+
+
+class Posting:
+    """Sends messages, as generators for a driver."""
+
+    def __init__(self, runner: Runner, limits: Limits) -> None:
+        self._runner = runner
+        self.limits = limits
+        self._meters: dict[str, Meter] = {}
+        self._depths = Depths(limits.depth, runner.clock)
+        self._registered: set[str] = set()
+
+    def post(
+        self, who: Who, message: Message, terms: Terms, heard: Heard = HEARD
+    ) -> Op[SendOutcome]:
+        """Send it; returns when it is durable, or with what is in the way."""
+        topic = post.topic(message)
+        place = keys.topic(topic, message.id) if topic else keys.message(message.id)
+        places = (place, keys.taken(message.id)) if terms.chosen else (place,)
+        to = () if topic else message.to
+        errand = self.errand(message.sender, places, to, terms.acks)
+
+        def deciding() -> Deciding[SendOutcome]:
+            snapshot = yield errand.refs
+            facts = yield from self.facts(errand, snapshot)
+            now = self.moment()
+            ends = NO_ENDS
+            if terms.acks and not facts.exists:
+                ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
+            return post.post(message, facts, now, terms, ends)
+
+        done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
+        if isinstance(done.outcome, Sent):
+            logging.sent(message.sender, done.outcome)
+        return done.outcome
+
+    def moment(self) -> float:
+        """What time it is, as a message and the turn that it takes both say it."""
+        return round(self._runner.clock.wall(), 3)
+
+    def carry_out(
+        self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who
+    ) -> Op[Done[T]]:
+        """Commit what sends something; a turn with which nothing was sent is given back."""
+        done: Done[T] | None = None
+        try:
+            done = yield from self._change(errand, deciding, who)
+            return done
+        finally:
+            sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
+            if done is not None and done.revision is not None and sent and errand.turn.needed:
+                self._registered.add(errand.sender)
+            elif (slot := errand.turn.slot) is not None:
+                self._meters[errand.sender].give_back(slot)
+            for agent in errand.turn.entered:
+                self._depths.settled(keys.unread(agent))
+
+    def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
+        """Who sends too often is refused without a look into any inbox."""
+        if not (limited := self._limited(errand)):
+            yield from self._enter(errand)
+        if limited or errand.turn.full:
+            refused = yield from outside(deciding())
+            if not refused.changes:
+                yield from self._runner.counted(refused.outcome, who)
+                return Done(refused.outcome, None)
+            if limited and not self._limited(errand):
+                yield from self._enter(errand)
+        return (yield from self._runner.change(deciding, who, self._guess(errand)))
+
+    def _limited(self, errand: Errand) -> bool:
+        return bool(self.limits.rate.limit) and errand.turn.slot is None
+
+    def _enter(self, errand: Errand) -> Op[None]:
+        """Take room in the inboxes of all readers, until the errand was carried out."""
+        for agent in errand.to:
+            if (yield from outside(self._depths.full(keys.unread(agent)))):
+                errand.turn.full = agent
+                return
+            errand.turn.entered.append(agent)
+
+    def errand(
+        self,
+        sender: str,
+        places: tuple[str, ...],
+        to: Iterable[str],
+        acks: tuple[str, ...] = (),
+        *,
+        room: tuple[str, ...] = (),
+    ) -> Errand:
+        """What to look at, with a turn that seems to be free."""
+        meter = self._meter(sender)
+        slot = None if meter is None else meter.take(self.moment())
+        return Errand(
+            sender=sender, places=places, to=tuple(to), acks=acks, room=room, turn=Turn(slot)
+        )
+
+    def _guess(self, errand: Errand) -> dict[str, Item | None] | None:
+        """What we believe of it, if that is enough to send without a look."""
+        if self._runner.capabilities.local or errand.acks or self._limited(errand):
+            return None
+        known: dict[str, Item | None] = dict.fromkeys(errand.refs)
+        for agent in errand.to:
+            key = keys.mailbox(agent)
+            known[key] = Item(key, _MAILBOX, 0, 0)
+        if errand.turn.slot is not None:
+            known |= self._runner.recall(keys.rate(errand.sender, errand.turn.slot))
+        return known
+
+    def facts(self, errand: Errand, snapshot: Snapshot) -> Reading[Facts]:
+        """All that decides whether it can be sent."""
+        unknown = tuple([each for each in errand.to if snapshot[keys.mailbox(each)] is None])
+        facts = Facts(
+            paused=decode.paused(snapshot[keys.paused(errand.sender)]),
+            exists=any(snapshot[place] is not None for place in errand.places),
+            registered=errand.sender in self._registered,
+            unknown=unknown,
+            rate=self.limits.rate,
+        )
+        errand.turn.needed = not facts.exists
+        if facts.paused or facts.exists:
+            return facts
+        if errand.turn.full:
+            facts = replace(facts, full=(errand.turn.full, self.limits.depth))
+        facts = yield from self._with_turn(errand, snapshot, facts)
+        limited = bool(facts.rate.limit) and facts.slot is None
+        if facts.full or limited:
+            mark, counts = post.mark(errand.sender), limited and self.limits.pause_after
+            found = (yield (mark,) if counts else Glance((mark,)))[mark]
+            facts = replace(facts, marked=found is not None)
+            if counts:
+                facts = replace(facts, pause_after=counts, violations=decode.violations(found))
+        return facts
+
+    def _with_turn(self, errand: Errand, snapshot: Snapshot, facts: Facts) -> Reading[Facts]:
+        """With a turn that is free, if there is one; what time it is counts after each look."""
+        meter, slot = self._meter(errand.sender), errand.turn.slot
+        slots: dict[int, float | None] = {}
+        while meter is not None:
+            if slot is not None:
+                used = decode.moment(snapshot[keys.rate(errand.sender, slot)])
+                if rate_limit.free(used, meter.rate, self.moment()):
+                    return replace(facts, slots=slots, slot=slot)
+                meter.give_back(slot)  # another process was quicker
+            slots = yield from turns(errand.sender)
+            now = self.moment()
+            meter.learn(slots, now)
+            slot = errand.turn.slot = meter.take(now)
+            if slot is None:
+                return replace(facts, slots=slots)
+            snapshot = yield (keys.rate(errand.sender, slot),)
+        return facts
+
+    def _meter(self, sender: str) -> Meter | None:
+        if not self.limits.rate.limit:
+            return None
+        if sender not in self._meters:
+            first = self._runner.random_below(self.limits.rate.limit)
+            self._meters[sender] = Meter(self.limits.rate, first)
+        return self._meters[sender]
+
+
+def _ends(agent: str, acks: tuple[str, ...], snapshot: Snapshot, heard: Heard) -> Reading[Ends]:
+    """What is found of the messages that end with what is sent."""
+    waiting = tuple([id_ for id_ in acks if snapshot[keys.unread(agent, id_)] is not None])
+    items = (yield cursors.refs(agent, heard.seen)).items
+    seen, stand = cursors.standing(agent, heard.seen, heard.begins, items)
+    of_topics = {
+        id_: stand[each.topic].has(revision)
+        for each in heard.seen
+        for id_, revision in each.messages.items()
+    }
+    others = tuple([id_ for id_ in acks if id_ not in waiting and id_ not in of_topics])
+    marks = (yield tuple([keys.read(agent, id_) for id_ in others])).items
+    read = {id_: marks[keys.read(agent, id_)] is not None for id_ in others}
+    return Ends(
+        waiting=waiting,
+        heard=tuple([id_ for id_, before in of_topics.items() if not before]),
+        moves=inbox_rules.moves_of(agent, seen, stand),
+        already=tuple([id_ for id_ in acks if of_topics.get(id_) or read.get(id_)]),
+        unknown=tuple([id_ for id_ in others if not read[id_]]),
+    )

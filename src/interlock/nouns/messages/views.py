@@ -1,0 +1,258 @@
+"""Looking at an inbox without taking anything out of it: lists, searches, threads, and a wait.
+
+What is unread comes first (the urgent at the top), or all that is kept: unread, read and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys, outcomes
+from interlock.core.decision import Success
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.nouns.messages import decode, expired, reading
+from interlock.nouns.messages.inbox_rules import Cursor
+from interlock.nouns.messages.message import ALL, Kind, Reader, Received
+from interlock.nouns.messages.presence import Duty
+from interlock.nouns.messages.reading import Found
+from interlock.nouns.messages.receiver import Receiver
+from interlock.nouns.messages.receivers import is_new, mailboxes
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.runner import Runner, Who
+from interlock.store import Item
+
+PORTION, LEAST = 100, 8
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """Which messages somebody wants to see."""
+
+    kind: Kind | None = None
+    senders: tuple[str, ...] = ()
+    type: str = ""
+    thread: str = ""
+    search: str = ""
+    limit: int = 100
+
+    def fits(self, message: Received) -> bool:
+        """Whether this is one of them."""
+        return (
+            self.kind in (None, message.kind)
+            and (not self.senders or message.sender in self.senders)
+            and self.type in ("", message.type)
+            and self.thread in ("", message.thread)
+            and (not self.search or self.search.casefold() in _text(message))
+        )
+
+
+class Inbox(outcomes.Listing[Received], frozen=True, kw_only=True):
+    """Some messages of an agent; ``more`` if there are others like these.
+
+    ``stays`` is how many questions among them were not acknowledged with the others.
+    ``view`` says of which they are; if none is as it was wanted, ``others`` is how many are not.
+    ``new`` is whether nobody of this name was here before, nor was sent anything; a shell then
+    names some ``agents`` that were, first those that are called much like it.
+    """
+
+    listed = "messages"
+
+    agent: str
+    messages: tuple[Received, ...]
+    more: bool = False
+    stays: int = 0
+    view: Literal["unread", "all", "sent"] = "unread"
+    others: int = 0
+    new: bool = False
+    agents: tuple[str, ...] = ()
+
+
+class Arrived(Success, outcomes.Listing[Received], frozen=True, kw_only=True, tag="arrived"):
+    """Something unread is there; it was not acknowledged."""
+
+    listed = "messages"
+
+    messages: tuple[Received, ...]
+
+
+class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """Nothing came in time."""
+
+
+def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
+    """What waits for an agent, the urgent first, then as it was sent."""
+    agent = who.agent
+    found, _ = yield from reading.waiting(agent)
+    missed: list[Received] = []
+    for topic in (yield from reading.topics(agent, can)).values():
+        found += (yield from reading.unheard(topic))[0]
+        missed += [reading.missed(topic)] if topic.missed else []
+    found.sort(key=lambda each: each.order)
+    ended = yield from expired.expired(runner, who, (yield from reading.lives(found)))
+    open_ = [each for each in found if each.id not in ended]
+    return (yield from _shown(agent, open_, wanted, missed))
+
+
+def kept(agent: str, wanted: Wanted, can: Iterable[str] = (), *, sent: bool) -> Op[Inbox]:
+    """All messages of an agent that are kept, in the order of sending: also read ones.
+
+    With ``sent`` only the mail that it sent itself.  A thread has nothing but mail.
+    """
+    marks = yield from every(*([] if sent else [keys.read(agent)]), keys.sent(agent))
+    places = yield from _places({keys.last(item.key) for item in marks})
+    cursors: dict[str, Cursor] = {}
+    if not sent:
+        waiting, _ = yield from reading.waiting(agent)
+        places |= {each.id: each for each in waiting}
+        for topic in (yield from reading.topics(agent, can)).values():
+            if topic.name == ALL or not wanted.thread:
+                cursors[topic.name] = topic.cursor
+                found, _ = yield from reading.unheard(topic.whole)
+                places |= {each.id: each for each in found}
+    order = sorted(places.values(), key=lambda each: each.seq)
+    shown = yield from _shown(agent, order, wanted, [], last=True)
+    when = dict(filter(None, map(_when, marks)))
+    stand = yield from _ended(shown.messages)
+    dated = [_dated(each, when, _passed(each, cursors, agent)) for each in stand]
+    if sent:
+        dated = yield from _with_readers(dated)
+    new = not dated and (yield from is_new(agent))
+    return replace(shown, messages=tuple(dated), view="sent" if sent else "all", new=new)
+
+
+def _dated(message: Received, when: Mapping[str, float], passed: bool) -> Received:
+    """A message, and whether it was read; of what is to all nobody notes when."""
+    return replace(message, read=passed or message.id in when, read_at=when.get(message.id))
+
+
+def _with_readers(mail: Sequence[Received]) -> Op[list[Received]]:
+    """Mail with who of its readers has acknowledged it, and when.
+
+    Of mail to all nobody notes when; its readers are all others who have a mailbox.
+    """
+    some = [(each.id, agent) for each in mail for agent in each.to if agent != ALL]
+    marks = yield from looked_up(
+        [key for id_, agent in some for key in (keys.read(agent, id_), keys.unread(agent, id_))]
+    )
+    cursors: dict[str, Cursor] = {}
+    if any(ALL in each.to for each in mail):
+        agents = yield from mailboxes()
+        items = yield from looked_up([keys.cursor(agent, ALL) for agent in agents])
+        for agent in agents:
+            stored = readable(decode.cursor, items[keys.cursor(agent, ALL)])
+            cursors[agent] = stored or Cursor(after=0)
+
+    def reader(id_: str, agent: str) -> Reader:
+        mark = marks[keys.read(agent, id_)]
+        at = None if mark is None else readable(decode.read_at, mark)
+        gone = marks[keys.unread(agent, id_)] is None  # a mark that is old was let go
+        return Reader(agent=agent, read=gone, read_at=at if gone else None)
+
+    def readers(each: Received) -> tuple[Reader, ...]:
+        if ALL not in each.to:
+            return tuple([reader(each.id, agent) for agent in each.to])
+        return tuple(
+            Reader(agent=agent, read=cursor.has(each.seq))
+            for agent, cursor in cursors.items()
+            if agent != each.sender
+        )
+
+    return [replace(each, readers=readers(each)) for each in mail]
+
+
+def _passed(message: Received, cursors: Mapping[str, Cursor], reader: str) -> bool:
+    """Whether its reader acknowledged a message to all; mail of its own it need not."""
+    to_all = message.to == (ALL,)
+    cursor = cursors.get(ALL if to_all else message.type if message.kind == "alert" else "")
+    own = to_all and message.sender == reader
+    return cursor is not None and not own and cursor.has(message.seq)
+
+
+def _ended(messages: Iterable[Received]) -> Op[list[Received]]:
+    """The same messages, with what became of the questions that are over."""
+    asked = {each.id for each in messages if each.kind == "query" and each.expires_in is None}
+    found: dict[str, str] = {}
+    for key, item in (yield from looked_up(map(keys.query, asked))).items():
+        query = None if item is None else readable(decode.query, item)
+        if query is not None:  # one whose time is up is over, though nobody has ended it yet
+            found[keys.last(key)] = "expired" if query.state == "open" else query.state
+    return [replace(each, state=found.get(each.id, "")) for each in messages]
+
+
+def _when(mark: Item) -> tuple[str, float] | None:
+    """Which message was read, and when, if that is what a mark says."""
+    with suppress(StoreDamaged):
+        if mark.key.startswith(keys.READ):
+            return keys.last(mark.key), decode.read(mark).at
+    return None
+
+
+def _places(ids: Iterable[str]) -> Op[dict[str, Found]]:
+    """Where these messages stand, and their places in the order; without those that are gone."""
+    found: dict[str, Found] = {}
+    wanted = [key for id_ in ids for key in (keys.message(id_), keys.topic(ALL, id_))]
+    for start in range(0, len(wanted), PORTION):  # what they say may be much
+        for item in (yield from looked_up(wanted[start : start + PORTION])).values():
+            if item is not None:
+                found[keys.last(item.key)] = _place(item)
+    return found
+
+
+def _place(item: Item) -> Found:
+    topic = ALL if item.key.startswith(keys.TOPICS) else ""
+    return Found(id=keys.last(item.key), seq=item.created, key=item.key, topic=topic)
+
+
+def wait(receiver: Receiver, duty: Duty, timeout: float | None) -> Op[Arrived | NothingUnread]:
+    """Wait until something unread is there, at most so long; nothing is acknowledged."""
+    try:
+        found = yield from receiver.take(0.0)
+        if not found and timeout != 0.0:
+            yield from duty.begin()
+            found = yield from receiver.take(timeout)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from duty.end()
+        raise
+    finally:
+        receiver.close()
+    yield from duty.end()
+    return Arrived(messages=tuple(found)) if found else NothingUnread()
+
+
+def _shown(
+    agent: str,
+    places: list[Found],
+    wanted: Wanted,
+    first: list[Received],
+    *,
+    last: bool = False,
+) -> Op[Inbox]:
+    """Those of these messages that are wanted, as many as are asked for, read in portions."""
+    found = [each for each in first if wanted.fits(each)]
+    seen = len(first)
+    order = places[::-1] if last else places
+    portion = min(PORTION, max(wanted.limit + 1, LEAST))
+    for start in range(0, len(order), portion):
+        told = yield from reading.bodies(order[start : start + portion])
+        found += [message for _, message in told if wanted.fits(message)]
+        seen += len(told)
+        if len(found) > wanted.limit:
+            break
+    more = len(found) > wanted.limit
+    some = found[: wanted.limit]
+    shown = tuple(some[::-1] if last else some)
+    return Inbox(agent=agent, messages=shown, more=more, others=0 if found else seen)
+
+
+def _text(message: Received) -> str:
+    """All that a search looks at."""
+    body = message.data if isinstance(message.data, str) else codec.encode(message.data).decode()
+    return f"{message.subject}\n{body}\n{message.type}\n{message.sender}".casefold()

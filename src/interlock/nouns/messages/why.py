@@ -1,0 +1,165 @@
+"""Why a question has no answer yet: who is asked, whether it is there, and how long it may take."""
+
+from __future__ import annotations
+
+from interlock.core import keys
+from interlock.core.validate import shell, span
+from interlock.driving import Op
+from interlock.nouns.agents.report import at_work
+from interlock.nouns.agents.reports import all_reports
+from interlock.nouns.messages import decode
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.query_rules import Query
+from interlock.nouns.messages.receivers import here
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import Read
+from interlock.runtime.why import Why
+from interlock.store import Snapshot
+
+_ENDS = {
+    "cancelled": "whoever asked took it back",
+    "expired": "nobody answered in time",
+    "deadlock": "waiting would never have ended",
+}
+
+
+class Questions:
+    """Explanations, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def query(self, id_: str) -> Op[Why]:
+        """What keeps a question from being answered."""
+        key, live = keys.query(id_), keys.live(id_)
+        snapshot: Snapshot = yield Read(key, live, times=True)
+        found = decode.query(snapshot[key])
+        if found is None:
+            return _unknown(id_)
+        if found.state == "handed":
+            return _handed(found)
+        if found.state != "open":
+            return self._over(found)
+        left = snapshot[live]
+        if left is None:
+            return _late(found)
+        return (yield from self._open(found, left.expires_in))
+
+    def _open(self, query: Query, left: float | None) -> Op[Why]:
+        answers = query.to if not query.to.startswith(ABLE) else f"somebody who can {query.to[1:]}"
+        return Why(
+            thing=f"query/{query.id}",
+            blocked=True,
+            state="open",
+            because=f"{query.agent} asked {answers}, {(yield from self._there(query))}",
+            clear=f"{answers} answers, or its time is up in {span(left)}",
+            by=query.to,
+            since=query.at,
+            expires_in=None if left is None else round(left, 3),
+        )
+
+    def _there(self, query: Query) -> Op[str]:
+        """Whether whoever is asked is there, and what it does."""
+        if not (yield from here(query.to, query.session)):
+            if query.to.startswith(ABLE):
+                return "and nobody who is here said that it can"
+            return "who is not here"
+        if query.to.startswith(ABLE):
+            return "and somebody is here who can"
+        doing = yield from _doing(query.to)
+        return f"who is here{doing}" if doing is not None else "who may be at any shell"
+
+    def _over(self, query: Query) -> Why:
+        ago = span(self._runner.clock.wall() - query.replied)
+        said = _ENDS.get(query.state, f"{query.by} answered {ago} ago")
+        return Why(
+            thing=f"query/{query.id}",
+            blocked=False,
+            state=query.state,
+            because=said,
+            clear=f"see 'interlock record explain {query.id}'",
+        )
+
+
+def message(id_: str) -> Op[Why]:
+    """Who has not read a message yet."""
+    place = keys.message(id_)
+    snapshot: Snapshot = yield Read(place)
+    item = snapshot[place]
+    if item is None:
+        return _no_message(id_)
+    found = decode.message(item)
+    marks = yield from looked_up(keys.unread(each, id_) for each in found.to)
+    unread = [each for each in found.to if marks[keys.unread(each, id_)] is not None]
+    names = ", ".join(unread or found.to)
+    hint = f"read it: interlock inbox --agent {shell(unread[0])}" if unread else _story(id_)
+    return Why(
+        thing=f"message/{id_}",
+        blocked=bool(unread),
+        state="unread" if unread else "read",
+        because=f"not acknowledged yet by {names}" if unread else f"acknowledged by {names}",
+        clear=hint,
+        by=unread[0] if unread else "",
+        since=found.at,
+    )
+
+
+def _no_message(id_: str) -> Why:
+    """Of what is to all nobody notes who has read it."""
+    return Why(
+        thing=f"message/{id_}",
+        blocked=False,
+        because="it is for all who subscribed, or there is no such message, or none any more",
+        clear=_story(id_),
+    )
+
+
+def _story(id_: str) -> str:
+    return f"see 'interlock record explain {id_}'"
+
+
+def _doing(agent: str) -> Op[str | None]:
+    """What an agent does, in the words of its sessions that live; None if there is none."""
+    sessions = [keys.last(item.key) for item in (yield from every(keys.present(agent)))]
+    live = yield from looked_up(map(keys.live, sessions))
+    alive = [each for each in sessions if live[keys.live(each)] is not None]
+    if not alive:
+        return None
+    reports = yield from all_reports()
+    said = [at_work(reports[each]) for each in alive if each in reports]
+    return f", {said[0]}" if said else ""
+
+
+def _handed(query: Query) -> Why:
+    return Why(
+        thing=f"query/{query.id}",
+        blocked=True,
+        state="handed",
+        because=f"nobody answered {query.agent}, so a person is asked",
+        clear=f"a person decides: interlock decision resolve {query.decision} ANSWER",
+        by=f"decision/{query.decision}",
+        since=query.at,
+    )
+
+
+def _late(query: Query) -> Why:
+    return Why(
+        thing=f"query/{query.id}",
+        blocked=True,
+        state="open",
+        because="its time is up, and nobody ended it: whoever asked is gone",
+        clear="run 'interlock maintain'",
+        by=query.to,
+        since=query.at,
+    )
+
+
+def _unknown(id_: str) -> Why:
+    return Why(
+        thing=f"query/{id_}",
+        blocked=False,
+        state="unknown",
+        because="there is no such question, or none any more",
+        clear=f"see 'interlock record explain query/{id_}'",
+    )

@@ -1,0 +1,1 @@
+"""The record: reading, verifying, sealing, exporting and anchoring it."""

@@ -1,0 +1,194 @@
+"""Anchors: marks of the record that are kept where whoever can change the store cannot.
+
+A place is a file, to which one line is added for each anchor, or a ref of the git repository that
+we work in (``git:REF``), where each anchor is a commit on top of the last; the work tree and the
+index are not touched.  A line is
+``{"anchor":1,"at":...,"revision":...,"entries":...,"digest":...}``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import codec
+from interlock.core.log import Mark
+from interlock.errors import BadInput, StoreBusy
+from interlock.nouns.record.rolling_digest import Kept
+
+FORMAT = 1
+GIT = "git:"
+_FOLDER = "refs/interlock/"
+_FILE = "anchors"
+_BEGINS = b'{"anchor":'
+_NOBODY = {"NAME": "interlock", "EMAIL": "interlock@localhost"}
+
+
+class Anchor(Struct, frozen=True, kw_only=True):
+    """A mark with the moment at which it was made."""
+
+    anchor: int = FORMAT
+    at: float
+    revision: int
+    entries: int
+    digest: str
+
+    @property
+    def mark(self) -> Mark:
+        """What the record has to meet."""
+        return Mark(revision=self.revision, entries=self.entries, digest=self.digest)
+
+
+class Place(Protocol):
+    """Where anchors are kept."""
+
+    name: str
+
+    def read(self) -> tuple[Anchor, ...]:
+        """All of them, the oldest first; none if the place is new."""
+
+    def add(self, anchor: Anchor) -> None:
+        """One more, durably."""
+
+
+def place(name: str) -> Place:
+    """The place of this name."""
+    if not name:
+        raise BadInput("where to? name a file, or git:REF")
+    return GitPlace(name) if name.startswith(GIT) else FilePlace(name)
+
+
+def kept(place: Place, anchors: Sequence[Anchor]) -> tuple[Kept, ...]:
+    """Anchors as marks that a record has to meet."""
+    return tuple(Kept(each.mark, f"the anchor in {place.name}", outside=True) for each in anchors)
+
+
+def parsed(text: bytes, name: str) -> tuple[Anchor, ...]:
+    """The anchors of a file; a last line that was cut while it was written is left out."""
+    found: list[Anchor] = []
+    lines = text.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            anchor = msgspec.json.decode(line, type=Anchor) if line else None
+        except codec.UNREADABLE:
+            if number == len(lines) and _cut(line):
+                break
+            raise BadInput(f"line {number} of {name} is not an anchor; name another file") from None
+        if anchor is not None and anchor.anchor > FORMAT:
+            raise BadInput(f"{name} was written by a later version; update Interlock")
+        if anchor is not None:
+            found.append(anchor)
+    return tuple(found)
+
+
+def _cut(line: bytes) -> bool:
+    """Whether a line is the beginning of an anchor."""
+    return line.startswith(_BEGINS) or _BEGINS.startswith(line)
+
+
+class FilePlace:
+    """A file of lines, for its owner alone."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+
+    def read(self) -> tuple[Anchor, ...]:
+        """All anchors."""
+        try:
+            with open(self.name, "rb") as file:
+                return parsed(file.read(), self.name)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise BadInput(f"{self.name}: {error.strerror}; name another file") from None
+
+    def add(self, anchor: Anchor) -> None:
+        """One more line, on the disk when this returns."""
+        try:
+            self._add(codec.encode(anchor) + b"\n")
+        except OSError as error:
+            raise BadInput(f"{self.name}: {error.strerror}; name another file") from None
+
+    def _add(self, line: bytes) -> None:
+        with open(os.open(self.name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # two that add do not cut each other's line
+            text = file.read()
+            if text and not text.endswith(b"\n"):
+                whole = text[: text.rfind(b"\n") + 1]
+                if len(parsed(text, self.name)) > len(parsed(whole, self.name)):
+                    line = b"\n" + line  # only its end is missing
+                else:  # it was cut while it was written
+                    file.truncate(len(whole))
+            file.seek(0, os.SEEK_END)
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(os.path.dirname(os.path.abspath(self.name)), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class GitPlace:
+    """A ref of the repository that we work in: a commit for each anchor."""
+
+    def __init__(self, name: str) -> None:
+        ref = name.removeprefix(GIT)
+        self.name = name
+        self._ref = ref if ref.startswith("refs/") else _FOLDER + ref
+        self._old = ""
+
+    def read(self) -> tuple[Anchor, ...]:
+        """All anchors."""
+        self._git("check-ref-format", self._ref)
+        self._git("rev-parse", "--git-dir")
+        found = self._try("rev-parse", "--verify", "--quiet", self._ref + "^{commit}")
+        self._old = found.stdout.decode().strip() if found.returncode == 0 else ""
+        if not self._old:
+            return ()
+        return parsed(self._git("cat-file", "blob", f"{self._old}:{_FILE}"), self.name)
+
+    def add(self, anchor: Anchor) -> None:
+        """One more commit, unless somebody else made one meanwhile."""
+        before = self._git("cat-file", "blob", f"{self._old}:{_FILE}") if self._old else b""
+        lines = before + codec.encode(anchor) + b"\n"
+        blob = self._git("hash-object", "-w", "--stdin", given=lines).decode().strip()
+        tree = self._git("mktree", given=f"100644 blob {blob}\t{_FILE}\n".encode()).decode().strip()
+        parents = ("-p", self._old) if self._old else ()
+        words = f"Anchor the record at revision {anchor.revision}\n"
+        made = self._git("commit-tree", tree, *parents, given=words.encode(), signed=True)
+        commit = made.decode().strip()
+        if self._try("update-ref", self._ref, commit, self._old or "0" * len(commit)).returncode:
+            raise StoreBusy(f"somebody else moved {self._ref} just now; anchor again")
+
+    def _git(self, *words: str, given: bytes = b"", signed: bool = False) -> bytes:
+        done = self._try(*words, given=given, signed=signed)
+        if done.returncode:
+            said = " ".join(done.stderr.decode(errors="replace").split()) or "it says no more"
+            raise BadInput(f"{self.name}: git {words[0]} failed ({said}); name a file instead")
+        return done.stdout
+
+    def _try(
+        self, *words: str, given: bytes = b"", signed: bool = False
+    ) -> subprocess.CompletedProcess[bytes]:
+        environment = dict(os.environ)
+        if signed and self._try("var", "GIT_COMMITTER_IDENT").returncode:
+            for role in ("AUTHOR", "COMMITTER"):  # a machine on which nobody commits
+                environment |= {f"GIT_{role}_{field}": _NOBODY[field] for field in _NOBODY}
+        try:
+            return subprocess.run(  # noqa: S603 - no shell, and the ref is checked
+                ("git", *words),  # noqa: S607 - the one that its user has
+                input=given,
+                capture_output=True,
+                check=False,
+                env=environment,
+            )
+        except FileNotFoundError:
+            raise BadInput("there is no git here; name a file instead") from None

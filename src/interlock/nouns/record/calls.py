@@ -1,0 +1,127 @@
+"""What a client can ask of the record: checked words in, an operation out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from interlock.core import validate
+from interlock.core.filter import Filter
+from interlock.core.log import Line
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.record.service import Following, Record
+from interlock.runtime.context import Calls, Moment
+
+if TYPE_CHECKING:
+    from interlock.core.story import Story
+    from interlock.nouns.record.proofs import Proofs
+    from interlock.nouns.record.verdict import Anchored, Exported, Verified
+
+
+class RecordCalls(Calls):
+    """What happened."""
+
+    def log(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        last: bool = True,
+        by: str | None = None,
+        verb: str | None = None,
+        thing: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        trace: str | None = None,
+    ) -> Op[tuple[Line, ...]]:
+        """Entries in order: the last ones, or (``last=False``) the first after a revision.
+
+        The others ask for some of them: what was done ``by`` an agent (or a session, by its id),
+        and what happened to it; a ``verb`` (``lock.acquire``) or its noun (``lock``); a ``thing``
+        (``lock/merge``, ``sem/builds``, ``task/t1``, ``agent/ada``, ``alert/built``, the id of a
+        message, a query or a decision; a plain name is a lock's);
+        ``since`` and ``until`` a moment: a duration back from now (``2h``), or a time; a
+        ``trace``.
+        """
+        most, begin = validate.limit(limit), validate.after(after)
+        wanted = self.wanted(by=by, verb=verb, thing=thing, since=since, until=until, trace=trace)
+        return Record().log(wanted, after=begin, limit=most, last=validate.flag(last, "last"))
+
+    def wanted(
+        self,
+        *,
+        by: str | None = None,
+        verb: str | None = None,
+        thing: str | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        trace: str | None = None,
+    ) -> Filter:
+        """Checked words as a filter."""
+        now = self.desk.runner.clock.wall()
+        return Filter(
+            by="" if by is None else validate.agent(by),
+            verb="" if verb is None else validate.name(verb, "verb"),
+            thing="" if thing is None else validate.thing(thing),
+            since=None if since is None else validate.moment(since, now, "'since'"),
+            until=None if until is None else validate.moment(until, now, "'until'"),
+            trace="" if trace is None else validate.name(trace, "trace"),
+        )
+
+    def explain(self, thing: str, *, limit: int = 100) -> Op[Story]:
+        """What happened to a lock, a semaphore, a task, an agent or a session, told in order.
+
+        Also to a message, a query, a decision (by its id) or all alerts of a type.  A plain name is
+        that of a task, if there is one, else of a lock.
+        """
+        most, meant = validate.limit(limit), validate.thing(thing)
+        return self._tell(meant, most, plain=meant == f"lock/{thing}")
+
+    def _tell(self, thing: str, limit: int, *, plain: bool) -> Op[Story]:
+        from interlock.runtime.id_prefix import named, whole_thing
+        from interlock.runtime.story import Stories  # hardly any command tells stories
+
+        if plain:
+            thing = yield from named(thing.partition("/")[2])
+        else:
+            thing = yield from whole_thing(thing)
+        return (yield from Stories(self.desk.runner).tell(thing, limit))
+
+    def follow(self, after: int = 0) -> Following:
+        """The entries after a revision, and all that come; close it when you have enough.
+
+        A ``Resync`` among them says that history up to its revision is gone: read what is left
+        with ``log``.
+        """
+        return Following(validate.after(after))
+
+    def verify(self, *, anchors: Sequence[str] = (), against: str | None = None) -> Op[Verified]:
+        """Read the whole record, and say whether anything was changed, is missing, or was cut.
+
+        ``anchors`` are places where ``anchor`` kept marks: a file, or ``git:REF``.  ``against`` is
+        an export to compare with: of this store, or of a copy that went on by itself.
+        """
+        if isinstance(anchors, str):
+            raise BadInput("'anchors' takes a list of places; put brackets around it")
+        return self._proofs().verify(anchors, against or "")
+
+    def export(self, to: str | Callable[[bytes], object], *, after: int = 0) -> Op[Exported]:
+        """Write the record down for those who check it without Interlock (JSON Lines).
+
+        ``to`` is a path, or a function that is given some lines at a time.
+        """
+        return self._proofs().export(to, validate.after(after))
+
+    def anchor(self, place: str) -> Op[Anchored]:
+        """Keep a mark of the record as it is now, in a file or a git ref (``git:REF``).
+
+        Put it where whoever can change the store cannot: then ``verify`` can tell that nothing up
+        to there was changed or cut off.
+        """
+        return self._proofs().anchor(place)
+
+    def _proofs(self) -> Proofs:
+        from interlock.nouns.record.proofs import Proofs  # it needs much that others do not
+
+        return Proofs(self.desk.runner)

@@ -1,0 +1,212 @@
+"""Operations on the record."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
+
+from interlock.core import outcomes
+from interlock.core.filter import Filter
+from interlock.core.log import Line
+from interlock.core.story import Story
+from interlock.errors import BadInput
+from interlock.nouns.record.verdict import Anchored, Exported, Verified
+from interlock.runtime.operation import Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+
+class Log(Request, frozen=True, kw_only=True):
+    """What happened, in order."""
+
+    after: Annotated[
+        int | None, option("int", "the first entries after this revision, not the last ones")
+    ] = None
+    limit: Annotated[int, option("int", "at most so many", least=1)] = 100
+    by: Annotated[
+        str | None, option("name", "what this agent (or session) did, and what happened to it")
+    ] = None
+    verb: Annotated[str | None, option("name", "lock.acquire, or all of a noun: lock, task")] = None
+    thing: Annotated[
+        str | None, option("name", "what is about lock/merge, or just merge; task/t1; agent/ada")
+    ] = None
+    since: Annotated[
+        str | None, option("text", "a duration back from now: 2h; or a time: 2026-11-15T10:00")
+    ] = None
+    until: Annotated[str | None, option("text", "likewise; a time without Z is local")] = None
+    trace: Annotated[str | None, option("name", "what carries this trace id")] = None
+    follow: Annotated[bool, option("flag", "go on with new ones as they come, until stopped")] = (
+        False
+    )
+
+
+class ExplainRequest(Request, frozen=True, kw_only=True):
+    """The story of one thing."""
+
+    thing: Annotated[
+        str,
+        option(
+            "name",
+            "task/t1, lock/merge, or just their names; agent/ada; alert/built; an id",
+            positional=True,
+        ),
+    ]
+    limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
+
+
+class Verify(Request, frozen=True, kw_only=True):
+    """Whether the record is what was recorded."""
+
+    anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
+        None
+    )
+    against: Annotated[
+        str | None, option("text", "an export to compare with: an older one, or that of a copy")
+    ] = None
+
+
+class Export(Request, frozen=True, kw_only=True):
+    """The record as a file that others can check."""
+
+    out: Annotated[str | None, option("text", "the file to write, not stdout")] = None
+    after: Annotated[int | None, option("int", "only the entries after this revision")] = None
+    checker: Annotated[
+        bool, option("flag", "not the record but the checker: a script that needs only Python")
+    ] = False
+
+
+class Anchor(Request, frozen=True, kw_only=True):
+    """A mark of the record, kept outside of the store."""
+
+    place: Annotated[
+        str, option("text", "a file to add it to, or git:REF of this repository", positional=True)
+    ]
+
+
+class Gap(Struct, frozen=True, kw_only=True, tag_field="gap", tag="trimmed"):
+    """Entries after a revision may be gone: those that are left begin later, or are none (0)."""
+
+    after: int
+    begins: int
+
+
+class Entries(outcomes.Listing[Line], frozen=True, kw_only=True):
+    """Entries in the order in which they happened."""
+
+    listed = "entries"
+
+    entries: tuple[Line, ...]
+    gap: Gap | None = None
+
+
+class NoHistory(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+    """The record does not know this thing."""
+
+    thing: str
+
+
+def filters(request: Log) -> dict[str, str | None]:
+    """What a request asks of entries, as ``fleet.record.log`` takes it."""
+    return {name: getattr(request, name) for name in Filter.__struct_fields__}
+
+
+def _log(fleet: "Fleet", request: Log) -> Entries:
+    last = request.after is None
+    found = fleet.record.log(
+        after=request.after or 0, limit=request.limit, last=last, **filters(request)
+    )
+    return Entries(entries=found, gap=gap(fleet, request.after) if request.after else None)
+
+
+def gap(fleet: "Fleet", after: int) -> Gap | None:
+    """What is missing after a revision, as far as the record tells: its oldest entries go first."""
+    oldest = fleet.record.log(limit=1, last=False)
+    begins = oldest[0].revision if oldest else 0
+    return None if 0 < begins <= after else Gap(after=after, begins=begins)
+
+
+def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | NoHistory:
+    story = fleet.record.explain(request.thing, limit=request.limit)
+    return story if story.happenings else NoHistory(thing=story.thing)
+
+
+def _verify(fleet: "Fleet", request: Verify) -> Verified:
+    places = () if request.anchor is None else (request.anchor,)
+    return fleet.record.verify(anchors=places, against=request.against)
+
+
+def _export(fleet: "Fleet", request: Export) -> Exported:
+    if not request.out:
+        raise BadInput("where to? give --out FILE")
+    return fleet.record.export(request.out, after=request.after or 0)
+
+
+def _anchor(fleet: "Fleet", request: Anchor) -> Anchored:
+    return fleet.record.anchor(request.place)
+
+
+OPERATIONS = (
+    Operation(
+        name="record log",
+        help="what happened: the last entries, or those after a revision",
+        request=Log,
+        outcomes=(Entries,),
+        lines=(Line, Gap),
+        needs="store",
+        act=_log,
+        examples=(
+            "interlock record log --limit 20",
+            "interlock record log --thing merge --since 2h",
+            "interlock record log --follow --json",
+        ),
+    ),
+    Operation(
+        name="record explain",
+        help="the story of a lock, a task, a message or an agent: who, when, how",
+        request=ExplainRequest,
+        outcomes=(Story, NoHistory),
+        needs="store",
+        act=_explain,
+        examples=(
+            "interlock record explain merge",
+            "interlock record explain task/t1",
+            "interlock record explain agent/ada",
+        ),
+    ),
+    Operation(
+        name="record verify",
+        help="whether the record was changed, lacks something, or was cut",
+        request=Verify,
+        outcomes=(Verified,),
+        needs="store",
+        act=_verify,
+        examples=(
+            "interlock record verify --anchor ~/anchors.jsonl",
+            "interlock record verify --against old.jsonl --json",
+        ),
+    ),
+    Operation(
+        name="record export",
+        help="write the record as JSON Lines that others can check",
+        request=Export,
+        outcomes=(Exported,),
+        needs="store",
+        act=_export,
+        examples=(
+            "interlock record export --out record.jsonl",
+            "interlock record export --checker > check_record.py",
+        ),
+    ),
+    Operation(
+        name="record anchor",
+        help="keep a mark of the record outside of the store",
+        request=Anchor,
+        outcomes=(Anchored,),
+        needs="store",
+        act=_anchor,
+        examples=(
+            "interlock record anchor ~/anchors.jsonl",
+            "interlock record anchor git:anchors",
+        ),
+    ),
+)

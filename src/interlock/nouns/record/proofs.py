@@ -1,0 +1,92 @@
+"""What a record proves: to us, to others (an export), and later (an anchor).
+
+Only whoever asks pays for what this needs; reading the log does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interlock.core.log import Mark
+from interlock.driving import Op
+from interlock.errors import BadInput, StoreDamaged, StoreUnsuitable
+from interlock.nouns.record.anchors import Anchor, Place, kept
+from interlock.nouns.record.anchors import place as found_place
+from interlock.nouns.record.export import Write, export
+from interlock.nouns.record.rolling_digest import Kept
+from interlock.nouns.record.verdict import Anchored, Exported, Verified
+from interlock.nouns.record.verify import judged, verify
+from interlock.runtime.runner import Runner
+from interlock.runtime.steps import Aside
+
+
+class Proofs:
+    """Proofs of one record, as generators for a driver."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._clock = runner.clock
+        self._capabilities = runner.capabilities
+
+    def verify(self, anchors: Sequence[str], against: str) -> Op[Verified]:
+        """Read everything, and judge it."""
+        marks: list[Kept] = []
+        for place in map(found_place, anchors):
+            found = yield Aside(place.read)
+            if not found:
+                raise BadInput(
+                    f"{place.name} has no anchor; make one: interlock record anchor {place.name}"
+                )
+            marks.extend(kept(place, found))
+        return (yield from verify(self._capabilities, marks, against))
+
+    def export(self, to: str | Write, after: int) -> Op[Exported]:
+        """Write it down, so that others can check it."""
+        return export(self._capabilities, to, after)
+
+    def anchor(self, name: str) -> Op[Anchored]:
+        """Add a mark of now to a place, if the record meets those that are there."""
+        place = found_place(name)
+        before = yield Aside(place.read)
+        rolling, found = yield from judged(self._capabilities, kept(place, before))
+        _refuse(found, place)
+        if not rolling.known:
+            raise StoreUnsuitable(
+                "the beginning of the record was trimmed away and no checkpoint stands for it;"
+                " run 'interlock maintain', then anchor again"
+            )
+        if before and not rolling.compared:
+            raise StoreUnsuitable(
+                f"no anchor in {place.name} speaks about an entry that is still here, so one more"
+                " would prove nothing about them; find out who dropped the entries, keep the place"
+                " as it is, and anchor to a new one"
+            )
+        mark = rolling.mark
+        if not before or before[-1].mark != mark:
+            at = round(self._clock.wall(), 3)
+            made = Anchor(at=at, **{name: getattr(mark, name) for name in Mark.__struct_fields__})
+            yield Aside(lambda: place.add(made))
+        return Anchored(
+            place=place.name, revision=mark.revision, entries=mark.entries, digest=mark.digest
+        )
+
+
+def _refuse(found: Verified, place: Place) -> None:
+    """Raise if the record is not fit to be anchored: an anchor would make it look sound."""
+    met = found.anchored
+    spoilt = {finding.verdict: finding for finding in reversed(found.findings)}
+    if (wrong := spoilt.get("integrity")) is not None:
+        raise StoreDamaged(
+            f"the record contradicts itself at {wrong.revision or wrong.key}: it is not anchored;"
+            " run 'interlock record verify'"
+        )
+    if (wrong := spoilt.get("truncation")) is not None:
+        since = f"since revision {met}, whose anchor it meets" if met else "or it is another store"
+        raise StoreDamaged(
+            f"the record does not meet the anchor at revision {wrong.revision} in {place.name}:"
+            f" it was cut or changed, {since}; run 'interlock record verify --anchor {place.name}'"
+        )
+    if (wrong := spoilt.get("completeness")) is not None:
+        raise StoreDamaged(
+            f"something is missing from the record at {wrong.revision or wrong.key}: it is not"
+            " anchored; run 'interlock record verify'"
+        )

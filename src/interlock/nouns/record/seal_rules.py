@@ -1,0 +1,260 @@
+"""Sealing: the oldest entries leave the log for a segment, and what remains stays verifiable.
+
+The log is what everybody writes to, so it has to stay small; the record is what auditors read, so
+nothing of it may change.  A segment is an item that holds the entries of one stretch of the log,
+byte for byte, and the digest over everything before and after it.  ``meta/sealed`` moves on in the
+same commit, so segments follow each other without a gap and without an overlap, whoever sealed
+them.  Only then are the entries trimmed from the log; whoever is killed in between leaves them
+there twice, and the next one trims them first.
+
+Before it is sealed a stretch is checked: each entry has the hash that was stored beside it, and
+where a checkpoint lies inside of the stretch the digest has to be the one that was noted then.
+A record that contradicts itself is left as it is, for ``record verify`` to say where.
+
+What stays in the log: the newest entries, and all that are younger than an hour, so that unknown
+outcomes can be settled and followers who are a little behind miss nothing.  A log that is twice as
+large as it should be cannot wait so long; five minutes are enough for settling.
+
+How old an entry is, its writer says, and one clock that is wrong must do no harm.  Now is no later
+than our clock and than the newest entry, so whoever is ahead seals and drops nothing too soon.  An
+entry dated a day or more ahead says nothing, and does not keep those behind it.  Entries of a clock
+that is slow lie among those of others: shortly before one that is young all are taken for young.
+
+Retention drops whole segments, oldest first.  Of them only the digest remains, in
+``meta/sealed``: it proves that what follows is what followed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys
+from interlock.core.decision import Decision, Write
+from interlock.core.log import Mark, Sealed, Segment, roll
+from interlock.errors import StoreDamaged
+
+Row: TypeAlias = tuple[int, str, bytes, str]
+"""An entry of the log: its revision, its id, its stored bytes and the hash stored beside them."""
+
+THING = "record"
+DAY = 86_400.0
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much of the record stands where.
+
+    hot_entries  of the log, above which it is sealed; 0 if its bytes decide
+    hot_bytes    the same in bytes
+    keep         seconds for which a segment is kept after its last entry
+    sealed       bytes of all segments together
+    newest       entries that are never sealed
+    age          seconds for which an entry stays in the log
+    pressed      the same, while the log is twice as large as it should be
+    between      entries between two checkpoints
+    """
+
+    hot_entries: int = 0
+    hot_bytes: int = 0
+    keep: float = 90 * DAY
+    sealed: int = 64 << 20
+    newest: int = 1_000
+    age: float = 3_600.0
+    pressed: float = 300.0
+    between: int = 10_000
+
+
+LIMITS = {
+    "memory": Limits(hot_entries=100_000),
+    "sqlite": Limits(hot_bytes=256 << 20, sealed=1 << 30),
+    "redis": Limits(hot_entries=50_000),
+    "etcd": Limits(hot_entries=20_000),
+}
+"""The limits of each engine: a disk has more room than the memory of a server."""
+
+
+class Age(Struct, frozen=True, kw_only=True):
+    """What is old enough: made ``before``, by a clock at which it is ``now``.
+
+    ``shield`` entries up to a young one are taken to be as young as that.
+    """
+
+    before: float
+    now: float
+    shield: int = 1
+
+
+class Peek(Struct, frozen=True, gc=False):
+    """What sealing wants to know of an entry."""
+
+    id: str = ""
+    at: float = 0.0
+    verb: str = ""
+
+
+class Stub(Struct, frozen=True):
+    """What retention wants to know of a segment."""
+
+    ends: Mark
+    until: float
+
+
+_peek = msgspec.json.Decoder(Peek).decode
+
+
+def rolled(begins: Mark, rows: Sequence[Row], noted: Mark | None = None) -> Mark:
+    """Where the digest stands after these entries, each of which is as it was stored.
+
+    ``noted`` is a checkpoint; one that lies among the entries must agree.
+    """
+    digest, meets = begins.digest, False
+    for number, row in enumerate(rows, begins.entries + 1):
+        revision, _, stored, hash_ = row
+        found = codec.digest(stored)
+        if hash_ != found:
+            _refuse_forged(row)
+        digest = roll(digest, revision, found)
+        if noted is not None and noted.revision == revision:
+            meets = (number, digest) == (noted.entries, noted.digest)
+    last = rows[-1][0] if rows else begins.revision
+    if noted is not None and begins.revision < noted.revision <= last and not meets:
+        raise damaged(noted.revision, "the checkpoint there knows another history")
+    return Mark(revision=last, entries=begins.entries + len(rows), digest=digest)
+
+
+def moments(rows: Sequence[Row]) -> list[float]:
+    """When each entry was made, as far as its writer told; a void was made with the one before."""
+    found: list[float] = []
+    for row in rows:
+        at = peek(row).at
+        found.append(at or (found[-1] if found else 0.0))
+    return found
+
+
+def peek(row: Row) -> Peek:
+    """What an entry says of itself."""
+    try:
+        return _peek(row[2])
+    except codec.UNREADABLE as error:
+        raise damaged(row[0], f"what stands there is no entry ({error})") from error
+
+
+def newest(rows: Sequence[Row]) -> float:
+    """When the last of these entries was made; what maintenance wrote is dated by our own clock."""
+    said = map(peek, rows)
+    return max((each.at for each in said if not each.verb.startswith("record.")), default=0.0)
+
+
+def young(rows: Sequence[Row], age: Age) -> int | None:
+    """The place of the first of these entries that is too young, if any is."""
+    times = enumerate(moments(rows))
+    return next((place for place, at in times if age.before < at <= age.now + DAY), None)
+
+
+def ripe(rows: Sequence[Row], age: Age, room: int) -> Sequence[Row]:
+    """The first of these entries: up to the last that is old, none near a young one, as fit in."""
+    first = young(rows, age)
+    if first is not None:
+        rows = rows[: max(0, first + 1 - age.shield)]
+    old = [place for place, at in enumerate(moments(rows)) if at <= age.before]
+    rows, size = rows[: old[-1] + 1 if old else 0], 0
+    for number, row in enumerate(rows):
+        size += len(row[2])
+        if size > room and number:
+            return rows[:number]
+    return rows
+
+
+def ahead(rows: Sequence[Row], now: float) -> str:
+    """What keeps these entries from being sealed for ever, if it is a clock."""
+    times = moments(rows)
+    if not times or min(times) <= now + DAY:
+        return ""
+    return (
+        f"the entries from revision {rows[0][0]} on are dated {(min(times) - now) / DAY:.0f} days"
+        " ahead of the clock here, and are not sealed; set the clock that is wrong"
+    )
+
+
+def segment(
+    begins: Mark, rows: Sequence[Row], noted: Mark | None, room: int, now: float
+) -> Segment:
+    """These entries as a segment, or as many of them as have room in it."""
+    packed = _packed(rows)
+    while len(packed) > room and len(rows) > 1:
+        rows = rows[: len(rows) // 2]
+        packed = _packed(rows)
+    times = [min(at, now) for at in moments(rows)]
+    return Segment(
+        begins=begins,
+        ends=rolled(begins, rows, noted),
+        since=next((at for at in times if at), 0.0),
+        until=max(times),
+        packed=packed,
+    )
+
+
+def _packed(rows: Sequence[Row]) -> str:
+    from interlock.nouns.record.segment import pack  # only who seals pays for zlib
+
+    for revision, id_, stored, _ in rows:
+        if b"\n" in stored or " " in id_ or "\n" in id_:  # it would not come out again
+            raise damaged(revision, f"entry {id_} is not as anybody writes one")
+    return pack([row[:3] for row in rows])
+
+
+def seal(before: Sealed, made: Segment, *, anew: bool) -> Decision[str]:
+    """The segment takes its place; ``anew`` if what came before it is gone for good."""
+    key = keys.segment(made.ends.revision)
+    size = len(codec.encode(made))
+    after = Sealed(
+        revision=made.ends.revision,
+        entries=made.ends.entries,
+        digest=made.ends.digest,
+        dropped=made.begins if anew else before.dropped,
+        bytes=size if anew else before.bytes + size,
+        since=made.since if anew or not before.bytes else before.since,
+    )
+    puts: tuple[Write, ...] = (Write(key, made), Write(keys.SEALED, after))
+    if anew:  # the old one spoke of entries that are gone
+        puts = (*puts, Write(keys.CHECKPOINT, made.ends))
+    return Decision(outcome="sealed", verb="record.seal", thing=THING, puts=puts)
+
+
+def checkpoint(mark: Mark) -> Decision[str]:
+    """The digest was rolled so far."""
+    puts = (Write(keys.CHECKPOINT, mark),)
+    return Decision(outcome="noted", verb="record.checkpoint", thing=THING, puts=puts)
+
+
+def too_old(state: Sealed, limits: Limits, now: float) -> bool:
+    """Whether retention has to look at the oldest segment."""
+    return bool(state.bytes) and (state.bytes > limits.sealed or state.since < now - limits.keep)
+
+
+def drop(state: Sealed, key: str, oldest: Stub, size: int) -> Decision[str]:
+    """The oldest segment goes; its end is what the rest begins with."""
+    left = max(0, state.bytes - size)
+    after = replace(state, dropped=oldest.ends, bytes=left, since=oldest.until)
+    puts = (Write(keys.SEALED, after),)
+    return Decision(outcome="dropped", verb="record.drop", thing=THING, puts=puts, deletes=(key,))
+
+
+def damaged(revision: int, why: str) -> StoreDamaged:
+    """The finding that stops sealing."""
+    return StoreDamaged(
+        f"the record is damaged at revision {revision}: {why};"
+        " nothing after it is sealed, run 'interlock record verify'"
+    )
+
+
+def _refuse_forged(row: Row) -> None:
+    """A void has no hash; every other entry has that of its bytes."""
+    revision, id_, _, hash_ = row
+    said = peek(row)
+    if hash_ or said.verb != "void" or said.id:
+        raise damaged(revision, f"entry {id_} is not what was stored")

@@ -1,0 +1,398 @@
+"""Sealing and retention, in bounded steps that any process may take at any time.
+
+A step reads a stretch of the log, packs it outside of any transaction, and commits segment and
+mark together, on condition that the mark is where it was: of two sealers one wins, and the other
+has lost a little time.  Then it trims what is sealed.  Whatever is interrupted is repaired by the
+next step, since each begins with what the one before may have left.
+
+Nothing here is needed for anything else: a store whose log is never sealed works, and grows.
+``seal_rules.py`` has the theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.core.log import Mark, Sealed, Segment
+from interlock.driving import Op
+from interlock.errors import StoreDamaged, StoreFull, TooLarge
+from interlock.nouns.record import seal_rules
+from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
+from interlock.runtime.clocks import agreed
+from interlock.runtime.decode import decoded, exact
+from interlock.runtime.runner import Deciding, Runner, Who
+from interlock.runtime.steps import Aside, Read, Upkeep
+from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
+
+if TYPE_CHECKING:
+    from interlock.settings import Settings
+
+STEPS = 4
+"""Steps in one pass: some 8,000 entries, well under a second of work."""
+BATCH = 2_000
+"""Entries in one segment at most."""
+PAGE = 1_000
+TRIMS = 8
+"""Calls of ``trim`` in one step: more entries than a step seals, so that it catches up."""
+OVERHEAD = 256
+"""Bytes that an entry takes in an engine beside its own: id, hash, touched keys, indexes."""
+ENVELOPE = 4_096
+"""Bytes of a segment beside its entries, generously."""
+SHARE = 4
+"""An engine that trims by itself begins at so many times what the log may have."""
+
+Word: TypeAlias = Literal["sealed", "overtaken", "idle"]
+
+_SAMPLE = Log(limit=100, last=True)
+_SEALED = msgspec.json.Decoder(Sealed)
+_MARK = msgspec.json.Decoder(Mark)
+_STUB = msgspec.json.Decoder(Stub)
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What one step did: entries sealed and trimmed, and why it ended."""
+
+    word: Word
+    sealed: int = 0
+    trimmed: int = 0
+    finding: str = ""
+
+
+class Tidied(Struct, frozen=True, kw_only=True):
+    """What a pass did: entries sealed, segments dropped, entries that are still to be sealed.
+
+    ``finding`` says why it could seal no further.
+    """
+
+    sealed: int = 0
+    dropped: int = 0
+    left: int = 0
+    finding: str = ""
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """How the record stands: what is sealed, what is noted, and how large the log is."""
+
+    item: Item | None
+    sealed: Sealed
+    noted_item: Item | None
+    noted: Mark | None
+    extent: Extent
+    size: int
+    newest: float
+    trims: bool = False
+
+    @property
+    def gap(self) -> bool:
+        """Whether entries are gone that were never sealed: the engine had to trim them."""
+        return self.extent.trimmed > self.sealed.revision
+
+    @property
+    def anew(self) -> bool:
+        """Whether there is nothing before a gap that one could go on from.
+
+        Only the engine's own gap counts: behind one that another hand made nothing is sealed.
+        """
+        return self.gap and self.trims and not self.sealed.bytes
+
+
+class Sealing:
+    """Keeps the log within its limit, as generators for a driver."""
+
+    def __init__(self, runner: Runner, settings: Settings | None = None) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._limits: Limits | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What the settings say, else what is right for the engine."""
+        if self._limits is None:
+            can = self._runner.capabilities
+            limits = LIMITS.get(can.engine, LIMITS["etcd"])
+            if self._settings is not None:
+                limits = replace(limits, **self._settings.record())
+            self._limits = limits
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def tidy(self, who: Who, steps: int = STEPS) -> Op[Tidied]:
+        """Seal while the log is too large, note a checkpoint, drop what is too old; bounded."""
+        total = left = dropped = 0
+        finding = ""
+        try:
+            for _ in range(steps):
+                state = yield from self.look()
+                left = self.excess(state)
+                if not left:
+                    break
+                step = yield from self.step(who, state)
+                total += step.sealed
+                finding = step.finding
+                left = max(0, left - step.sealed) if step.word == "sealed" else 0
+                if step.word != "sealed":
+                    break
+            yield from self.checkpoint(who, steps * self.limits.between)
+        except (StoreDamaged, StoreFull, TooLarge) as error:  # dropping may still make room
+            finding = str(error)
+        try:
+            for _ in range(2 * steps):
+                gone = yield from self.drop(who)
+                dropped += gone
+                if not gone:
+                    break
+        except StoreDamaged as error:
+            finding = finding or str(error)
+        return Tidied(sealed=total, dropped=dropped, left=left, finding=finding)
+
+    def look(self) -> Op[State]:
+        """How the record stands."""
+        extent: Extent = yield Upkeep("extent")
+        snapshot = yield Read(keys.SEALED, keys.CHECKPOINT, _SAMPLE)
+        item, noted = snapshot[keys.SEALED], snapshot[keys.CHECKPOINT]
+        sample = _rows(snapshot.ranges[_SAMPLE])
+        size = sum(len(row[2]) + OVERHEAD for row in sample) // len(sample) if sample else 0
+        return State(
+            item=item,
+            sealed=Sealed() if item is None else decoded(_SEALED, item),
+            noted_item=noted,
+            noted=None if noted is None else decoded(_MARK, noted),
+            extent=extent,
+            size=size,
+            newest=seal_rules.newest(sample),
+            trims=self._runner.capabilities.may_forget(
+                extent.trimmed, sample[-1][0] if sample else 0
+            ),
+        )
+
+    def excess(self, state: State) -> int:
+        """How many entries the log has above its limit."""
+        return max(0, state.extent.entries - self._most(state))
+
+    def step(self, who: Who, state: State | None = None) -> Op[Step]:
+        """Seal one stretch of the log, and trim what is sealed."""
+        if state is None:
+            state = yield from self.look()
+        trimmed = yield from self._trim(state.sealed.revision)
+        if state.gap and not state.sealed.bytes:
+            yield from _refuse_lost_mark(state.extent.trimmed)
+        begins = self._begins(state)
+        found = yield from self._oldest(state, begins, state.extent.entries - trimmed)
+        rows = self._ripe(state, found, state.extent.entries - trimmed)
+        if not rows:
+            finding = seal_rules.ahead(found, self._runner.clock.wall())
+            return Step(word="idle", trimmed=trimmed, finding=finding)
+        try:
+            made = yield from self._made(state, begins, rows)
+        except StoreDamaged:
+            if (yield from _moved(state)):  # what we read did not follow what we knew
+                return Step(word="overtaken", trimmed=trimmed)
+            raise
+        decision = seal_rules.seal(state.sealed, made, anew=state.anew)
+        whole = yield from self._whole(begins)
+        if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, who)):
+            return Step(word="overtaken", trimmed=trimmed)
+        trimmed += yield from self._trim(made.ends.revision)
+        count = made.ends.entries - begins.entries
+        return Step(word="sealed", sealed=count, trimmed=trimmed)
+
+    def checkpoint(self, who: Who, most: int) -> Op[int]:
+        """Roll the digest on from the last mark, if much came since; returns over how many.
+
+        At most about ``most`` entries: the next one goes on from there.
+        """
+        state = yield from self.look()
+        mark: Mark = state.sealed
+        if state.noted is not None and state.noted.revision > mark.revision:
+            mark = state.noted
+        behind = state.extent.entries - (mark.entries - state.sealed.entries)
+        if behind < self.limits.between or state.extent.trimmed > mark.revision:
+            return 0
+        begins = mark
+        while mark.entries - begins.entries < most:
+            rows = yield from _read(mark.revision, PAGE)
+            mark = yield Aside(partial(seal_rules.rolled, mark, rows))
+            if len(rows) < PAGE:
+                break
+        count = mark.entries - begins.entries
+        if count < self.limits.between or not (yield from self._whole(begins)):
+            return 0
+        known = {keys.SEALED: state.item, keys.CHECKPOINT: state.noted_item}
+        return count if (yield from self._carry(seal_rules.checkpoint(mark), known, who)) else 0
+
+    def drop(self, who: Who) -> Op[int]:
+        """Drop the oldest segment if it is too old, or all together are too large."""
+        item = (yield Read(keys.SEALED))[keys.SEALED]
+        state = Sealed() if item is None else decoded(_SEALED, item)
+        if not seal_rules.too_old(state, self.limits, self._runner.clock.wall()):
+            return 0
+        ref = Range(keys.SEGMENTS, limit=1)
+        snapshot: Snapshot = yield Read(ref, _SAMPLE)
+        found = snapshot.ranges[ref]
+        if not found:
+            return 0
+        newest = seal_rules.newest(_rows(snapshot.ranges[_SAMPLE]))
+        now = min(newest, (yield from agreed(self._runner)))
+        oldest = decoded(_STUB, found[0])
+        if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
+            return 0
+        decision = seal_rules.drop(state, found[0].key, oldest, len(found[0].value))
+        return int((yield from self._carry(decision, {keys.SEALED: item}, who)))
+
+    def facts(self) -> Op[dict[str, int]]:
+        """How large the record is, for ``store info``; the bytes of the log are an estimate."""
+        return _facts((yield from self.look()))
+
+    def findings(self) -> Op[list[Finding]]:
+        """How the record stands, for ``doctor``."""
+        state = yield from self.look()
+        facts = _facts(state)
+        entries, sealed = facts["log_entries"], facts["sealed_entries"]
+        fact = f"entries: {entries} in the log (about {_mib(facts['log_bytes'])})"
+        fact += f", {sealed} sealed ({_mib(state.sealed.bytes)})" if sealed else ""
+        try:
+            begins = self._begins(state)
+        except StoreDamaged as error:
+            return [Finding(verdict="bad", name="record", fact=f"{fact}; {error}")]
+        if entries > 2 * self._most(state) and (yield from self._any_ripe(state, begins, entries)):
+            remedy = "run 'interlock maintain'"
+            return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
+        return [Finding(verdict="ok", name="record", fact=fact)]
+
+    def _carry(self, decision: Decision[str], known: dict[str, Item | None], who: Who) -> Op[bool]:
+        """Commit a decision if what it was made on still stands; whether it did."""
+        done = yield from self._runner.change(lambda: _if_unmoved(known, decision), who, known)
+        return done.outcome != "overtaken"
+
+    def _made(self, state: State, begins: Mark, rows: Sequence[Row]) -> Op[Segment]:
+        noted = None if state.anew else state.noted
+        room = self._runner.capabilities.max_value - ENVELOPE
+        now = self._now(state.newest)
+        made: Segment = yield Aside(partial(seal_rules.segment, begins, rows, noted, room, now))
+        return made
+
+    def _whole(self, begins: Mark) -> Op[bool]:
+        """Whether nothing after a mark was trimmed while we read, by an engine that does so."""
+        if not self._runner.capabilities.max_log:
+            return True
+        extent: Extent = yield Upkeep("extent")
+        return extent.trimmed <= begins.revision
+
+    def _most(self, state: State) -> int:
+        """How many entries the log may have."""
+        limits, most = self.limits, self._runner.capabilities.max_log
+        allowed = limits.hot_entries or limits.hot_bytes // max(state.size, 1)
+        return min(allowed, most // SHARE) if most else allowed
+
+    def _begins(self, state: State) -> Mark:
+        """Where the next segment begins."""
+        if state.anew:
+            return Mark(revision=state.extent.trimmed)
+        if state.gap:
+            why = f"entries after revision {state.sealed.revision} were trimmed before their time"
+            raise seal_rules.damaged(state.extent.trimmed, why)
+        done = state.sealed
+        return Mark(revision=done.revision, entries=done.entries, digest=done.digest)
+
+    def _now(self, newest: float) -> float:
+        """The newest entry is a second clock beside ours: nobody is to be ahead of both."""
+        return min(self._runner.clock.wall(), newest)
+
+    def _age(self, state: State, entries: int) -> Age:
+        limits = self.limits
+        age = limits.pressed if entries > 2 * self._most(state) else limits.age
+        before, now = self._now(state.newest) - age, self._runner.clock.wall()
+        return Age(before=before, now=now, shield=limits.newest)
+
+    def _oldest(self, state: State, begins: Mark, entries: int) -> Op[list[Row]]:
+        """The oldest entries, as many as make one segment, and those behind it that shield."""
+        count = min(BATCH + self.limits.newest, entries)
+        age = self._age(state, entries)
+        rows: list[Row] = []
+        while len(rows) < count and seal_rules.young(rows, age) is None:
+            after = rows[-1][0] if rows else begins.revision
+            found = yield from _read(after, min(PAGE, count - len(rows)))
+            rows += found
+            if not found:
+                break
+        return rows
+
+    def _any_ripe(self, state: State, begins: Mark, entries: int) -> Op[bool]:
+        """Whether anything could be sealed; what is too young for that is nobody's fault."""
+        return bool(self._ripe(state, (yield from self._oldest(state, begins, entries)), entries))
+
+    def _ripe(self, state: State, rows: Sequence[Row], entries: int) -> Sequence[Row]:
+        """Those of the oldest entries that may be sealed."""
+        age, room = self._age(state, entries), self._runner.capabilities.max_value
+        count = max(0, min(BATCH, entries - self.limits.newest))
+        return seal_rules.ripe(rows, age, room)[:count]
+
+    def _trim(self, revision: int) -> Op[int]:
+        """Trim what is sealed, a bounded number of entries."""
+        total = 0
+        for _ in range(TRIMS if revision else 0):
+            gone: int = yield Upkeep("trim", revision)
+            total += gone
+            if not gone:
+                break
+        return total
+
+
+def _if_unmoved(known: Mapping[str, Item | None], decision: Decision[str]) -> Deciding[str]:
+    """The decision, if what it was made on still stands there."""
+    found = (yield tuple(known)).items
+    for key, before in known.items():
+        item = found[key]
+        if (item and item.revision) != (before and before.revision):
+            return Decision(outcome="overtaken")
+    return decision
+
+
+def _moved(state: State) -> Op[bool]:
+    """Whether somebody sealed since the record was looked at."""
+    item: Item | None = (yield Read(keys.SEALED))[keys.SEALED]
+    known = state.item
+    return (item.revision if item else 0) != (known.revision if known else 0)
+
+
+def _refuse_lost_mark(trimmed: int) -> Op[None]:
+    """Where there are segments somebody has sealed before, and the mark should say so."""
+    ref = Range(keys.SEGMENTS, limit=1)
+    if (yield Read(ref)).ranges[ref]:
+        raise seal_rules.damaged(trimmed, f"there are segments, and {keys.SEALED} knows of none")
+
+
+def _read(after: int, limit: int) -> Op[list[Row]]:
+    ref = Log(after=after, limit=limit)
+    return _rows((yield Read(ref)).ranges[ref])
+
+
+def _rows(items: Sequence[Item]) -> list[Row]:
+    return [
+        (item.revision, item.key[len(LOG) :], item.value, item.hash) for item in map(exact, items)
+    ]
+
+
+def _facts(state: State) -> dict[str, int]:
+    dropped = 0 if state.sealed.dropped is None else state.sealed.dropped.entries
+    return {
+        "log_entries": state.extent.entries,
+        "log_bytes": state.extent.entries * state.size,
+        "sealed_entries": state.sealed.entries - dropped,
+        "sealed_bytes": state.sealed.bytes,
+    }
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"

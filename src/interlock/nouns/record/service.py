@@ -1,0 +1,62 @@
+"""The record: reading the log, in the order in which things happened."""
+
+from __future__ import annotations
+
+from interlock.core import keys, validate
+from interlock.core.filter import Filter
+from interlock.core.log import Line
+from interlock.driving import Op
+from interlock.runtime.history import EVERYTHING, line, search
+from interlock.runtime.steps import Open, Read, Take
+from interlock.store import LOG, Item, Resync, Watch
+
+
+class Record:
+    """Every operation on the record, as generators for a driver."""
+
+    def log(
+        self,
+        wanted: Filter = EVERYTHING,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        last: bool = True,
+    ) -> Op[tuple[Line, ...]]:
+        """Entries in order: the last ones, or the first ones after a revision."""
+        return (yield from search(wanted, after=after, limit=limit, last=last))
+
+
+def opened(after: int | None) -> Op[Watch]:
+    """The log as it grows, after a revision or from now on; whoever opens it closes it."""
+    if after is None:
+        after = (yield Read(keys.BASE)).revision
+    watch: Watch = yield Open(LOG, validate.after(after))
+    return watch
+
+
+class Following:
+    """The entries after a revision as they come; whoever began it closes it."""
+
+    def __init__(self, after: int) -> None:
+        self._after = after
+        self._watch: Watch | None = None
+
+    def take(self, timeout: float | None) -> Op[tuple[Line, ...] | Resync]:
+        """What came since the last call; waits for the first entry, at most so long.
+
+        Resync if the entries that come next were trimmed away.
+        """
+        if self._watch is None:
+            self._watch = yield Open(LOG, self._after)
+        found: list[Line] = []
+        for change in (yield Take(self._watch, timeout)):
+            if isinstance(change, Resync):
+                return change
+            item = Item(change.key, change.value, change.revision, change.revision)
+            found.append(line(item))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch.close()

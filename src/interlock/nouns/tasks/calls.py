@@ -1,0 +1,369 @@
+"""What a client can ask for of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from interlock.core import validate
+from interlock.core.outcomes import GivenFenced
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.service import Tasks
+from interlock.runtime.context import Calls, Moment
+from interlock.runtime.given import Given
+from interlock.runtime.outage import patient
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.events import Feed
+    from interlock.nouns.tasks.listing import TaskList, TaskView
+    from interlock.nouns.tasks.plan import Given as Draft
+    from interlock.nouns.tasks.plan_rules import Checked, Imported, PlanExists
+    from interlock.nouns.tasks.views import Seen
+
+
+class TaskCalls(Calls):
+    """Tasks, by name."""
+
+    @property
+    def _tasks(self) -> Tasks:
+        return self.desk.tasks
+
+    def publish(
+        self,
+        task: str | None = None,
+        data: object = None,
+        *,
+        priority: int = core.PRIORITY,
+        requires: Iterable[str] = (),
+        needs: Iterable[str] = (),
+        labels: Iterable[str] = (),
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
+        retries: int = core.RETRIES,
+        backoff: float | str = core.BACKOFF,
+        backoff_most: float | str = core.BACKOFF_MOST,
+        given: Given = (),
+    ) -> Op[core.PublishOutcome]:
+        """Put a task where everybody finds it; without an id it gets a fresh one.
+
+        A lower ``priority`` comes first.  Whoever takes it with ``next`` must be able to do all
+        that it ``requires``, and it is blocked until all it ``needs`` are complete.  It does not
+        begin ``not_before`` a moment, and is a dead letter if nobody began it by its ``deadline``
+        (a duration from now, or a time).  An attempt that fails is repeated up to ``retries``
+        times, after a rest of ``backoff``, twice that, and so on, up to ``backoff_most``.
+
+        ``given`` are grants that this relies on: proofs (``held.check()``), or tokens
+        (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
+        the answer is ``GivenFenced``.  All calls that change something take it.
+        """
+        id_ = self.desk.runner.new_id("tsk") if task is None else named(task)
+        spec = self.spec(
+            id_,
+            data,
+            priority=priority,
+            requires=requires,
+            needs=needs,
+            labels=labels,
+            not_before=not_before,
+            deadline=deadline,
+            retries=retries,
+            backoff=backoff,
+            backoff_most=backoff_most,
+        )
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.publish(seat.who, id_, spec))
+
+    def publish_all(
+        self,
+        specs: Iterable[Mapping[str, object] | Draft],
+        *,
+        id: str | None = None,  # noqa: A002 - the word that people use
+        dry_run: bool = False,
+        given: Given = (),
+    ) -> Op[Imported | Checked | PlanExists | GivenFenced]:
+        """Publish a whole plan: all of its tasks, or none.
+
+        Each is a mapping with an ``id`` and what ``publish`` takes; it may need any other one of
+        the plan.  All that is wrong is said at once, before anything is written.  Killed in
+        between, nobody sees any of it, and the same call goes on.  The plan is known by its digest
+        unless it gets an ``id``; a ``dry_run`` only checks it.
+        """
+        from interlock.nouns.tasks import plan as plans
+
+        found = plans.look(plans.given(specs))
+        if found.wrong:  # then needs that do not exist are said with the rest
+            raise found.refused((yield from self._tasks.plans.missing(found.outside)))
+        plan = plans.plan_of(found, id)
+        if validate.flag(dry_run, "dry_run"):
+            return (yield from self._tasks.plans.check(plan))
+        plan = replace(plan, trace=self.desk.purpose)
+        seat = self._seat(given)
+        return (yield from self._fenced(seat, self._tasks.plans.publish(seat.who, plan)))
+
+    def spec(
+        self,
+        id_: str,
+        data: object,
+        *,
+        priority: int = core.PRIORITY,
+        requires: Iterable[str] = (),
+        needs: Iterable[str] = (),
+        labels: Iterable[str] = (),
+        not_before: Moment | None = None,
+        deadline: Moment | None = None,
+        retries: int = core.RETRIES,
+        backoff: float | str = core.BACKOFF,
+        backoff_most: float | str = core.BACKOFF_MOST,
+    ) -> core.Spec:
+        """Checked words as a task."""
+        now = self.desk.runner.clock.wall()
+        wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
+        if id_ in wanted:
+            raise BadInput(f"task {id_!r} needs itself; drop that need")
+        begins = None if not_before is None else validate.later(not_before, now, "not-before")
+        return core.Spec(
+            at=self._tasks.moment(),
+            by=self.desk.me().who.agent,
+            data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
+            priority=validate.whole(priority, "priority", *core.PRIORITIES),
+            requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
+            needs=wanted,
+            labels=validate.names(labels, "labels", core.LABELS_LIMIT),
+            not_before=begins,
+            deadline=_deadline(deadline, now, begins),
+            retries=validate.whole(retries, "number of retries", 0, core.MOST_RETRIES),
+            backoff=validate.duration(backoff, "backoff"),
+            backoff_most=validate.duration(backoff_most, "longest backoff"),
+            trace=self.desk.purpose,
+        )
+
+    @patient("a wait for a task")
+    def claim(
+        self,
+        task: str,
+        *,
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        given: Given = (),
+    ) -> Op[core.ClaimOutcome]:
+        """Claim one task: exactly one of all who try has it, and the others learn who.
+
+        With ``wait`` stand by until it can be claimed: its needs are complete, its rest is over,
+        or whoever works on it gave it back.  A wait that could never end is answered with
+        ``Deadlock`` at once: whoever works on it, or on a need of it, waits for this caller.
+        """
+        patience = self.desk.asking(wait)
+        lives, _ = self.desk.terms({}, ttl, None)
+        seat = self._seat(given)
+        claiming = self._tasks.claim(seat, named(task), ttl=lives, wait=patience)
+        return self._fenced(seat, claiming)
+
+    @patient("a wait for work")
+    def next(
+        self,
+        *,
+        can: Iterable[str] = (),
+        ttl: float | str | None = None,
+        wait: float | str = 0,
+        given: Given = (),
+    ) -> Op[core.ClaimOutcome]:
+        """Claim the best task that is ready: lowest priority number, then oldest.
+
+        Only tasks that require nothing but what you ``can`` do; ``["*"]`` is everything.
+        With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
+        reports it, and what was reported before is reported again after it.
+        """
+        patience = self.desk.asking(wait)
+        lives, _ = self.desk.terms({}, ttl, None)
+        seat = self._seat(given)
+        if not patience or self.desk.session_lease is None:
+            claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience)
+            return self._fenced(seat, claiming)
+        this = object()
+        asleep = partial(self._asleep, this)
+        claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience, asleep=asleep)
+        return self._fenced(seat, self._reported(this, claiming))
+
+    def _asleep(self, wait: object) -> None:
+        self.desk.pulse.waits(wait)
+
+    def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
+        """Go back to the former report when the wait is over."""
+        try:
+            return (yield from claiming)
+        finally:
+            if "pulse" in self.desk.__dict__:  # else it did not sleep
+                self.desk.pulse.waited(wait)
+
+    def complete(
+        self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
+    ) -> Op[core.CompleteOutcome]:
+        """The task is done; what needed it may begin with the same commit.
+
+        Done twice by the same claim, the second answer says that it was ``already`` done.
+        """
+        kept = None
+        if result is not None:
+            kept = Raw(validate.payload(result, "result", core.DATA_LIMIT))
+        seat = self._seat(given)
+        done = self._tasks.complete(seat.who, self._worker(task, token), kept)
+        return self._fenced(seat, done)
+
+    def fail(
+        self,
+        task: str,
+        reason: str = "",
+        *,
+        token: int | None = None,
+        error: object = None,
+        retry: bool = True,
+        given: Given = (),
+    ) -> Op[core.FailOutcome]:
+        """The attempt failed: the task rests and is tried again, or is a dead letter.
+
+        ``retry=False`` says that no attempt will ever succeed.
+        """
+        kept = None
+        if error is not None:
+            kept = Raw(validate.payload(error, "error", core.DATA_LIMIT))
+        worker, seat = self._worker(task, token), self._seat(given)
+        again = validate.flag(retry, "retry")
+        done = self._tasks.fail(seat.who, worker, _reason(reason), kept, retry=again)
+        return self._fenced(seat, done)
+
+    def release(
+        self, task: str, *, token: int | None = None, given: Given = ()
+    ) -> Op[core.ReleaseOutcome]:
+        """Give a task back to the queue; no attempt is counted."""
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.release(seat.who, self._worker(task, token)))
+
+    def heartbeat(
+        self, task: str, *, token: int | None = None, given: Given = ()
+    ) -> Op[core.BeatOutcome]:
+        """Renew a claim; one that lapsed is not revived."""
+        seat, worker = self._seat(given), self._worker(task, token)
+        return self._fenced(seat, self._tasks.heartbeat(seat.who, worker, seat.session_ttl))
+
+    def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
+        """Nobody is to do this; whoever works on it learns that its claim is over."""
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.cancel(seat.who, named(task), _reason(reason)))
+
+    def requeue(
+        self, task: str, reason: str, *, token: int | None = None
+    ) -> Op[core.RequeueOutcome]:
+        """End the claim of whoever works on a task, and put it back in the queue: for operators.
+
+        No attempt is counted.  The worker's token is fenced, and it learns the ``reason``.  With a
+        ``token`` only that claim is ended.
+        """
+        who, why = self.desk.me().who, validate.reason(reason)
+        return self._tasks.requeue(who, named(task), why, validate.token(token))
+
+    def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
+        """Send back a task that failed or is a dead letter, with all its attempts."""
+        seat = self._seat(given)
+        return self._fenced(seat, self._tasks.retry(seat.who, named(task)))
+
+    def show(self, task: str) -> Op[TaskView | core.NoTask]:
+        """One task: how it stands, who works on it, its data, and what came of it."""
+        return self._seen().show(named(task))
+
+    def list(
+        self,
+        *,
+        state: Iterable[str] = (),
+        all: bool = False,  # noqa: A002 - as the command line calls it
+        label: Iterable[str] = (),
+        requires: Iterable[str] = (),
+        holder: str | None = None,
+        prefix: str | None = None,
+        after: str | None = None,
+        limit: int = core.LISTED,
+    ) -> Op[TaskList]:
+        """Tasks by id, all but those that are complete; ``all`` of them, or in these states.
+
+        Only those that have each ``label``, that require each of ``requires``, that a ``holder``
+        works on, whose id begins with ``prefix``.  ``more`` in the answer is what to give as
+        ``after`` to go on.
+        """
+        from interlock.nouns.tasks.listing import MOST
+        from interlock.nouns.tasks.views import OPEN, Query
+
+        wanted = _states(state) or (frozenset(core.STATES) if validate.flag(all, "all") else OPEN)
+        query = Query(
+            states=wanted & {"running"} if holder else wanted,
+            labels=frozenset(validate.names(label, "label", core.LABELS_LIMIT)),
+            requires=frozenset(validate.names(requires, "requires", core.REQUIRES_LIMIT)),
+            agent="" if holder is None else validate.name(holder, "agent name"),
+            prefix="" if prefix is None else _prefix(prefix),
+            after="" if after is None else named(after),
+            limit=validate.count(limit, "limit", MOST),
+        )
+        return self._seen().list(query)
+
+    def _seen(self) -> Seen:
+        from interlock.nouns.tasks.views import Seen  # workers never look
+
+        return Seen(self.desk.runner)
+
+    def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
+        """The events of tasks that somebody asks for; to be opened, and closed."""
+        from interlock.nouns.tasks.events import Feed, wanted
+
+        asked = wanted(events, prefix, None if can is None else able(can))
+        return Feed(asked, self.desk.runner.clock)
+
+    def _worker(self, task: str, token: int | None) -> core.Worker:
+        who = self.desk.me().who
+        return core.Worker(
+            task=named(task), agent=who.agent, session=who.session, token=validate.token(token)
+        )
+
+
+def named(task: str) -> str:
+    """The name of a task, as those take it who know that it is one."""
+    return validate.task(task)
+
+
+def able(can: Iterable[str]) -> tuple[str, ...]:
+    """What somebody can do."""
+    return validate.abilities(can)
+
+
+def _states(given: Iterable[str]) -> frozenset[core.State]:
+    wanted = validate.names(given, "state", len(core.STATES))
+    unknown = [each for each in wanted if each not in core.STATES]
+    if unknown:
+        raise BadInput(f"there is no state {unknown[0]!r}; there are {', '.join(core.STATES)}")
+    return frozenset(state for state in core.STATES if state in wanted)
+
+
+def _prefix(text: str) -> str:
+    """The beginning of an id, which may end in the middle of a segment."""
+    found = validate.name(validate.written(text, "prefix").removesuffix("/"), "prefix")
+    return found + "/" if text.endswith("/") else found
+
+
+def _reason(text: str) -> str:
+    """Why; what is more than a few words is the error."""
+    return validate.text(text, "reason", core.REASON_LIMIT)
+
+
+def _deadline(moment: Moment | None, now: float, begins: float | None) -> float | None:
+    """A deadline that can be met."""
+    if moment is None:
+        return None
+    deadline = validate.later(moment, now, "deadline")
+    if deadline <= now:
+        raise BadInput("the deadline is over already; name a later one, or leave it out")
+    if begins is not None and deadline <= begins:
+        raise BadInput("the deadline is not after 'not-before'; nobody could begin it in time")
+    return deadline

@@ -1,0 +1,143 @@
+"""What happened to tasks, as a part of a story.
+
+An entry does not say how a task stands after it, but it names every key that it wrote.  So a task
+that was put under ``hangs/{need}`` is blocked on that need, one under ``due/{moment}`` must rest
+until then, and one among those that ``ended`` is not tried again:
+
+    ada publishes t1          task.publish, task:published ada, hangs/t0/t1: blocked on t0
+    bob completes t0          task.complete t0, task:ready about t1: unblocked
+    cleo claims t1            task.claim, task:claimed cleo
+    dan finds her lost        task.reclaim, task:reclaimed cleo, due/...: it rests
+
+The token of a claim is the base of the store plus the revision of the entry that claimed.  An
+attempt has a number where every entry since the task was published, or sent back, was heard.
+A task of an import is told from when all of them are there: before that it hangs on a batch, and
+nobody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from interlock.core import keys
+from interlock.core.decision import REFUSALS, Event
+from interlock.core.history import Happening, Open, lasted, said
+from interlock.core.log import Line
+from interlock.nouns.tasks import progress_rules
+from interlock.nouns.tasks.task import BATCH
+
+_ENDS = ("released", "completed", "failed", "dead", "reclaimed", "cancelled", "requeued")
+_BEGINS = ("published", "retried")
+_COUNTED = ("failed", "reclaimed")
+_WAITS = {("task.wait", "waiting"): "waiting", ("task.withdraw", "withdrawn"): "withdrew"}
+
+
+class Tale:
+    """What is known of tasks after the entries so far; ``whole`` if none about them is left out."""
+
+    def __init__(self, base: int, *, whole: bool) -> None:
+        self._base = base
+        self._whole = whole
+        self._claims: dict[str, Open] = {}
+        self._attempts: dict[str, int] = {}
+
+    def hear(self, line: Line) -> Iterator[Happening]:
+        """What happened to tasks by an entry."""
+        hangs = dict(_hung(line))
+        told = set()
+        for event in line.events:
+            thing = event.thing or line.thing
+            if event.name != "task:ready" or thing not in told:  # else it is ready from the start
+                yield self._event(line, event, thing, hangs.get(thing, ""))
+            told.add(thing)
+        for thing, need in hangs.items():
+            if thing not in told:
+                yield said(line, "", "blocked", thing, on=need)
+        if (what := _WAITS.get((line.verb, line.outcome))) is not None:
+            yield said(line, line.agent, what, line.thing, session=line.session)
+        elif not line.events and line.outcome in REFUSALS:
+            yield self._refused(line, line.thing)
+
+    def _refused(self, line: Line, thing: str) -> Happening:
+        return said(line, line.agent, "refused", thing, session=line.session, reason=line.outcome)
+
+    def _event(self, line: Line, event: Event, thing: str, need: str) -> Happening:
+        what = event.name.partition(":")[2]
+        if what == "claimed":
+            return self._claim(line, event, thing)
+        if what == "ready":
+            return _ready(line, thing)
+        if what in REFUSALS:
+            return self._refused(line, thing)
+        if what in _BEGINS and self._whole:
+            self._attempts[thing] = 0
+        ended = self._claims.pop(thing, None) if what in _ENDS else None
+        if what in _COUNTED and thing in self._attempts:
+            self._attempts[thing] += 1
+        own = line.session if line.agent == event.agent else ""
+        return said(
+            line,
+            event.agent,
+            what,
+            thing,
+            session=own if ended is None or what == "cancelled" else ended.session,
+            trace=line.trace if ended is None or own else ended.trace,
+            token=None if ended is None else ended.token,
+            held=lasted(ended, line),
+            on=need,
+            rests=_rests(line, thing),
+            reason=_reason(line, what, thing),
+            says=line.reason if what == "requeued" else "",
+        )
+
+    def _claim(self, line: Line, event: Event, thing: str) -> Happening:
+        claim = Open(
+            at=line.at, session=line.session, trace=line.trace, token=self._base + line.revision
+        )
+        self._claims[thing] = claim
+        known = self._attempts.get(thing)
+        return said(
+            line,
+            event.agent,
+            "claimed",
+            thing,
+            session=line.session,
+            token=claim.token,
+            attempt=None if known is None else known + 1,
+        )
+
+
+def _ready(line: Line, thing: str) -> Happening:
+    """All that it needs is complete, or its time has come."""
+    if line.verb == "task.ready":
+        return said(line, "", "ready", thing, by=line.agent)
+    by = line.agent if line.verb == "task.complete" else ""
+    return said(line, "", "unblocked", thing, on=_task(line.thing), by=by)
+
+
+def _reason(line: Line, what: str, thing: str) -> str:
+    """Why it came to that, as far as the entry tells."""
+    if what == "dead":
+        return "deadline" if line.verb == "task.expire" else "attempts"
+    return "final" if what == "failed" and keys.ended(_task(thing)) in line.put else ""
+
+
+def _rests(line: Line, thing: str) -> float | None:
+    """Seconds until somebody may begin with it, if an entry made it wait."""
+    for key in line.put:
+        if key.startswith(keys.DUE) and keys.listed(key) == _task(thing):
+            return round(max(progress_rules.moment(key) - line.at, 0.0), 3)
+    return None
+
+
+def _hung(line: Line) -> Iterator[tuple[str, str]]:
+    """Tasks that an entry left hanging, each with its need; on a batch nobody sees them yet."""
+    for key in line.put:
+        if key.startswith(keys.HANGS):
+            need = keys.name(key.split("/", 2)[1])
+            if not need.startswith(BATCH):
+                yield f"task/{keys.listed(key)}", need
+
+
+def _task(thing: str) -> str:
+    return thing.removeprefix("task/")

@@ -1,0 +1,405 @@
+"""Operations on tasks."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from interlock.core import keys, validate
+from interlock.core.outcomes import GivenFenced
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.listing import MOST, TaskList, TaskView
+from interlock.runtime.operation import Duration, Given, Operation, Request, option
+
+if TYPE_CHECKING:
+    from interlock.client import Fleet
+
+Task = Annotated[str, option("name", "the id of the task", positional=True)]
+Reason = Annotated[str, option("text", "why, for others to read", positional=True)]
+Token = Annotated[int | None, option("int", "the token of the claim; may be left out in a session")]
+Ttl = Annotated[
+    Duration | None,
+    option("duration", "how long the claim lives unless renewed; 15m, or as long as the session"),
+]
+_JSON = "JSON, @FILE, or - for stdin; up to 1 MiB"
+
+
+class Add(Request, frozen=True, kw_only=True):
+    """Publish a task."""
+
+    task: Annotated[
+        str | None,
+        option(
+            "name", "its id, which no other task may have; without one it gets one", positional=True
+        ),
+    ] = None
+    data: Annotated[Any, option("json", f"what whoever works on it is given: {_JSON}")] = None
+    priority: Annotated[
+        int,
+        option(
+            "int",
+            "a lower number comes first",
+            least=keys.LEAST_PRIORITY,
+            most=keys.GREATEST_PRIORITY,
+        ),
+    ] = core.PRIORITY
+    needs: Annotated[
+        tuple[str, ...], option("names", "tasks that must be complete before it begins")
+    ] = ()
+    requires: Annotated[
+        tuple[str, ...],
+        option("names", "what whoever takes it with 'task next' must be able to do"),
+    ] = ()
+    label: Annotated[tuple[str, ...], option("names", "words to find it by")] = ()
+    not_before: Annotated[
+        str | None, option("text", "begin no sooner: 2h from now, or a time: 2026-11-15T10:00")
+    ] = None
+    deadline: Annotated[
+        str | None, option("text", "a dead letter if nobody began it by then; likewise")
+    ] = None
+    retries: Annotated[
+        int, option("int", "how often a failed attempt is repeated", most=core.MOST_RETRIES)
+    ] = core.RETRIES
+    backoff: Annotated[
+        Duration, option("duration", "rest after a failed attempt, doubled with each")
+    ] = core.BACKOFF
+    backoff_most: Annotated[Duration, option("duration", "the longest rest")] = core.BACKOFF_MOST
+    given: Given = ()
+
+
+class Claim(Request, frozen=True, kw_only=True):
+    """Claim one task."""
+
+    task: Task
+    ttl: Ttl = None
+    wait: Annotated[
+        Duration,
+        option("duration", "stand by until it can be claimed: 5m, or forever", forever=True),
+    ] = 0.0
+    given: Given = ()
+
+
+class Next(Request, frozen=True, kw_only=True):
+    """Claim the best task."""
+
+    can: Annotated[
+        tuple[str, ...], option("names", "what you are able to do; '*' is everything")
+    ] = ()
+    ttl: Ttl = None
+    wait: Annotated[
+        Duration, option("duration", "stand by until there is one: 5m, or forever", forever=True)
+    ] = 0.0
+    given: Given = ()
+
+
+class Beat(Request, frozen=True, kw_only=True):
+    """Renew a claim."""
+
+    task: Task
+    token: Token = None
+    given: Given = ()
+
+
+class Done(Request, frozen=True, kw_only=True):
+    """Complete a task."""
+
+    task: Task
+    token: Token = None
+    result: Annotated[Any, option("json", f"what came of it: {_JSON}")] = None
+    given: Given = ()
+
+
+class Fail(Request, frozen=True, kw_only=True):
+    """Say that an attempt failed."""
+
+    task: Task
+    reason: Reason = ""
+    token: Token = None
+    error: Annotated[Any, option("json", f"what went wrong, in detail: {_JSON}")] = None
+    final: Annotated[bool, option("flag", "no attempt will ever succeed: do not retry")] = False
+    given: Given = ()
+
+
+class Release(Request, frozen=True, kw_only=True):
+    """Give a task back."""
+
+    task: Task
+    token: Token = None
+    given: Given = ()
+
+
+class Cancel(Request, frozen=True, kw_only=True):
+    """Call a task off."""
+
+    task: Task
+    reason: Reason = ""
+    given: Given = ()
+
+
+class Requeue(Request, frozen=True, kw_only=True):
+    """End the claim of another."""
+
+    task: Task
+    reason: Annotated[str, option("text", "why, for the worker and for the record")] = ""
+    token: Annotated[
+        int | None, option("int", "only the claim with this token; else whoever works on it")
+    ] = None
+
+
+class Retry(Request, frozen=True, kw_only=True):
+    """Send a task back."""
+
+    task: Task
+    given: Given = ()
+
+
+class List(Request, frozen=True, kw_only=True):
+    """Tasks that are open, or others."""
+
+    state: Annotated[
+        tuple[str, ...], option("names", f"only in these states: {', '.join(core.STATES)}")
+    ] = ()
+    all: Annotated[bool, option("flag", "also those that are complete")] = False
+    label: Annotated[tuple[str, ...], option("names", "only with all of these labels")] = ()
+    requires: Annotated[tuple[str, ...], option("names", "only those that require all of it")] = ()
+    holder: Annotated[str | None, option("name", "only what this agent works on")] = None
+    prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
+    after: Annotated[str | None, option("name", "go on after this id")] = None
+    limit: Annotated[int, option("int", "at most so many", least=1, most=MOST)] = core.LISTED
+
+
+class Show(Request, frozen=True, kw_only=True):
+    """One task."""
+
+    task: Task
+
+
+def waits(request: Claim | Next) -> bool:
+    """Whether a request may have to stand by, and so must show that it lives."""
+    return validate.patience(request.wait) > 0
+
+
+class Watch(Request, frozen=True, kw_only=True):
+    """What happens to tasks."""
+
+    event: Annotated[
+        tuple[str, ...],
+        option("names", f"{', '.join(core.WORDS)}; all unless some are named"),
+    ] = ()
+    can: Annotated[
+        tuple[str, ...], option("names", "only tasks that require nothing else; * is everything")
+    ] = ()
+    prefix: Annotated[str | None, option("text", "only ids that begin like this")] = None
+    after: Annotated[
+        int | None, option("int", "begin after this revision, not with what comes now")
+    ] = None
+
+
+def _add(fleet: "Fleet", request: Add) -> core.PublishOutcome:
+    return fleet.tasks.publish(
+        request.task,
+        request.data,
+        priority=request.priority,
+        requires=request.requires,
+        needs=request.needs,
+        labels=request.label,
+        not_before=request.not_before,
+        deadline=request.deadline,
+        retries=request.retries,
+        backoff=request.backoff,
+        backoff_most=request.backoff_most,
+    )
+
+
+def _claim(fleet: "Fleet", request: Claim) -> core.ClaimOutcome:
+    return fleet.tasks.claim(request.task, ttl=request.ttl, wait=request.wait)
+
+
+def _next(fleet: "Fleet", request: Next) -> core.ClaimOutcome:
+    return fleet.tasks.next(can=request.can, ttl=request.ttl, wait=request.wait)
+
+
+def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+    return fleet.tasks.heartbeat(request.task, token=request.token)
+
+
+def _done(fleet: "Fleet", request: Done) -> core.CompleteOutcome:
+    return fleet.tasks.complete(request.task, token=request.token, result=request.result)
+
+
+def _fail(fleet: "Fleet", request: Fail) -> core.FailOutcome:
+    return fleet.tasks.fail(
+        request.task,
+        request.reason,
+        token=request.token,
+        error=request.error,
+        retry=not request.final,
+    )
+
+
+def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+    return fleet.tasks.release(request.task, token=request.token)
+
+
+def _cancel(fleet: "Fleet", request: Cancel) -> core.CancelOutcome:
+    return fleet.tasks.cancel(request.task, request.reason)
+
+
+def _requeue(fleet: "Fleet", request: Requeue) -> core.RequeueOutcome:
+    return fleet.tasks.requeue(request.task, request.reason, token=request.token)
+
+
+def _retry(fleet: "Fleet", request: Retry) -> core.RetryOutcome:
+    return fleet.tasks.retry(request.task)
+
+
+def _list(fleet: "Fleet", request: List) -> TaskList:
+    return fleet.tasks.list(
+        state=request.state,
+        all=request.all,
+        label=request.label,
+        requires=request.requires,
+        holder=request.holder,
+        prefix=request.prefix,
+        after=request.after,
+        limit=request.limit,
+    )
+
+
+def _show(fleet: "Fleet", request: Show) -> TaskView | core.NoTask:
+    return fleet.tasks.show(request.task)
+
+
+OPERATIONS = (
+    Operation(
+        name="task add",
+        help="publish a task; an id that is taken is refused, never overwritten",
+        request=Add,
+        outcomes=(core.Published, core.TaskExists, GivenFenced),
+        needs="agent",
+        act=_add,
+        examples=(
+            "interlock task add t1 --data '{\"x\": 1}' --priority 2 --requires rust --agent ada",
+            "interlock task add t2 --needs t1 --data @spec.json --agent ada",
+        ),
+    ),
+    Operation(
+        name="task claim",
+        help="claim one task, or say who works on it",
+        request=Claim,
+        outcomes=(
+            core.Claimed,
+            core.Taken,
+            core.Blocked,
+            core.TaskDeadlock,
+            core.NoTask,
+            GivenFenced,
+        ),
+        needs="agent",
+        act=_claim,
+        joins=waits,
+        examples=("interlock task claim t1 --agent ada --ttl 30m",),
+    ),
+    Operation(
+        name="task next",
+        help="claim the best task that is ready and that you can do",
+        request=Next,
+        outcomes=(core.Claimed, core.NoTask, GivenFenced),
+        needs="agent",
+        act=_next,
+        joins=waits,
+        examples=("interlock task next --can rust,gpu --agent ada --wait 5m",),
+    ),
+    Operation(
+        name="task beat",
+        help="renew a claim before it lapses",
+        request=Beat,
+        outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+        needs="agent",
+        act=_beat,
+        examples=("interlock task beat t1 --agent ada --token 9",),
+    ),
+    Operation(
+        name="task done",
+        help="complete a task; what needed it may begin at once",
+        request=Done,
+        outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+        needs="agent",
+        act=_done,
+        examples=("interlock task done t1 --agent ada --token 9 --result '{\"pull\": 7}'",),
+    ),
+    Operation(
+        name="task fail",
+        help="say that an attempt failed; it is tried again after a rest",
+        request=Fail,
+        outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+        needs="agent",
+        act=_fail,
+        examples=("interlock task fail t1 'the tests do not pass' --agent ada --token 9",),
+    ),
+    Operation(
+        name="task release",
+        help="give a task back to the queue; no attempt is counted",
+        request=Release,
+        outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
+        needs="agent",
+        act=_release,
+        examples=("interlock task release t1 --agent ada --token 9",),
+    ),
+    Operation(
+        name="task cancel",
+        help="call a task off; whoever works on it finds its claim over",
+        request=Cancel,
+        outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
+        needs="agent",
+        act=_cancel,
+        examples=("interlock task cancel t1 'not needed any more' --agent ada",),
+    ),
+    Operation(
+        name="task requeue",
+        help="take a task from its worker, with a reason",
+        request=Requeue,
+        outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
+        needs="agent",
+        act=_requeue,
+        examples=("interlock task requeue t1 --reason 'bob hangs' --agent maria",),
+    ),
+    Operation(
+        name="task retry",
+        help="send back a task that failed or is a dead letter",
+        request=Retry,
+        outcomes=(core.Retried, core.Unchanged, GivenFenced),
+        needs="agent",
+        act=_retry,
+        examples=("interlock task retry t1 --agent ada",),
+    ),
+    Operation(
+        name="task list",
+        help="tasks by id, all but those that are complete",
+        request=List,
+        outcomes=(TaskList,),
+        needs="store",
+        act=_list,
+        examples=(
+            "interlock task list --state running,blocked --label release",
+            "interlock task list --all --prefix build/ --limit 20",
+        ),
+    ),
+    Operation(
+        name="task show",
+        help="one task: how it stands, its data, and what came of it",
+        request=Show,
+        outcomes=(TaskView, core.NoTask),
+        needs="store",
+        act=_show,
+    ),
+    Operation(
+        name="task watch",
+        help="what happens to tasks, as it happens, until stopped",
+        request=Watch,
+        outcomes=(),
+        lines=(core.TaskEvent,),
+        needs="store",
+        examples=(
+            "interlock task watch --event published,ready --can rust --json",
+            "interlock task watch --prefix build/ --after 0",
+        ),
+    ),
+)

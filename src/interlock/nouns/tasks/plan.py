@@ -1,0 +1,352 @@
+"""Plans: tasks that are published together, all of them or none.
+
+A plan is checked as a whole before anything is written.  Whoever wrote it gets all that is wrong
+with it at once, each mistake with the place in the file and the id.  Only here can a circle of
+needs come about, since a task alone can only need what exists already; it is refused, and spelled
+out: ``a -> b -> a`` says that a needs b, which needs a.
+
+A plan has an id: the digest of what it says, unless somebody gives it a name.  Moments that it
+names as durations (``not_before: 2h``) belong to the digest as they are written, and count from
+when its publishing began.  So the same file is the same plan, and repeating a publishing that was
+killed goes on with it.
+
+Tasks are as old as their place in the file says: among those of one priority, the first comes
+first.  A need may stand anywhere in the file.
+
+``plan_rules.py`` says how a plan gets into a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.core import codec, validate
+from interlock.errors import BadInput, InterlockError, TooLarge
+from interlock.nouns.tasks import task
+from interlock.nouns.tasks.task import Spec
+
+TASKS_LIMIT = 100_000
+SHOWN = 20
+"""Mistakes that are named; whoever made more mends these first."""
+_AGE = 0.000_001
+_DIGITS = 32
+_FEW = 5
+_MARK = b"\xef\xbb\xbf"
+"""What some editors put before a text in UTF-8."""
+
+
+class Given(Struct, frozen=True, gc=False):
+    """What stands at one place of a plan, as somebody wrote it; ``wrong`` if it is no JSON."""
+
+    where: str
+    fields: object = None
+    wrong: str = ""
+
+
+class Draft(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A task of a plan, with checked words; its moments stay as they were given."""
+
+    id: str
+    data: Raw = Raw(b"null")
+    priority: int = task.PRIORITY
+    requires: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    not_before: str | float | datetime | None = None
+    deadline: str | float | datetime | None = None
+    retries: int = task.RETRIES
+    backoff: float = task.BACKOFF
+    backoff_most: float = task.BACKOFF_MOST
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Tasks that fit together, each after those of the plan that it needs.
+
+    ``places`` says where each stood in the file, and ``where`` in which words; ``outside`` are
+    needs that must exist already;
+    ``trace`` is the one that its tasks are published under.
+    """
+
+    id: str
+    digest: str
+    drafts: tuple[Draft, ...]
+    places: Mapping[str, int]
+    outside: tuple[str, ...]
+    where: Mapping[str, str] = {}
+    trace: str = ""
+
+    @property
+    def batch(self) -> str:
+        """What its tasks hang on until all of them are there."""
+        return task.BATCH + self.id
+
+    def spec(self, draft: Draft, at: float, by: str) -> Spec:
+        """One of its tasks, if publishing began at this moment."""
+        return Spec(
+            at=round(at + self.places[draft.id] * _AGE, 6),
+            by=by,
+            data=draft.data,
+            priority=draft.priority,
+            requires=draft.requires,
+            needs=draft.needs,
+            labels=draft.labels,
+            not_before=None if draft.not_before is None else validate.later(draft.not_before, at),
+            deadline=None if draft.deadline is None else validate.later(draft.deadline, at),
+            retries=draft.retries,
+            backoff=draft.backoff,
+            backoff_most=draft.backoff_most,
+            trace=self.trace,
+        )
+
+
+def read(text: bytes) -> list[Given]:
+    """The tasks in a file: one JSON array, or JSON Lines."""
+    text = text.removeprefix(_MARK)
+    if not text.lstrip().startswith(b"["):
+        return list(_lines(text))
+    try:
+        found = msgspec.json.decode(text)
+    except codec.UNREADABLE as error:
+        raise BadInput(
+            f"the plan is no JSON array ({error}); mend it, or write one task a line without '['"
+        ) from None
+    return given(found)
+
+
+def _lines(text: bytes) -> Iterator[Given]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            yield Given(f"line {number}", msgspec.json.decode(line))
+        except codec.UNREADABLE as error:
+            yield Given(f"line {number}", wrong=f"this is not JSON ({error})")
+
+
+def given(specs: Iterable[object]) -> list[Given]:
+    """What a program gives, each with its place."""
+    if not isinstance(specs, Iterable):
+        raise BadInput(f"a plan is a list of tasks, not {specs!r:.40}")
+    return [
+        each if isinstance(each, Given) else Given(f"number {place}", each)
+        for place, each in enumerate(specs, 1)
+    ]
+
+
+class Looked(Struct, frozen=True, kw_only=True):
+    """What a plan says, as far as its words are good, and what is ``wrong`` with it."""
+
+    drafts: tuple[Draft, ...]
+    where: Mapping[str, str]
+    order: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Needs that must exist already."""
+        needs = (need for each in self.drafts for need in each.needs)
+        return tuple(dict.fromkeys(need for need in needs if need not in self.where))
+
+    def refused(self, missing: Collection[str]) -> BadInput:
+        """Everything that is wrong, with the needs that are ``missing`` in the store as well."""
+        return _refused([*self.wrong, *_unknown(self.drafts, self.where, missing)])
+
+
+def check(given: Iterable[Given], id_: str | None = None) -> Plan:
+    """The plan that this is, or everything that is wrong with it as far as it goes alone."""
+    found = look(given)
+    if found.wrong:
+        raise found.refused(())
+    return plan_of(found, id_)
+
+
+def look(given: Iterable[Given]) -> Looked:
+    """What a plan says, and all that is wrong with it."""
+    some = list(given)
+    if len(some) > TASKS_LIMIT:
+        raise TooLarge(f"the plan has {len(some)} tasks; {TASKS_LIMIT} are allowed: split it")
+    if not some:
+        raise BadInput("the plan is empty; give at least one task")
+    wrong: list[str] = []
+    drafts: list[Draft] = []
+    where: dict[str, str] = {}
+    for each in some:
+        draft = _draft(each, wrong)
+        if draft is not None:
+            drafts.append(draft)
+        if (name := _name(each)) is not None:  # known, though something else is wrong with it
+            where.setdefault(name, each.where)
+    wrong += _twice(some)
+    order = _ordered(drafts, where, wrong)
+    return Looked(drafts=tuple(drafts), where=where, order=order, wrong=tuple(wrong))
+
+
+def plan_of(found: Looked, id_: str | None = None) -> Plan:
+    """The plan, if nothing is wrong with it."""
+    drafts = list(found.drafts)
+    digest = codec.digest(codec.encode(drafts))
+    places = {draft.id: place for place, draft in enumerate(drafts)}
+    return Plan(
+        id=f"imp_{digest[:_DIGITS]}" if id_ is None else validate.name(id_, "id of the import"),
+        digest=digest,
+        drafts=tuple(drafts[places[each]] for each in found.order),
+        places=places,
+        outside=found.outside,
+        where=found.where,
+    )
+
+
+def unknown(plan: Plan, missing: Sequence[str]) -> BadInput:
+    """Refused, since it needs what does not exist."""
+    drafts = sorted(plan.drafts, key=lambda draft: plan.places[draft.id])
+    return _refused(list(_unknown(drafts, plan.where, missing)))
+
+
+def _unknown(
+    drafts: Iterable[Draft], where: Mapping[str, str], missing: Collection[str]
+) -> Iterator[str]:
+    """Every need that does not exist, with its place."""
+    lacking = set(missing)
+    for draft in drafts:
+        for need in draft.needs:
+            if need in lacking:
+                yield (
+                    f"{where[draft.id]} ({draft.id}): it needs {need!r}, which is neither in the"
+                    " plan nor in the store: add it to the plan, or publish it first"
+                )
+
+
+def _draft(given: Given, wrong: list[str]) -> Draft | None:
+    """One task, if its words are good."""
+    fields = given.fields
+    if given.wrong or not isinstance(fields, Mapping):
+        wrong.append(f"{given.where}: {given.wrong or 'a task is an object with an id'}")
+        return None
+    name = fields.get("id", fields.get("task"))
+    where = f"{given.where} ({name})" if isinstance(name, str) and name else given.where
+    found: dict[str, Any] = {}
+    before = len(wrong)
+    for key, value in fields.items():
+        look = _FIELDS.get(key)
+        if look is None:
+            wrong.append(f"{where}: there is no field {key!r:.40}; there are {_ALL}")
+            continue
+        try:
+            found["id" if key == "task" else key] = look(value)
+        except InterlockError as error:
+            wrong.append(f"{where}: {error}")
+    wrong += [f"{where}: {each}" for each in _crossed(fields, found)]
+    return Draft(**found) if len(wrong) == before else None
+
+
+def _crossed(fields: Mapping[str, object], found: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with fields taken together."""
+    if "id" in fields and "task" in fields:
+        yield "it has both 'id' and 'task'; keep one of them"
+    elif "id" not in fields and "task" not in fields:
+        yield "it has no id; give it one, so that the plan can be repeated"
+    if found.get("id", "") in found.get("needs", ()):
+        yield "it needs itself; drop that need"
+
+
+def _twice(given: Sequence[Given]) -> Iterator[str]:
+    """Ids that stand there more than once."""
+    counted: dict[str, list[str]] = {}
+    for each in given:
+        if (name := _name(each)) is not None:
+            counted.setdefault(name, []).append(each.where)
+    for id_, where in counted.items():
+        if len(where) > 1:
+            some = ", ".join(where[:_FEW])
+            yield f"task {id_!r:.80} stands there {len(where)} times ({some}); keep one"
+
+
+def _name(given: Given) -> str | None:
+    """The id of a task, if it has one that can be read."""
+    fields = given.fields
+    name = fields.get("id", fields.get("task")) if isinstance(fields, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
+def _ordered(
+    drafts: Sequence[Draft], where: Mapping[str, str], wrong: list[str]
+) -> tuple[str, ...]:
+    """Their ids, each after those that it needs; every circle is wrong.
+
+    After a circle was found, its last need is left out, so that the next one shows.
+    """
+    from graphlib import CycleError, TopologicalSorter
+
+    names = {draft.id for draft in drafts}
+    needs = {draft.id: [need for need in draft.needs if need in names] for draft in drafts}
+    for _ in range(SHOWN + 1):
+        try:
+            return tuple(TopologicalSorter(needs).static_order())
+        except CycleError as error:
+            circle = error.args[1][:0:-1]
+            first = circle.index(next(draft.id for draft in drafts if draft.id in circle))
+            way = (*circle[first:], *circle[:first], circle[first])
+            wrong.append(
+                f"{where[way[0]]} ({way[0]}): these need each other: {' -> '.join(way)};"
+                " drop one of these needs"
+            )
+            needs[way[-2]] = [need for need in needs[way[-2]] if need != way[-1]]
+    return ()
+
+
+def _refused(wrong: Sequence[str]) -> BadInput:
+    count = "a mistake" if len(wrong) == 1 else f"{len(wrong)} mistakes"
+    shown = f", the first {SHOWN}" if len(wrong) > SHOWN else ""
+    first = tuple(wrong[:SHOWN])
+    error = BadInput(f"the plan has {count}{shown}, and nothing was published: {'; '.join(first)}")
+    error.mistakes = first
+    return error
+
+
+def _names(what: str, most: int, *, ordered: bool = True) -> Callable[[Any], tuple[str, ...]]:
+    def look(value: Any) -> tuple[str, ...]:  # noqa: ANN401 - as somebody wrote it
+        if not isinstance(value, Iterable) or isinstance(value, Mapping):
+            raise BadInput(f"{what} takes a list of names, not {value!r:.40}")
+        found = validate.names(value, what, most)
+        return found if ordered else tuple(sorted(found))
+
+    return look
+
+
+def _id(value: Any) -> str:  # noqa: ANN401 - as somebody wrote it
+    return validate.task(value)
+
+
+def _moment(what: str) -> Callable[[Any], Any]:
+    def look(value: Any) -> Any:  # noqa: ANN401 - as somebody wrote it
+        if value is not None:
+            validate.later(value, 0.0, what)
+        return value
+
+    return look
+
+
+def _duration(what: str) -> Callable[[Any], float]:
+    return lambda value: validate.duration(value, what)
+
+
+_FIELDS: dict[object, Callable[[Any], Any]] = {
+    "id": _id,
+    "task": _id,
+    "data": lambda value: Raw(validate.payload(value, "data", task.DATA_LIMIT)),
+    "priority": lambda value: validate.whole(value, "priority", *task.PRIORITIES),
+    "requires": _names("requires", task.REQUIRES_LIMIT, ordered=False),
+    "needs": _names("needs", task.NEEDS_LIMIT),
+    "labels": _names("labels", task.LABELS_LIMIT),
+    "not_before": _moment("not_before"),
+    "deadline": _moment("deadline"),
+    "retries": lambda value: validate.whole(value, "number of retries", 0, task.MOST_RETRIES),
+    "backoff": _duration("backoff"),
+    "backoff_most": _duration("longest backoff"),
+}
+_ALL = ", ".join(str(key) for key in _FIELDS if key != "task")

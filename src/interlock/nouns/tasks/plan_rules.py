@@ -1,0 +1,363 @@
+"""How a plan gets into a store: with one commit, or hidden until the last of many.
+
+What fits into one commit is published with one.  Anything larger is a *batch*: an item that looks
+like a task but has an id that nobody can mean (``+imp_...``).  Every task of the plan is written
+as blocked, hanging on the batch alone, in commits of bounded size.  The last commit completes the
+batch.  In that moment all of them are there for everybody; they are moved on to their real needs,
+or into the queue, as tasks are whose need was completed.
+
+    (absent) ──first commit──> blocked ──all are there──> complete
+                                  │
+                                  └──somebody else has one of the ids──> failed ──> (absent)
+
+While the batch is not complete, its tasks are *hidden*: nobody can claim, cancel or need them, and
+nobody else can publish under their ids.  A batch that cannot be finished is taken back: marked as
+failed, emptied in bounded commits, and forgotten.  Whoever adds to a batch checks it in the same
+commit, so nothing can be added any more once it is marked.  It may have been taken back and begun
+again meanwhile, even by the same plan: the moment at which it was begun tells one from the other.
+
+Whoever publishes keeps a liveness key.  A batch without one was left behind by somebody who died.
+The same plan, repeated, goes on with it; another plan that wants one of its ids takes it back.
+
+A small plan leaves a complete batch behind, too: that is how a repeated one is recognized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.core import codec, keys, outcomes
+from interlock.core.decision import Decision, Refusal, Success
+from interlock.errors import TooLarge
+from interlock.nouns.tasks import plan, progress_rules
+from interlock.nouns.tasks.plan import Draft, Plan
+from interlock.nouns.tasks.task import Spec, State, Status
+from interlock.nouns.tasks.task_change import Board
+
+TTL = 60.0
+"""Seconds without a sign of life after which others may take a batch back."""
+VERB = "task.import"
+_OPERATIONS = 10
+"""That publishing one task may take, at most."""
+_TAKEN_BACK = 4
+_ENVELOPE = 512
+"""Bytes of a task besides its data and its names."""
+
+
+class Imported(Success, frozen=True, kw_only=True, tag="imported"):
+    """The whole plan is there for everybody; ``later`` are tasks that must not begin yet."""
+
+    plan: str
+    tasks: int
+    ready: int
+    blocked: int
+    later: int = 0
+
+
+class Checked(Success, frozen=True, kw_only=True, tag="checked"):
+    """The plan could be published as it is; nothing was written."""
+
+    plan: str
+    tasks: int
+    ready: int
+    blocked: int
+    later: int = 0
+
+
+Good = TypeVar("Good", Imported, Checked)
+
+
+class PlanExists(outcomes.Exists, Refusal, frozen=True, kw_only=True, tag="exists"):
+    """This plan was published before, or one of its ids is in use; nothing was written."""
+
+    plan: str
+    reason: str
+    task: str = ""
+    state: State | str = ""
+
+
+class Room(Struct, frozen=True, kw_only=True, gc=False):
+    """What one commit may take: operations, bytes of its entry, and bytes of all that it writes."""
+
+    operations: int
+    text: int
+    size: int
+
+
+class Stuck(Struct, frozen=True, gc=False):
+    """A batch that has to be taken back before anything else."""
+
+    batch: str
+
+
+class Label(Struct, frozen=True, kw_only=True):
+    """What a batch says about its plan."""
+
+    digest: str
+    tasks: int
+
+
+class Begun(Struct, frozen=True, kw_only=True, gc=False):
+    """When publishing a plan began, and by whom: its tasks are as old as that."""
+
+    at: float
+    by: str
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """How a plan and a store fit together; ``refused`` if they do not."""
+
+    refused: PlanExists | Stuck | None = None
+    ready: int = 0
+    blocked: int = 0
+    later: int = 0
+    begun: Begun | None = None
+    """By whom, if somebody began it as a batch."""
+
+
+def survey(board: Board, wanted: Plan) -> Survey:
+    """Look at everything that publishing a plan depends on, before anything is written."""
+    batch = wanted.batch
+    progress_rules.look_at(board, wanted.outside, (batch, *wanted.places))
+    status, label = board.status(batch), None
+    if status is not None:
+        label = board.known.spec(batch)
+        if (refused := _other(wanted, status, label)) is not None:
+            return Survey(refused=refused)
+    for id_ in wanted.places:
+        if (refused := in_use(board, wanted, id_)) is not None:
+            return Survey(refused=refused)
+    _all_there(board, wanted)
+    return _counted(board, wanted, label)
+
+
+def _all_there(board: Board, wanted: Plan) -> None:
+    """See that what a plan needs besides its own tasks exists."""
+    progress_rules.look_at(board, wanted.outside)
+    board.known.all_of(lambda need: progress_rules.there(board, need), wanted.outside)
+    if missing := [need for need in wanted.outside if not progress_rules.there(board, need)]:
+        raise plan.unknown(wanted, missing)
+
+
+def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | None:
+    """What a batch of this id says against publishing a plan."""
+    if _digest(label) != wanted.digest:
+        why = f"another plan was imported under the id {wanted.id}; give another one with --id"
+        return PlanExists(plan=wanted.id, reason=why)
+    if status.state == "complete":
+        why = f"this plan was imported before, by {label.by}; its tasks stay as they are"
+        return PlanExists(plan=wanted.id, reason=why)
+    return Stuck(wanted.batch) if status.state == "failed" else None
+
+
+def in_use(board: Board, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
+    """What the id of a task says against publishing a plan."""
+    status = board.status(id_)
+    if status is None or status.on == wanted.batch:
+        return None
+    if not progress_rules.hidden(board, status):
+        why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
+        return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
+    other = board.status(status.on)
+    if other is None or other.state == "failed" or not board.known.has(keys.live(status.on)):
+        return Stuck(status.on)
+    why = f"task {id_} belongs to an import that is under way; try again when that is over"
+    return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
+
+
+def _counted(board: Board, wanted: Plan, label: Spec | None) -> Survey:
+    blocked = later = 0
+    at = board.now if label is None else label.at
+    for draft in wanted.drafts:
+        if any(need in wanted.places or not _met(board, need) for need in draft.needs):
+            blocked += 1
+        elif draft.not_before is not None:
+            moment = wanted.spec(draft, at, "").not_before
+            later += moment is not None and moment > board.now
+    return Survey(
+        ready=len(wanted.drafts) - blocked - later,
+        blocked=blocked,
+        later=later,
+        begun=None if label is None else Begun(at=label.at, by=label.by),
+    )
+
+
+def _met(board: Board, need: str) -> bool:
+    status = board.status(need)
+    return status is not None and status.state == "complete"
+
+
+def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
+    """The good answer: it is published, or could be."""
+    return kind(
+        plan=wanted.id,
+        tasks=len(wanted.drafts),
+        ready=found.ready,
+        blocked=found.blocked,
+        later=found.later,
+    )
+
+
+def whole(
+    board: Board, wanted: Plan, begun: Begun
+) -> Decision[Imported | PlanExists | Stuck | None]:
+    """Publish a plan with one commit; None if somebody began it as a batch."""
+    found = survey(board, wanted)
+    if found.refused is not None:
+        return Decision(outcome=found.refused)
+    if found.begun is not None:
+        return Decision(outcome=None)
+    specs = {draft.id: wanted.spec(draft, begun.at, begun.by) for draft in wanted.drafts}
+    progress_rules.ask_for_sets(board, specs.values())
+    _label(board, wanted, begun, "complete")
+    for id_, spec in specs.items():
+        progress_rules.place(board, id_, spec)
+    return board.decision(answer(Imported, wanted, found), VERB, progress_rules.thing(wanted.batch))
+
+
+def add(
+    board: Board, wanted: Plan, drafts: Sequence[Draft], begun: Begun, *, first: bool, alive: bool
+) -> Decision[PlanExists | Stuck | None]:
+    """Write some tasks of a plan, hidden; those that are there already stay as they are.
+
+    The ``first`` of these commits makes the batch.  ``alive`` says that a sign of life is due.
+    """
+    status = board.status(wanted.batch)
+    if not _is(status, begun) and (status is not None or not first):
+        return Decision(outcome=Stuck(wanted.batch))
+    ids = [draft.id for draft in drafts]
+    board.known.ask_for(ids)
+    for id_ in ids:
+        if (refused := in_use(board, wanted, id_)) is not None:
+            return Decision(outcome=refused)
+    specs = {
+        each.id: wanted.spec(each, begun.at, begun.by)
+        for each in drafts
+        if board.status(each.id) is None
+    }
+    if status is not None and not specs:
+        return Decision(outcome=None)
+    if status is None:
+        _all_there(board, wanted)
+        _label(board, wanted, begun, "blocked")
+    if alive or status is None:
+        _beat(board, wanted.batch)
+    for id_, spec in specs.items():
+        progress_rules.place(board, id_, spec, wanted.batch)
+    return board.decision(None, VERB, progress_rules.thing(wanted.batch))
+
+
+def show(
+    board: Board, wanted: Plan, begun: Begun, hangers: Sequence[str], *, more: bool
+) -> Decision[Stuck | bool]:
+    """All of them are there: let everybody see them; whether some are left to be moved on."""
+    status = board.status(wanted.batch)
+    if status is not None and status.state == "complete":
+        return Decision(outcome=True)
+    if not _is(status, begun):
+        return Decision(outcome=Stuck(wanted.batch))
+    board.set(wanted.batch, Status(state="complete", since=board.now))
+    board.delete(keys.live(wanted.batch))
+    _, rest = progress_rules.move_on(board, wanted.batch, hangers)
+    if rest or more:
+        board.put(keys.todo(wanted.batch), {})
+    return board.decision(bool(rest or more), VERB, progress_rules.thing(wanted.batch))
+
+
+def stop(board: Board, batch: str, own: str = "") -> Decision[bool]:
+    """Mark a batch that is to be taken back: one that was left behind, or that of our ``own`` plan.
+
+    The answer is whether it is marked.
+    """
+    status = board.status(batch)
+    if status is None or status.state != "blocked":
+        return Decision(outcome=status is not None and status.state == "failed")
+    live = keys.live(batch)
+    if not own or _digest(board.known.spec(batch)) != own:
+        if board.known.has(live):
+            return Decision(outcome=False)
+        board.rely(live)
+    board.delete(live)
+    board.set(batch, Status(state="failed", since=board.now))
+    return board.decision(True, VERB, progress_rules.thing(batch))
+
+
+def take_back(board: Board, batch: str, hangers: Sequence[str], *, more: bool) -> Decision[bool]:
+    """Take away some of the tasks of a batch that is marked, and at last the batch itself."""
+    status = board.status(batch)
+    if status is None or status.state != "failed":
+        return Decision(outcome=False)
+    board.rely(keys.status(batch))
+    board.known.ask_for(hangers)
+    for id_ in hangers:
+        board.delete(keys.hangs(batch, id_))
+        if (held := board.status(id_)) is not None and held.on == batch:
+            board.rely(keys.status(id_))
+            board.delete(keys.data(id_), keys.status(id_))
+    if not more:
+        board.delete(keys.data(batch), keys.status(batch))
+    return board.decision(more, VERB, progress_rules.thing(batch))
+
+
+def check_sizes(wanted: Plan, most: int) -> None:
+    """See that each task fits into an item of the store, before any is written."""
+    for draft in wanted.drafts:
+        if (size := _weight(draft)) > most:
+            raise TooLarge(
+                f"task {draft.id!r} has about {size} bytes with all its needs; this store takes"
+                f" {most}: put a task in between that stands for many needs; nothing was published"
+            )
+
+
+def _weight(draft: Draft) -> int:
+    """The bytes that a task takes, or a few more."""
+    names = (*draft.needs, *draft.requires, *draft.labels)
+    return _ENVELOPE + len(bytes(draft.data)) + sum(map(len, names)) + 3 * len(names)
+
+
+def fits(wanted: Plan, room: Room) -> bool:
+    """Whether a plan can be published with one commit."""
+    return len(next(portions(wanted, room))) == len(wanted.drafts)
+
+
+def portions(wanted: Plan, room: Room) -> Iterator[Sequence[Draft]]:
+    """A plan in parts, each for one commit."""
+    first = operations = text = size = 0
+    for number, draft in enumerate(wanted.drafts):
+        more = progress_rules.ENTRY_TEXT + progress_rules.ENTRY_NAMES * len(draft.id)
+        heavy = more + _weight(draft)
+        operations, text, size = operations + _OPERATIONS, text + more, size + heavy
+        over = operations > room.operations or text > room.text or size > room.size
+        if over and number > first:
+            yield wanted.drafts[first:number]
+            first, operations, text, size = number, _OPERATIONS, more, heavy
+    yield wanted.drafts[first:]
+
+
+def at_once(room: int) -> int:
+    """How many tasks one commit may take back."""
+    return max(1, room // (_TAKEN_BACK + 1))
+
+
+def _digest(label: Spec) -> str:
+    return msgspec.json.decode(label.data, type=Label).digest
+
+
+def _label(board: Board, wanted: Plan, begun: Begun, state: State) -> None:
+    label = Raw(codec.encode(Label(digest=wanted.digest, tasks=len(wanted.drafts))))
+    board.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
+    waits = state == "blocked"
+    board.set(wanted.batch, Status(state=state, since=begun.at, awaited=waits))
+
+
+def _is(status: Status | None, begun: Begun) -> bool:
+    """Whether this is the batch that was begun then, and nobody gave it up."""
+    return status is not None and (status.state, status.since) == ("blocked", begun.at)
+
+
+def _beat(board: Board, batch: str) -> None:
+    board.put(keys.live(batch), {"for": progress_rules.thing(batch)}, TTL)

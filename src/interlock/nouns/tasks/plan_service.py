@@ -1,0 +1,215 @@
+"""Whole plans on a store: published all or nothing, however large.
+
+The way of a plan that needs more than one commit is in ``plan_rules.py``.  Every step here finds
+out by itself how far the plan has come, so whoever was killed repeats it and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.errors import StoreBusy
+from interlock.nouns.tasks import decode, plan_rules
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.plan import Draft, Plan
+from interlock.nouns.tasks.plan_rules import (
+    Begun,
+    Checked,
+    Imported,
+    PlanExists,
+    Room,
+    Stuck,
+    Survey,
+)
+from interlock.nouns.tasks.progress import Progress, hangers
+from interlock.nouns.tasks.reading import Facts, change
+from interlock.nouns.tasks.task_change import Board
+from interlock.runtime.gather import looked_up, outside
+from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.store import Item, Range
+
+T = TypeVar("T")
+
+_BYTES = 1 << 20
+_LOCAL_BYTES = 1 << 24
+_ATTEMPTS = 16
+"""Imports that were left behind, or given up while we looked, that one import clears away."""
+
+
+class Plans:
+    """Every operation on whole plans, as generators for a driver."""
+
+    def __init__(self, runner: Runner, progress: Progress, moments: Callable[[int], float]) -> None:
+        self._runner = runner
+        self._progress = progress
+        self._moments = moments
+
+    def missing(self, needs: Sequence[str]) -> Op[tuple[str, ...]]:
+        """Which of these tasks do not exist."""
+        items = yield from looked_up(map(keys.status, needs))
+        return tuple([need for need in needs if items[keys.status(need)] is None])
+
+    def check(self, plan: Plan) -> Op[Checked | PlanExists]:
+        """Whether a plan could be published; nothing is written."""
+        plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
+        found = yield from self._survey(plan)
+        if isinstance(found.refused, PlanExists):
+            return found.refused
+        return plan_rules.answer(Checked, plan, found)
+
+    def publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists]:
+        """Publish all of a plan, or nothing."""
+        plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
+        for _ in range(_ATTEMPTS):
+            outcome = yield from self._publish(who, plan)
+            if isinstance(outcome, PlanExists) and not outcome.task:
+                yield from self._progress.go_on(who, plan.batch)
+            if not isinstance(outcome, Stuck):
+                return outcome
+            yield from self._take_back(who, outcome.batch)
+        raise StoreBusy("others import tasks with the same ids at this moment; try again")
+
+    def freed(self, who: Who, task: str) -> Op[bool]:
+        """Whether an id is free again, since whoever began to import it is dead."""
+        key = keys.status(task)
+        status = decode.status((yield Read(key))[key])
+        if status is None or not status.on.startswith(core.BATCH):
+            return False
+        return (yield from self._take_back(who, status.on))
+
+    def _publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+        if plan_rules.fits(plan, self._room()):
+            begun = self._begun(who, plan)
+            done: Done[Imported | PlanExists | Stuck | None] = yield from self._change(
+                who, plan.batch, lambda board: plan_rules.whole(board, plan, begun)
+            )
+            if done.outcome is not None:
+                return done.outcome
+        return (yield from self._portions(who, plan))
+
+    def _portions(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+        """Publish a plan that is too large for one commit: hidden, then for everybody."""
+        found = yield from self._survey(plan)
+        refused, begun = found.refused, found.begun or self._begun(who, plan)
+        if refused is None:
+            refused = yield from self._add_all(who, plan, begun)
+        if isinstance(refused, PlanExists) and refused.task:
+            yield from self._take_back(who, plan.batch, own=plan.digest)
+        if refused is not None:
+            return refused
+        stuck = yield from self._show(who, plan, begun)
+        return stuck or plan_rules.answer(Imported, plan, found)
+
+    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[PlanExists | Stuck | None]:
+        """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
+        beaten: float | None = None
+        for some in plan_rules.portions(plan, self._room()):
+            now = self._runner.clock.monotonic()
+            alive = beaten is None or now > beaten + plan_rules.TTL / 4
+            refused = yield from self._add(
+                who, plan, some, begun, first=beaten is None, alive=alive
+            )
+            if refused is not None:
+                return refused
+            beaten = now if alive else beaten
+        return None
+
+    def _add(
+        self,
+        who: Who,
+        plan: Plan,
+        some: Sequence[Draft],
+        begun: Begun,
+        *,
+        first: bool,
+        alive: bool,
+    ) -> Op[PlanExists | Stuck | None]:
+        done: Done[PlanExists | Stuck | None] = yield from self._change(
+            who,
+            plan.batch,
+            lambda board: plan_rules.add(board, plan, some, begun, first=first, alive=alive),
+        )
+        return done.outcome
+
+    def _begun(self, who: Who, plan: Plan) -> Begun:
+        return Begun(at=self._moments(len(plan.drafts)), by=who.agent)
+
+    def _show(self, who: Who, plan: Plan, begun: Begun) -> Op[Stuck | None]:
+        """Let everybody see a plan of which every task is there."""
+        apart = not self._runner.capabilities.local  # one may come after they were listed
+        done = yield from self._with_hangers(
+            who,
+            plan.batch,
+            lambda facts: hangers(plan.batch, facts.known).limit,
+            lambda board, tasks, more: plan_rules.show(
+                board, plan, begun, tasks, more=more or apart
+            ),
+        )
+        if isinstance(done.outcome, Stuck):
+            return done.outcome
+        if done.outcome:
+            yield from self._progress.go_on(who, plan.batch)
+        return None
+
+    def _take_back(self, who: Who, id_: str, own: str = "") -> Op[bool]:
+        """Take a batch back that cannot be finished; one of somebody who lives stays."""
+        done: Done[bool] = yield from self._change(
+            who, id_, lambda board: plan_rules.stop(board, id_, own)
+        )
+        going = done.outcome
+        while going:
+            going = (
+                yield from self._with_hangers(
+                    who,
+                    id_,
+                    lambda facts: plan_rules.at_once(facts.known.room),
+                    lambda board, tasks, more: plan_rules.take_back(board, id_, tasks, more=more),
+                )
+            ).outcome
+        return done.outcome
+
+    def _survey(self, plan: Plan) -> Op[Survey]:
+        def reading() -> Deciding[Survey]:
+            facts = Facts(self._runner, 0)
+            now = self._runner.clock.wall()
+            return (
+                yield from facts.decide(
+                    lambda known: Decision(outcome=plan_rules.survey(Board(known, now), plan))
+                )
+            )
+
+        decision: Decision[Survey] = yield from outside(reading())
+        return decision.outcome
+
+    def _room(self) -> Room:
+        """What one commit of a plan may take."""
+        known, local = Facts(self._runner, 0).known, self._runner.capabilities.local
+        return Room(operations=known.room, text=known.text, size=_LOCAL_BYTES if local else _BYTES)
+
+    def _change(self, who: Who, id_: str, decide: Callable[[Board], Decision[T]]) -> Op[Done[T]]:
+        return change(self._runner, who, (keys.status(id_),), decide)
+
+    def _with_hangers(
+        self,
+        who: Who,
+        id_: str,
+        limit: Callable[[Facts], int],
+        decide: Callable[[Board, Sequence[str], bool], Decision[T]],
+    ) -> Op[Done[T]]:
+        """Decide about a batch, with so many of its tasks as one commit may touch."""
+
+        def deciding() -> Deciding[T]:
+            facts = Facts(self._runner, 0)
+            facts.learn((yield (keys.status(id_),)).items)
+            page = Range(keys.hangs(id_), limit=limit(facts))
+            found: Sequence[Item] = (yield (page,)).ranges[page]
+            tasks, more = [keys.listed(item.key) for item in found], len(found) == page.limit
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(Board(known, now), tasks, more)))
+
+        return (yield from self._runner.change(deciding, who))

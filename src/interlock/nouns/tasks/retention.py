@@ -1,0 +1,278 @@
+"""Letting go of tasks that have been over for long, in bounded parts: each goes on after the last.
+
+Nothing lists tasks by the moment of their end, since completing one would have to write that.  So
+they are walked by their keys, page by page: a *round* is from the first to the last of them.
+
+    complete       goes as it is met, if it is old enough
+    failed, dead   is suspected as it is met; a whole round later it goes, if no task met by then
+                   needs it (``retention_rules.py``)
+    too many       are counted by a whole round; the next one lets go of those that ended first
+
+``maintain`` makes whole rounds.  A client that lives long makes a part of one after a thousand
+commits, and a command that ends at once does so by chance, and begins anywhere.  A long round that
+left nothing to do is written down (``meta/over``): until something can be old enough, or too many
+can have come, everybody looks at that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.driving import Op, Pause
+from interlock.errors import StoreDamaged, TooLarge
+from interlock.nouns.messages.retention_rules import Forgotten, Keep
+from interlock.nouns.tasks import retention_rules as core
+from interlock.nouns.tasks.reading import Facts
+from interlock.nouns.tasks.retention_rules import Said, Survey
+from interlock.nouns.tasks.retention_scan import Round, Start
+from interlock.nouns.tasks.task_change import Board
+from interlock.runtime import clocks, commits
+from interlock.runtime.commits import Moment
+from interlock.runtime.decode import decoded, readable
+from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
+from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.steps import Read
+from interlock.settings import Settings
+from interlock.store import Item, Log, Range, Snapshot
+
+BOUND = 10_000
+"""Tasks that a pass of maintenance lets go of, or a few more."""
+ROUNDS = 3
+"""Of one pass: to count, to let go of what is complete, and of what failed."""
+SOME = 100
+SOME_LOOKED_AT = 1_000
+SOME_PAGE = 250
+"""What a small part of a round lets go of, or looks at: it is over between two renewals."""
+_BREATH = 0.01
+"""Seconds between two pages of a small part, in which others of this process go on."""
+_AT_ONCE = 60
+_LONG = 1_000
+"""Items of a round that is worth writing down."""
+_SURVEY = msgspec.json.Decoder(Survey)
+_OLDEST, _NEWEST = Log(limit=1), clocks.NEWEST
+
+
+class Forgot(Struct, frozen=True, kw_only=True):
+    """What a pass let go of, and what is left."""
+
+    forgotten: int = 0
+    left: int = 0
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What is known before a round, and what time it is by the record and by our clock."""
+
+    snapshot: Snapshot
+    said: tuple[Said, ...]
+    now: float
+
+
+class Forgetting:
+    """The pass, as a generator for a driver."""
+
+    def __init__(self, runner: Runner, keep: Keep) -> None:
+        self._runner = runner
+        self._keep = keep
+        self._round: Round | None = None
+        self._cut = 0
+        self._suspects: dict[str, int] = {}
+        self._began = False
+        self._seen: Survey | None = None
+        """What a round saw that left nothing to do at once."""
+        self._limit = FIRST_PAGE
+        self._left = 0
+
+    def look(self) -> Op[Look]:
+        """What somebody saw of all tasks, what is needed, and what time it is by the record.
+
+        Whoever writes a lot before it forgets something looks first: soon nobody else's entries are
+        among the newest.
+        """
+        snapshot: Snapshot = yield Read(keys.NEEDED, keys.OVER, _OLDEST, _NEWEST)
+        newest, writer = clocks.said(snapshot.ranges[_NEWEST]), self._runner.chain.writer
+        now = core.now(self._runner.clock.wall(), newest, writer)
+        engine = yield from clocks.by_engine()
+        return Look(
+            snapshot=snapshot,
+            said=(*clocks.said(snapshot.ranges[_OLDEST]), *newest),
+            now=now if engine is None else min(now, engine),
+        )
+
+    def run(self, who: Who, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
+        """Make whole rounds until nothing more can go, or so many went."""
+        done = self._left = 0
+        first = look = first or (yield from self.look())
+        for _ in range(0 if (yield from self._is_settled(look)) else ROUNDS):
+            around, self._left = (yield from self._start(who, look, "")), 0
+            while not around.over:
+                done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
+            done += yield from self._end(who, around)
+            if self._seen is not None:
+                break
+            look = replace((yield from self.look()), now=first.now)
+        return Forgot(forgotten=done, left=self._left)
+
+    def some(self, who: Who) -> Op[bool]:
+        """Make a small part of a round; whether it did as much as it may: there may be more."""
+        if self._round is None:
+            look = yield from self.look()
+            if (yield from self._is_resting(look)):
+                return False
+            after = "" if self._began else self._anywhere()
+            self._round = yield from self._start(who, look, after)
+            self._began = True
+        around, done, looked = self._round, 0, 0
+        while done < SOME and not around.over:
+            looked += min(self._limit, SOME_PAGE)
+            if looked > SOME_LOOKED_AT:
+                break
+            done += yield from self._page(who, around, SOME_PAGE, SOME_PAGE)
+            yield Pause(_BREATH)
+        if around.over:
+            self._round = None
+            done += yield from self._end(who, around)
+        return done >= SOME
+
+    def _is_resting(self, look: Look) -> Op[bool]:
+        seen = self._seen
+        if seen is not None:
+            came = yield from self._came(seen, look)
+            if seen.rests(self._keep, look.now, came):
+                return True
+        return not self._suspects and (yield from self._is_settled(look))
+
+    def _is_settled(self, look: Look) -> Op[bool]:
+        """Whether somebody looked at all of them, and nothing can have become due since."""
+        survey = readable(_survey, look.snapshot[keys.OVER])
+        if survey is None:
+            return False
+        return survey.settles(self._keep, look.now, (yield from self._came(survey, look)))
+
+    def _came(self, seen: Survey, look: Look) -> Op[int]:
+        """How many can have ended since: no more than there were commits."""
+        before = Moment(revision=seen.revision, entries=seen.entries)
+        few = self._keep.count // core.PART
+        return (yield from commits.since(before, look.snapshot.revision, few))
+
+    def _anywhere(self) -> str:
+        letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
+        return f"{keys.TASKS}{letter}"
+
+    def _start(self, who: Who, look: Look, after: str) -> Op[Round]:
+        suspects, self._suspects = self._suspects, {}
+        if suspects:
+            yield from self._runner.change(_suspecting, who)
+        needed = look.snapshot[keys.NEEDED]
+        start = Start(
+            moment=(yield from commits.moment(look.snapshot.revision)),
+            mark=0 if needed is None else needed.revision,
+            now=look.now,
+            said=look.said,
+        )
+        return Round(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
+
+    def _page(self, who: Who, around: Round, most: int, bound: int) -> Op[int]:
+        """Look at the next page of a round, and let go of what is complete there."""
+        page = Range(keys.TASKS, around.after, min(self._limit, most))
+        items: tuple[Item, ...] = (yield Read(page)).ranges[page]
+        around.over = len(items) < page.limit
+        large = sum(len(item.value) for item in items) > PAGE_BYTES
+        self._limit = max(LEAST_PAGE, page.limit // 4) if large else min(most, page.limit * 4)
+        some = around.meet(items)
+        going = around.going(some)
+        around.suspect(each for each in going if not each.complete)
+        complete = {each.task: each.revision for each in going if each.complete}
+        aims = dict(islice(complete.items(), bound))
+        done = yield from self._let_go(who, aims, None)
+        gone = aims if done == len(aims) else {}
+        around.leave([each for each in some if each.task not in gone])
+        self._left += len(complete) - len(aims)
+        return done
+
+    def _end(self, who: Who, around: Round) -> Op[int]:
+        """Let go of what failed and nobody needs; and know when to look again."""
+        if not around.whole:
+            return 0
+        done = 0
+        if around.sure:
+            done = yield from self._let_go(who, around.suspects, around.mark)
+        cut = core.cut(around.stay, self._keep.count)
+        again = bool(around.fresh) or cut > around.cut
+        self._cut, self._suspects = cut, around.fresh
+        self._seen = None if again else around.survey
+        if not again:
+            yield from self._note(who, around)
+        return done
+
+    def _note(self, who: Who, around: Round) -> Op[None]:
+        """Let everybody know, if it took long to see that nothing is left to do."""
+        survey = around.survey
+
+        def deciding() -> Deciding[None]:
+            item = (yield (keys.OVER,))[keys.OVER]
+            return core.note(survey, readable(_survey, item))
+
+        if around.looked > _LONG and survey.settles(self._keep, survey.at, 0):
+            yield from self._runner.change(deciding, who)
+
+    def _let_go(self, who: Who, aims: Mapping[str, int], mark: int | None) -> Op[int]:
+        """Forget these in portions; of those that failed, if this ``mark`` stands."""
+        done, left = 0, iter(aims.items())
+        base = yield from self._runner.base()
+        room = Facts(self._runner, base).known.room
+        while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
+            try:
+                changed: Done[Forgotten] = yield from self._runner.change(
+                    partial(self._deciding, some, base, mark), who
+                )
+            except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
+                continue
+            done += changed.outcome.count
+            mark = changed.revision if mark is not None and changed.revision else mark
+        return done
+
+    def _deciding(
+        self, aims: Mapping[str, int], base: int, mark: int | None
+    ) -> Deciding[Forgotten]:
+        facts, failed = Facts(self._runner, base), mark is not None
+        if failed:
+            needed = (yield (keys.NEEDED,))[keys.NEEDED]
+            if mark != (0 if needed is None else needed.revision):
+                return Decision(outcome=Forgotten())
+        facts.learn((yield tuple(_relied(aims))).items)
+        seen = {task: base + revision for task, revision in aims.items()}
+        now = self._runner.clock.wall()
+        return (
+            yield from facts.decide(
+                lambda known: core.forget(Board(known, now), seen, failed=failed)
+            )
+        )
+
+
+def kept(settings: Settings | None) -> Keep:
+    """How long tasks that are over stay, and how many: as it is set, and as usual otherwise."""
+    found = (settings or Settings()).task()
+    return Keep(age=found.get("keep", core.KEEP), count=int(found.get("kept", core.KEPT)))
+
+
+def _suspecting() -> Deciding[None]:
+    yield from ()
+    return core.suspect()
+
+
+def _survey(item: Item | None) -> Survey | None:
+    return None if item is None else decoded(_SURVEY, item)
+
+
+def _relied(tasks: Mapping[str, int]) -> Iterator[str]:
+    for task in tasks:
+        yield keys.status(task)
+        yield keys.todo(task)

@@ -1,0 +1,313 @@
+"""Tasks on a store: publish, claim, finish.
+
+claiming.py   by name, or the next one     past.py     past what cannot be read
+standby.py    while one waits for a task
+plan.py       whole plans at once
+progress.py   what makes tasks go on by themselves
+facts.py      what decisions read          states.py   items as typed state
+seen.py       what people see of them      shown.py    the form of that
+why.py        what is in the way of one    look.py, leaf.py   how it stands, in words
+checkup.py    what health finds            upkeep.py   what maintenance does
+forgetting.py, rounds.py   what becomes of those that have been over for long
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.nouns.grants.service import Queues, notes
+from interlock.nouns.grants.waiting import Seat, recalled, session_ttl_of
+from interlock.nouns.tasks import decode, rules
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.claiming import Claiming
+from interlock.nouns.tasks.progress import Progress, hangers
+from interlock.nouns.tasks.reading import Facts, change
+from interlock.nouns.tasks.task_change import Board
+from interlock.runtime.gather import every, outside
+from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.settings import Settings
+from interlock.store import Item, Range
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks.plan_service import Plans
+    from interlock.nouns.tasks.retention import Forgetting
+    from interlock.nouns.tasks.skip_damaged import Past
+
+T = TypeVar("T")
+
+AROUND = 60.0
+"""Seconds for which the quick way to the next task is left alone after it met what it cannot read.
+Whatever it began there is owed, so it is not tried each time."""
+
+
+class Tasks:
+    """Every operation on tasks, as generators for a driver."""
+
+    def __init__(self, runner: Runner, queues: Queues, settings: Settings | None = None) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._queues = queues
+        self.progress = Progress(runner)
+        self.claiming = Claiming(runner, queues, self.progress)
+        self._last = 0.0
+        self._around = 0.0
+
+    @cached_property
+    def plans(self) -> Plans:
+        """Whole plans; whoever never publishes one does not pay for them."""
+        from interlock.nouns.tasks.plan_service import Plans
+
+        return Plans(self._runner, self.progress, self.moment)
+
+    @cached_property
+    def _forgetting(self) -> Forgetting:
+        """What lets go of tasks that are over, likewise."""
+        from interlock.nouns.tasks.retention import Forgetting, kept
+
+        return Forgetting(self._runner, kept(self._settings))
+
+    def forget(self, who: Who) -> Op[bool]:
+        """Let go of some that have been over for long; whether there is more to do at once."""
+        return (yield from self._forgetting.some(who))
+
+    @cached_property
+    def _past(self) -> Past:
+        """The way around what cannot be read."""
+        from interlock.nouns.tasks.skip_damaged import Past
+
+        return Past(
+            self._runner,
+            lambda seat, task, ttl: self.claiming.by_name(seat, task, ttl=ttl, wait=0.0),
+        )
+
+    def moment(self, count: int = 1) -> float:
+        """Now, and later than any moment before: what is published first is older.
+
+        So ``count`` moments are taken, each a millionth of a second later.  They are whole ones,
+        as in the places of tasks that are ready: nothing is rounded there to the same.
+        """
+        first = round(max(self._runner.clock.wall(), self._last + 0.000_001), 6)
+        self._last = first + (count - 1) * 0.000_001
+        return first
+
+    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.TaskExists]:
+        """Put a task where everybody finds it."""
+        wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
+        guess: dict[str, Item | None] = {}
+        if not self._runner.capabilities.local:
+            guess = {wanted[0]: None}
+            for key in wanted[1:]:
+                guess |= self._runner.recall(key)
+        done: Done[core.Published | core.TaskExists] = yield from change(
+            self._runner,
+            who,
+            wanted,
+            lambda board: rules.publish(board, task, spec),
+            guess if len(guess) == len(wanted) else None,
+        )
+        for key in wanted[1:]:
+            if (item := done.items.get(key)) is not None:
+                self._runner.remember(key, item)
+        hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
+        if hidden and (yield from self.plans.freed(who.plain, task)):
+            return (yield from self.publish(who, task, spec))
+        return done.outcome
+
+    def claim(
+        self, seat: Seat, task: str, *, ttl: float | None, wait: float
+    ) -> Op[core.ClaimOutcome]:
+        """Claim one task by name."""
+        return self.claiming.by_name(seat, task, ttl=ttl, wait=wait)
+
+    def next(
+        self,
+        seat: Seat,
+        can: Collection[str],
+        *,
+        ttl: float | None,
+        wait: float,
+        asleep: Callable[[], None] | None = None,
+    ) -> Op[core.ClaimOutcome]:
+        """Claim the best task that is ready; what cannot be read is passed over.
+
+        ``asleep`` is called before each sleep of a wait.
+        """
+        began = self._runner.clock.monotonic()
+        if began >= self._around:
+            try:
+                return (yield from self.claiming.next(seat, can, ttl=ttl, wait=wait, asleep=asleep))
+            except StoreDamaged:
+                self._around = self._runner.clock.monotonic() + AROUND
+        left = max(0.0, began + wait - self._runner.clock.monotonic())
+        return (yield from self._past.next(seat, can, ttl=ttl, wait=left))
+
+    def complete(
+        self, who: Who, worker: core.Worker, result: Raw | None
+    ) -> Op[core.CompleteOutcome]:
+        """The task is done; what hung on it may begin."""
+        base = yield from self._runner.base()
+        left = False
+
+        def deciding() -> Deciding[core.CompleteOutcome]:
+            nonlocal left
+            facts, status = yield from self._own(worker, base)
+            found: Sequence[Item] = ()
+            more = False
+            if status is not None and status.awaited and status.state == "running":
+                page: Range = hangers(worker.task, facts.known)
+                found = (yield (page,)).ranges[page]
+                more = len(found) == page.limit or not self._runner.capabilities.local
+            tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
+            decision = yield from facts.decide(
+                lambda known: rules.complete(Board(known, now), worker, result, tasks, more=more)
+            )
+            left = any(write.key == keys.todo(worker.task) for write in decision.puts)
+            return decision
+
+        done = yield from self._finished(who, worker, deciding)
+        if left and done.revision is not None:
+            yield from self.progress.go_on(who.plain, worker.task)
+        return (yield from self._told(worker, done.outcome))
+
+    def fail(
+        self, who: Who, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
+    ) -> Op[core.FailOutcome]:
+        """The attempt failed."""
+        chance = self._runner.random_below(1000) / 1000
+        done: core.FailOutcome = yield from self._settle(
+            who,
+            worker,
+            lambda board: rules.fail(board, worker, reason, error, chance, retry=retry),
+        )
+        return (yield from self._told(worker, done))
+
+    def release(self, who: Who, worker: core.Worker) -> Op[core.ReleaseOutcome]:
+        """Give a task back to the queue."""
+        done: core.ReleaseOutcome = yield from self._settle(
+            who, worker, lambda board: rules.release(board, worker)
+        )
+        return (yield from self._told(worker, done))
+
+    def heartbeat(self, who: Who, worker: core.Worker, session_ttl: float) -> Op[core.BeatOutcome]:
+        """Renew what keeps a claim alive."""
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[core.BeatOutcome]:
+            facts, _ = yield from self._own(worker, base)
+            held = facts.known.claims[worker.task]
+            ttl = session_ttl
+            if held is not None and held.ttl is None:
+                ttl = yield from session_ttl_of(held.session, session_ttl)
+            now = self._runner.clock.wall()
+            return (
+                yield from facts.decide(lambda known: rules.beat(Board(known, now), worker, ttl))
+            )
+
+        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
+        return (yield from self._told(worker, done.outcome))
+
+    def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
+        """Nobody is to do this."""
+        done: Done[core.CancelOutcome] = yield from change(
+            self._runner,
+            who,
+            (keys.status(task), keys.owner(task)),
+            lambda board: rules.cancel(board, task, who.agent, reason),
+        )
+        return done.outcome
+
+    def requeue(
+        self, who: Who, task: str, reason: str, token: int | None
+    ) -> Op[core.RequeueOutcome]:
+        """End the claim of a worker, and put the task back in the queue."""
+        done: Done[core.RequeueOutcome] = yield from change(
+            self._runner,
+            who,
+            (keys.status(task), keys.owner(task)),
+            lambda board: rules.requeue(board, task, who.agent, reason, token),
+        )
+        return done.outcome
+
+    def _told(self, worker: core.Worker, outcome: T) -> Op[T | core.TaskFenced]:
+        """A refusal, with who ended the claim and why, if an operator did."""
+        if not isinstance(outcome, core.TaskFenced | core.TaskNotOwner):
+            return outcome
+        for note in (yield from outside(notes(f"task/{worker.task}"))):
+            own = (note.token, note.holder) == (worker.token, worker.agent)
+            if own or (worker.token is None and note.session == worker.session):
+                state: core.State = "pending" if outcome.state == "unknown" else outcome.state
+                fenced = core.TaskFenced(task=worker.task, state=state, holder=outcome.holder)
+                return replace(fenced, by=note.by, reason=note.reason)
+        return outcome
+
+    def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
+        """Send back what failed."""
+        done: Done[core.RetryOutcome] = yield from change(
+            self._runner,
+            who,
+            (keys.status(task),),
+            lambda board: rules.retry(board, task, who.agent),
+        )
+        return done.outcome
+
+    def leave(self, who: Who) -> Op[tuple[str, ...]]:
+        """Give back everything that a session works on and that lives by it."""
+        released: list[str] = []
+        for item in (yield from every(keys.claims(who.session))):
+            if keys.live(who.session) in decode.names(item):
+                task = keys.listed(item.key)
+                worker = core.Worker(task=task, agent=who.agent, session=who.session)
+                outcome = yield from self.release(who, worker)
+                if isinstance(outcome, core.TaskReleased):
+                    released.append(f"task/{task}")
+        return tuple(released)
+
+    def _own(self, worker: core.Worker, base: int) -> Reading[tuple[Facts, core.Status | None]]:
+        """What whoever speaks for a claim has to know first."""
+        facts = Facts(self._runner, base)
+        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        facts.learn((yield wanted).items)
+        held, token = facts.known.claims[worker.task], facts.known.tokens[worker.task]
+        if held is not None and worker.speaks_for(held, token):
+            facts.learn((yield held.live).items)
+        if (spec := self.claiming.specs.get(worker.task)) is not None:
+            facts.known.specs[worker.task] = spec
+        return facts, facts.known.statuses[worker.task]
+
+    def _settle(
+        self, who: Who, worker: core.Worker, decide: Callable[[Board], Decision[T]]
+    ) -> Op[T]:
+        base = yield from self._runner.base()
+
+        def deciding() -> Deciding[T]:
+            facts, _ = yield from self._own(worker, base)
+            now = self._runner.clock.wall()
+            return (yield from facts.decide(lambda known: decide(Board(known, now))))
+
+        return (yield from self._finished(who, worker, deciding)).outcome
+
+    def _finished(
+        self, who: Who, worker: core.Worker, deciding: Callable[[], Deciding[T]]
+    ) -> Op[Done[T]]:
+        """Carry out what ends a claim, on what we know of it if we made it.
+
+        Memories of different moments do not go together: then look.
+        """
+        wanted = (keys.status(worker.task), keys.owner(worker.task))
+        guess = recalled(self._runner, wanted)
+        if len({item.revision for item in guess.values() if item is not None}) > 1:
+            guess = {}
+        done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
+        if done.revision is not None:
+            self.claiming.specs.pop(worker.task, None)
+            self._queues.forget((keys.owner(worker.task),), worker.token)
+        return done

@@ -1,0 +1,304 @@
+"""One decision about tasks in the making: what it knows, and what it will write.
+
+A decision does not know beforehand which tasks it touches: completing one may move on others, which
+have needs of their own.  It asks its Known, which raises Missing for what was not read yet;
+whoever drives it reads that and decides again.
+
+What a decision read is not checked by its commit, but for what it relies on: the items that it
+replaces, the need that a task is left hanging on, and the session that a claim lives by.  The rest
+cannot become wrong: data never change, what is complete stays so, and a liveness key that is gone
+never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Event, Write
+from interlock.nouns.grants.pool_change import MANY, Missing
+from interlock.nouns.tasks.task import (
+    BATCH,
+    FRESH,
+    Claim,
+    Due,
+    Ended,
+    Ready,
+    Spec,
+    State,
+    Status,
+    awaited,
+    moved,
+)
+
+T = TypeVar("T")
+
+REFUSAL_WINDOW = 60.0
+AT_ONCE = 1.0
+"""Seconds after its publishing within which a task counts as ready since then."""
+
+
+class Known:
+    """What is known about tasks; it asks for the rest by raising Missing."""
+
+    def __init__(self, room: int = MANY, least: float = 0.0, text: int = MANY) -> None:
+        self.room = room
+        self.text = text
+        """Bytes that the entry of a decision may have."""
+        self.least = least
+        """The shortest ttl that the store can measure."""
+        self.specs: dict[str, Spec | None] = {}
+        self.statuses: dict[str, Status | None] = {}
+        self.claims: dict[str, Claim | None] = {}
+        self.tokens: dict[str, int] = {}
+        """Of the claim of each task that has one."""
+        self.newest: dict[str, int] = {}
+        """What the token of a claim would be that was made with the last change of a task."""
+        self.oldest: dict[str, int] = {}
+        """The same for its publishing: no claim of it can have that token, or a lower one."""
+        self.dues: dict[str, Due | None] = {}
+        self.there: dict[str, bool] = {}
+        """Keys of which nothing else matters: liveness, sets of requirements, marks."""
+        self.clock = 0
+        """Since which revision the engine measures liveness without a break; 0 if that is unknown.
+        Counted as tokens are."""
+        self.relied: dict[str, None] = {}
+
+    def spec(self, task: str) -> Spec:
+        """What a task is; only of one that exists."""
+        try:
+            spec = self.specs[task]
+        except KeyError:
+            raise Missing((keys.data(task),)) from None
+        if spec is None:
+            raise AssertionError(f"task {task} has no data")
+        return spec
+
+    def status(self, task: str) -> Status | None:
+        """How a task stands; None if there is none."""
+        try:
+            return self.statuses[task]
+        except KeyError:
+            raise Missing((keys.status(task),)) from None
+
+    def claim(self, task: str) -> Claim | None:
+        """Who works on a task."""
+        try:
+            return self.claims[task]
+        except KeyError:
+            raise Missing((keys.owner(task),)) from None
+
+    def due(self, key: str) -> Due | None:
+        """What a task waits for that must not begin yet."""
+        try:
+            return self.dues[key]
+        except KeyError:
+            raise Missing((key,)) from None
+
+    def has(self, key: str) -> bool:
+        """Whether there is anything under this key."""
+        try:
+            return self.there[key]
+        except KeyError:
+            raise Missing((key,)) from None
+
+    def alive(self, claim: Claim) -> bool:
+        """Whether all that keeps a claim alive still is."""
+        if unknown := tuple([key for key in claim.live if key not in self.there]):
+            raise Missing(unknown)
+        return all(self.there[key] for key in claim.live)
+
+    def ask_for(self, tasks: Iterable[str]) -> None:
+        """Ask for the statuses of all of these at once, so that few questions are enough."""
+        missing = [keys.status(task) for task in tasks if task not in self.statuses]
+        if missing:
+            raise Missing(tuple(missing))
+
+    def all_of(self, look: Callable[[T], object], wanted: Iterable[T]) -> None:
+        """Look at all of these, and ask once for all that is missing."""
+        missing: dict[str, None] = {}
+        for each in wanted:
+            try:
+                look(each)
+            except Missing as unknown:
+                missing.update(dict.fromkeys(unknown.refs))
+        if missing:
+            raise Missing(tuple(missing))
+
+
+class Board:
+    """The tasks as a decision will leave them, and what goes with that."""
+
+    def __init__(self, known: Known, now: float) -> None:
+        self.known = known
+        self.now = now
+        self._statuses: dict[str, Status] = {}
+        self._puts: dict[str, Write] = {}
+        self._deletes: dict[str, None] = {}
+        self._signals: dict[str, None] = {}
+        self._events: list[tuple[str, str, str]] = []
+
+    def status(self, task: str) -> Status | None:
+        """How a task stands by now."""
+        return self._statuses.get(task) or self.known.status(task)
+
+    def move(self, task: str, act: str, state: State, **changes: object) -> Status:
+        """Carry out an act that leads to another state."""
+        before = self.status(task)
+        if before is None:
+            raise AssertionError(f"there is no task {task}")
+        status = moved(before, act, state, **changes)
+        self.set(task, status)
+        if before.due:
+            self.delete(before.due)
+        if before.on:
+            self.delete(keys.hangs(before.on, task))
+        if before.state in ("failed", "dead"):
+            self.delete(keys.ended(task))
+        if state in ("failed", "dead"):
+            self.put(keys.ended(task), Ended(state=state, since=self.now))
+        return status
+
+    def set(self, task: str, status: Status) -> None:
+        """Let a task stand like this."""
+        self._statuses[task] = status
+        self.known.relied[keys.status(task)] = None
+
+    def put(self, key: str, value: object, ttl: float | None = None) -> None:
+        """Write this, too."""
+        self._deletes.pop(key, None)
+        self._puts[key] = Write(key, value, ttl)
+
+    def delete(self, *wanted: str) -> None:
+        """Take these away."""
+        for key in wanted:
+            self._puts.pop(key, None)
+            self._deletes[key] = None
+
+    def rely(self, *wanted: str) -> None:
+        """See that these are as they were read when this is committed."""
+        self.known.relied.update(dict.fromkeys(wanted))
+
+    def tell(self, word: str, agent: str, task: str = "") -> None:
+        """What watchers are told; about the task of the whole decision, or about another."""
+        self._events.append((f"task:{word}", agent, f"task/{task}" if task else ""))
+
+    def make_ready(self, task: str, spec: Spec) -> None:
+        """Give a task its place among those that wait for a worker, and wake who waits for it."""
+        since = self.now if self.now - spec.at > AT_ONCE else 0.0
+        status = self._statuses.get(task)
+        deadline = spec.deadline if status is None else status.deadline
+        self.put(spec.place(task), Ready(deadline, since, spec.trace))
+        self._list_set(spec)
+        self.call(spec)
+
+    def _list_set(self, spec: Spec) -> None:
+        """See that workers look where this task is ready: at its set of requirements.
+
+        A set of which no task is ready may be let go (``sets.py``), so whoever makes one ready
+        relies on the set that stands there, or writes it.
+        """
+        if spec.requires:
+            known = keys.set_of(spec.set)
+            self.rely(known)
+            if not self.known.has(known):
+                self.put(known, tuple(dict.fromkeys(spec.requires)))
+                self.put(keys.SETS_MARK, {})
+
+    def call(self, spec: Spec) -> None:
+        """Let those look who wait for tasks like this: it is ready, or will be."""
+        self._signals[keys.wake_ready(spec.set)] = None
+
+    def listed(self, task: str, verb: str) -> Decision[bool]:
+        """See that workers look where a task is ready; whether they would not have."""
+        spec = self.known.specs.get(task)
+        if spec is None or not spec.requires or self.known.has(keys.set_of(spec.set)):
+            return Decision(outcome=False)
+        self._list_set(spec)
+        self.call(spec)
+        return self.decision(True, verb, "tasks")
+
+    def begin(self, task: str, spec: Spec) -> Status:
+        """Nothing is in the way of a task any more: ready, or not before its time."""
+        status = self._statuses.get(task) or replace(
+            FRESH, deadline=spec.deadline, trace=spec.trace
+        )
+        if spec.not_before is None or spec.not_before <= self.now:
+            self.make_ready(task, spec)
+        else:
+            status = replace(status, due=keys.due(spec.not_before, task))
+            self.put(status.due, Due())
+            self.call(spec)
+        self.set(task, status)
+        return status
+
+    def hang(self, task: str, need: str) -> None:
+        """Let a task hang on a need, which knows that it is awaited then."""
+        status = self.status(need)
+        if status is None:
+            raise AssertionError(f"there is no task {need}")
+        self.put(keys.hangs(need, task), {})
+        if status.awaited:
+            self.rely(keys.status(need))
+        else:
+            self.set(need, awaited(status))
+
+    def end_claim(self, task: str, claim: Claim) -> None:
+        """Nobody works on this task any more."""
+        own = keys.live(claim.session)
+        self.rely(keys.owner(task))
+        self.delete(
+            keys.owner(task),
+            keys.claims(claim.session, task),
+            *[key for key in claim.live if key != own],
+        )
+        if claim.blind:
+            self.delete(self.known.spec(task).place(task))
+
+    @property
+    def size(self) -> int:
+        """How many operations this takes by now."""
+        written = len(self._statuses) + len(self._puts) + len(self._deletes)
+        return written + len(self._signals) + len(self.known.relied)
+
+    def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
+        """The decision that carries all of it out."""
+        statuses = [Write(keys.status(task), each) for task, each in self._statuses.items()]
+        return Decision(
+            outcome=outcome,
+            verb=verb,
+            thing=thing,
+            puts=(*statuses, *self._puts.values()),
+            deletes=tuple(self._deletes),
+            signals=tuple(self._signals),
+            events=tuple([self._event(thing, *each) for each in self._events]),
+            trace=self._trace(thing),
+        )
+
+    def _event(self, thing: str, word: str, agent: str, about: str) -> Event:
+        """What is told, with what differs from the entry; the id of a task needs no trace."""
+        if about in ("", thing):
+            return Event(word, agent)
+        own, trace = self._trace(thing), self._trace(about)
+        named = own and trace not in (own, about.removeprefix("task/"))
+        return Event(word, agent, about, trace if named else "")
+
+    def _trace(self, thing: str) -> str:
+        """The trace of a task: the one that it was published under, else its id."""
+        task = thing.removeprefix("task/")
+        status = self._statuses.get(task) or self.known.statuses.get(task)
+        return "" if status is None or task.startswith(BATCH) else status.trace or task
+
+    def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
+        """No: recorded once in a while for each claim, and otherwise without a trace."""
+        held = self.known.claims.get(task)
+        mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
+        if self.known.status(task) is None or self.known.has(mark):
+            return Decision(outcome=outcome)
+        thing = f"task/{task}"
+        write = Write(mark, {"for": thing}, REFUSAL_WINDOW)
+        trace = self._trace(thing)
+        return Decision(outcome=outcome, verb=verb, thing=thing, puts=(write,), trace=trace)

@@ -1,0 +1,246 @@
+"""Tasks in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from interlock.core.validate import shell
+from interlock.runtime.text import ago, as_json, circle, ended, lasting, listed, lives, since, table
+
+if TYPE_CHECKING:
+    from interlock.nouns.tasks import task as core
+    from interlock.nouns.tasks.listing import ListedTask, TaskList, TaskView
+    from interlock.runtime.text import Paint
+
+_COLOURS = {
+    "blocked": "yellow", "pending": "bold", "running": "green", "complete": "dim",
+    "failed": "red", "dead": "red",
+}  # fmt: skip
+_EVENTS = {"failed": "red", "dead": "red", "reclaimed": "yellow", "cancelled": "yellow"}
+_LONG = 1000
+_NAMED = 5
+
+
+def published(outcome: core.Published, paint: Paint) -> str:
+    """It is there."""
+    later = "; it begins when all it needs is complete" if outcome.state == "blocked" else ""
+    return f"{paint('green', 'published')} {outcome.task}{later}{_ended(outcome.ended)}"
+
+
+def exists(outcome: core.TaskExists, paint: Paint) -> str:
+    """It was there before."""
+    hint = f"choose another id, or see 'interlock task show {shell(outcome.task)}'"
+    return f"{paint('yellow', 'exists')} {outcome.task}: it is {outcome.state}; {hint}"
+
+
+def claimed(outcome: core.Claimed, paint: Paint) -> str:
+    """It is yours, and what is to be done."""
+    again = f", attempt {outcome.attempt}" if outcome.attempt > 1 else ""
+    head = f"{paint('green', 'claimed')} {outcome.task}, token {outcome.token}"
+    able = f"; it requires {', '.join(outcome.requires)}" if outcome.requires else ""
+    data = "" if outcome.data is None else f"\n{as_json(outcome.data)}"
+    return f"{head}{lives(outcome.expires_in)}{again}{able}{data}"
+
+
+def taken(outcome: core.Taken, paint: Paint) -> str:
+    """Who works on it, and for how long."""
+    held = f"{outcome.holder} has worked on it for {since(outcome.since)}"
+    return f"{paint('yellow', 'taken')} {outcome.task}: {held}{lives(outcome.expires_in)}"
+
+
+def blocked(outcome: core.Blocked, paint: Paint) -> str:
+    """What it waits for."""
+    left = f"; try again in {lasting(outcome.retry_in)}" if outcome.retry_in is not None else ""
+    hint = f"; see 'interlock task show {shell(outcome.on)}'" if outcome.on else ""
+    return f"{paint('yellow', 'blocked')} {outcome.task}: {outcome.reason}{left}{hint}"
+
+
+def deadlock(outcome: core.TaskDeadlock, paint: Paint) -> str:
+    """Who waits for each other."""
+    return f"{paint('red', 'deadlock')} {outcome.task}: {circle(outcome.cycle)}"
+
+
+def nothing(outcome: core.NoTask, paint: Paint) -> str:
+    """Why there is none."""
+    head = f"{paint('yellow', 'nothing')} {outcome.task}".rstrip()
+    known = outcome.task and outcome.state != "unknown"
+    return f"{head}: {outcome.reason}" + ("" if known else "; see 'interlock task list'")
+
+
+def extended(outcome: core.TaskExtended, paint: Paint) -> str:
+    """It lives on."""
+    return (
+        f"{paint('green', 'extended')} {outcome.task}, token {outcome.token}"
+        f"{lives(outcome.expires_in)}"
+    )
+
+
+def completed(outcome: core.Completed, paint: Paint) -> str:
+    """It is done, and who may begin."""
+    if outcome.already:
+        return f"{paint('green', 'completed')} {outcome.task} before, by this very claim"
+    others = outcome.unblocked
+    may = f"; {others} {'task' if others == 1 else 'tasks'} may begin now" if others else ""
+    return f"{paint('green', 'completed')} {outcome.task}{may}"
+
+
+def failed(outcome: core.Failed, paint: Paint) -> str:
+    """What happens next."""
+    word, task = paint("red", "failed"), outcome.task
+    if outcome.state == "pending":
+        soon = f"in {lasting(outcome.retry_in)}" if outcome.retry_in else "at once"
+        return f"{word} {task}, attempt {outcome.attempts}; it is tried again {soon}"
+    tries = "1 attempt" if outcome.attempts == 1 else f"{outcome.attempts} attempts"
+    end = "for good" if outcome.state == "failed" else f"after {tries}, and is dead"
+    return f"{word} {task} {end}; to send it back: interlock task retry {shell(task)}"
+
+
+def released(outcome: core.TaskReleased, paint: Paint) -> str:
+    """It is back."""
+    return f"{paint('green', 'released')} {outcome.task}; it is back in the queue"
+
+
+def fenced(outcome: core.TaskFenced, paint: Paint) -> str:
+    """It went on without you."""
+    now = f"it is {outcome.state}"
+    if outcome.token:
+        now = f"{outcome.holder} works on it with token {outcome.token}"
+    why = ended(outcome.by, outcome.reason)
+    return f"{paint('red', 'fenced')} {outcome.task}: that claim is over{why}; {now}"
+
+
+def requeued(outcome: core.TaskRequeued, paint: Paint) -> str:
+    """Whose it was."""
+    whose = f"the claim of {outcome.holder}, token {outcome.token}, is over"
+    return f"{paint('green', 'requeued')} {outcome.task}; {whose}"
+
+
+def not_owner(outcome: core.TaskNotOwner, paint: Paint) -> str:
+    """Who has it instead, and how to say which claim is meant."""
+    if outcome.state == "unknown":
+        word = paint("red", "unknown")
+        return f"{word} {outcome.task}: there is no such task; see 'interlock task list'"
+    word = f"{paint('red', 'not owner')} {outcome.task}: "
+    if outcome.holder:
+        return f"{word}{outcome.holder} works on it"
+    then = "claim it first"
+    if outcome.state == "blocked":
+        then = f"see 'interlock why {shell(f'task/{outcome.task}')}'"
+    return f"{word}nobody works on it, it is {outcome.state}; {then}"
+
+
+def cancelled(outcome: core.TaskCancelled, paint: Paint) -> str:
+    """It will not be done."""
+    before = " before" if outcome.already else ""
+    return f"{paint('green', 'cancelled')} {outcome.task}{before}"
+
+
+def retried(outcome: core.Retried, paint: Paint) -> str:
+    """It is back."""
+    return f"{paint('green', 'retried')} {outcome.task}; it is {outcome.state}"
+
+
+def unchanged(outcome: core.Unchanged, paint: Paint) -> str:
+    """Why not."""
+    hint = "; see 'interlock task list'" if outcome.state == "unknown" else ""
+    return f"{paint('yellow', 'unchanged')} {outcome.task}: {outcome.reason}{hint}"
+
+
+def shown(task: TaskView, paint: Paint) -> str:
+    """One task."""
+    facts = [
+        ("task", task.task),
+        ("state", paint(_COLOURS[task.state], task.state) + (", stale" if task.stale else "")),
+        ("holder", task.holder),
+        ("token", "" if task.token is None else str(task.token)),
+        ("needs first", task.on),
+        ("begins in", "" if task.retry_in is None else lasting(task.retry_in)),
+        ("reason", task.reason),
+        ("by", task.by),
+        ("since", ago(task.since)),
+        ("expires in", "" if task.expires_in is None else lasting(task.expires_in)),
+        ("session", task.session),
+        ("priority", str(task.priority)),
+        ("attempts", _attempts(task)),
+        ("requires", ", ".join(task.requires)),
+        ("needs", ", ".join(task.needs)),
+        ("labels", ", ".join(task.labels)),
+        ("published", f"{ago(task.published_at)} by {task.published_by}"),
+        ("not before", ago(task.not_before)),
+        ("deadline", ago(task.deadline)),
+        ("data", _short(task.data)),
+        ("result", _short(task.result)),
+        ("error", _short(task.error)),
+    ]
+    return listed(facts)
+
+
+def task_list(outcome: TaskList, paint: Paint) -> str:
+    """Tasks by id."""
+    if not outcome.tasks:
+        return "no task here is like that; 'interlock task list --all' has complete ones, too"
+    titles = ("TASK", "STATE", "PRIORITY", "LABELS", "NOTE")
+    rows = table(titles, [_row(task, paint) for task in outcome.tasks], paint)
+    return f"{rows}\nmore: --after {outcome.more}" if outcome.more else rows
+
+
+def _attempts(task: ListedTask) -> str:
+    """How many failed; of how many, where that matters."""
+    if task.state in ("complete", "failed") or (task.state == "dead" and not task.attempts):
+        return f"{task.attempts} failed" if task.attempts else ""
+    return f"{task.attempts} of {task.retries + 1} failed"
+
+
+def _row(task: ListedTask, paint: Paint) -> tuple[str, ...]:
+    state = paint(_COLOURS[task.state], task.state)
+    return task.task, state, str(task.priority), ",".join(task.labels), _note(task, paint)
+
+
+def _note(task: ListedTask, paint: Paint) -> str:
+    """What there is to say of a task in its state."""
+    if task.stale:
+        return f"{task.holder} is {paint('red', 'stale')}; whoever comes next takes it over"
+    if task.holder:
+        return f"{task.holder} for {since(task.since or 0.0)}{lives(task.expires_in)}"
+    if task.state == "blocked":
+        return f"needs {task.on}" if task.on else task.reason
+    if task.state == "pending":
+        return _pending(task)
+    said = f": {task.reason}" if task.reason else ""
+    who = f"{task.by}, " if task.state == "complete" and task.by else ""
+    return f"{who}{ago(task.since)}{said}"
+
+
+def _pending(task: ListedTask) -> str:
+    tried = f"attempt {task.attempts} failed" if task.attempts else ""
+    why = f": {task.reason}" if tried and task.reason else ""
+    begins = f"begins in {lasting(task.retry_in)}" if task.retry_in else ""
+    able = f"requires {', '.join(task.requires)}" if task.requires else ""
+    return "; ".join(part for part in (tried + why, begins, able) if part)
+
+
+def _ended(needs: Sequence[str]) -> str:
+    """Needs that will not be complete by themselves, and how to go on."""
+    if not needs:
+        return ""
+    some, more = ", ".join(needs[:_NAMED]), len(needs) - _NAMED
+    named = f"{some} and {more} more" if more > 0 else some
+    one = "it" if len(needs) == 1 else "the first"
+    return f", but {named} failed; to send {one} back: interlock task retry {shell(needs[0])}"
+
+
+def _short(value: object) -> str:
+    text = as_json(value)
+    return text if len(text) <= _LONG else f"{text[:_LONG]}... ({len(text)} characters; use --json)"
+
+
+def event(outcome: core.TaskEvent, paint: Paint) -> str:
+    """One line for something that happened."""
+    if outcome.event == "missed":
+        return paint("yellow", f"missed: what happened up to revision {outcome.revision} is gone")
+    who = f" by {outcome.agent}" if outcome.agent else ""
+    requires = f", requires {', '.join(outcome.requires)}" if outcome.requires else ""
+    data = "" if outcome.data is None else f"  {as_json(outcome.data)[:_LONG]}"
+    word = paint(_EVENTS.get(outcome.event, "green"), f"{outcome.event:<9}")
+    return f"{outcome.revision:>6}  {word}  {outcome.task}{who}{requires}{data}"

@@ -1,0 +1,122 @@
+"""Standing by for one task: listed while it lasts, and refused if it could never end.
+
+Whoever tries once pays nothing for this.  The wait is listed before the first sleep, by a commit of
+its own, and ends with the claim, in the same commit; if it ends otherwise it is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.core.wait import Asleep, listed, listing
+from interlock.driving import Op
+from interlock.nouns.grants.service import Debt, Queues
+from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.tasks import task as core
+from interlock.runtime import callers
+from interlock.runtime.deadlock import Deadlocks
+from interlock.runtime.runner import Deciding, Runner, Who
+from interlock.runtime.wait_graph import Start
+
+_WITHDRAW = "task.withdraw"
+
+
+class Bid:
+    """What one call asks for, since when, and what may stand by now: a claim, a wait."""
+
+    __slots__ = ("asleep", "began", "open", "seat", "someone", "standby", "terms", "ttl")
+
+    def __init__(
+        self, seat: Seat, ttl: float | None, someone: callers.Someone | None, began: float
+    ) -> None:
+        self.seat = seat
+        self.began = began
+        self.ttl = ttl
+        self.someone = None if seat.caller else someone
+        self.terms = callers.terms(seat.caller, someone)
+        self.asleep: Callable[[], None] | None = None
+        """Called before each sleep of a wait."""
+        self.open: core.Ask | None = None
+        self.standby: Standby | None = None
+
+    def asked(self, ask: core.Ask) -> core.Ask:
+        """How to ask for it, after the wait for it was listed or before."""
+        return ask if self.standby is None else self.standby.ask
+
+    def listed(self) -> Iterator[Debt]:
+        """What takes back the wait that may stand."""
+        if self.standby is not None and (debt := self.standby.debt) is not None:
+            yield debt
+
+
+class Standby:
+    """One wait for one task; ``ask`` is how to ask for it as long as it lasts."""
+
+    def __init__(
+        self, runner: Runner, queues: Queues, who: Who, ask: core.Ask, terms: callers.Terms
+    ) -> None:
+        self.ask = ask
+        self._runner = runner
+        self._queues = queues
+        self._deadlocks = Deadlocks(runner)
+        self._thing = f"task/{ask.task}"
+        self._who = who
+        self._terms = terms
+        self._start: Start | None = None
+
+    @property
+    def debt(self) -> Debt | None:
+        """What takes the wait back, if it may be listed."""
+        if not self.ask.listed:
+            return None
+        return Debt(self.ask.claim, self._thing, self._take_back)
+
+    def look(self) -> Op[core.TaskDeadlock | None]:
+        """See whether the wait can end; it is withdrawn if not."""
+        start = self._start or (yield from self._list())
+        let_go = self._queues.let_go() | callers.let_go()
+        done = yield from self._deadlocks.untie(self._who, start, self._withdraw, let_go=let_go)
+        return done.outcome
+
+    def _list(self) -> Op[Start]:
+        asleep = Asleep(
+            wants=keys.status(self.ask.task),
+            agent=self._who.agent,
+            session=self._who.session,
+            live=keys.live(self._who.session),
+            since=self._runner.clock.wall(),
+            caller=self._terms.caller,
+            indexed=self._terms.indexed,
+            also=self._terms.also,
+        )
+        id_ = self.ask.claim
+        self.ask = replace(self.ask, listed=listed(asleep, id_))
+
+        def deciding() -> Deciding[str]:
+            yield from ()
+            puts = listing(asleep, id_)
+            return Decision(outcome="waiting", verb="task.wait", thing=self._thing, puts=puts)
+
+        done = yield from self._runner.change(deciding, self._who)
+        revision = done.revision or 0
+        self._start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=revision)
+        return self._start
+
+    def _withdraw(self, cycle: tuple[str, ...]) -> Deciding[core.TaskDeadlock | None]:
+        yield from ()
+        outcome = core.TaskDeadlock(task=self.ask.task, cycle=cycle)
+        return Decision(outcome=outcome, verb=_WITHDRAW, thing=self._thing, deletes=self.ask.listed)
+
+    def _take_back(self) -> Op[None]:
+        def deciding() -> Deciding[str | None]:
+            items = (yield self.ask.listed).items
+            there = tuple([key for key, item in items.items() if item is not None])
+            if not there:
+                return Decision(outcome=None)
+            return Decision(outcome="withdrawn", verb=_WITHDRAW, thing=self._thing, deletes=there)
+
+        yield from self._runner.change(deciding, self._who)

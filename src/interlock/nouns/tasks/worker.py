@@ -1,0 +1,182 @@
+"""What a worker does: claim the next task, again and again, until it is to stop.
+
+``stop`` is the one place where that is said, by whomever: a signal, the program, a message.
+A worker that is to stop claims nothing more, and finishes what it has begun.
+
+Who claims is not always who works on it, so each claim goes by a name of its own.  Whoever enters
+its block goes by that name as well until it is settled: what it waits for keeps the task from being
+done, and so is part of any circle that leads over the task.
+
+Messages are listened to beside the work, by a thread or a task of an event loop.  A thread that
+waits for work cannot be woken by another one, so it listens to its inbox with the same watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from interlock.core import validate
+from interlock.driving import Op, Pause
+from interlock.errors import InterlockError, Lapsed, StoreTrouble
+from interlock.nouns.agents.report import State
+from interlock.nouns.agents.reports import without_work
+from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.messages.stops import Stop, Stops
+from interlock.nouns.tasks.calls import able
+from interlock.nouns.tasks.claim import Working, taken
+from interlock.nouns.tasks.task import Claimed
+from interlock.runtime import callers
+from interlock.runtime.context import Desk
+from interlock.runtime.keeper import Lease
+from interlock.runtime.outage import AGAIN, PASSING
+from interlock.runtime.outage_log import Complaints
+from interlock.runtime.steps import Open
+from interlock.runtime.stoppable import stoppable
+from interlock.store import Change, Resync, Watch
+
+MOST_AT_ONCE = 1000
+
+
+class Shift:
+    """What a worker wants to do, and whether it is to stop."""
+
+    def __init__(
+        self, desk: Desk, can: Iterable[str], ttl: float | str | None, *, messages: bool = True
+    ) -> None:
+        seat = desk.me()
+        self.can = able(can)
+        self.reason = ""
+        """Why it is to stop; empty while it is not."""
+        self.stops = Stops(desk.runner, seat.who) if messages and seat.joined else None
+        """Where somebody may ask it to, if it listens to messages."""
+        self._asked = 0
+        self._desk = desk
+        self._ttl, _ = desk.terms({}, ttl, None)
+        self._complaints = Complaints("a worker")
+
+    def stop(self, reason: str) -> None:
+        """Claim nothing more; the first reason is the one that counts."""
+        self.reason = self.reason or reason or "it was asked to"
+
+    def obey(self, stop: Stop) -> bool:
+        """Do what a message asks for; the second one says not to finish, either."""
+        self._asked += 1
+        self.stop(str(stop))
+        return self._asked > 1
+
+    def obeyed(self) -> Op[None]:
+        """No more work is taken: what asked for that is done with.
+
+        If the store is in trouble, our next incarnation passes over it.
+        """
+        if self.stops is not None:
+            with suppress(InterlockError):
+                yield from self.stops.ack()
+
+    def ask(self, wait: float = 0.0) -> Op[Working | None]:
+        """Claim the next task, if there is one in time.
+
+        A store that is away is waited for: it comes back, or we are to stop, which is heard all
+        the same.  A session of ours that lapsed meanwhile is followed by a new one.
+        """
+        while not self.reason:
+            seat = self._desk.seat
+            try:
+                working = yield from self._ask(wait)
+                self._complaints.over()
+                return working  # noqa: TRY300 - whatever is raised here is looked at below
+            except PASSING as trouble:
+                if self._desk.no_retry:
+                    raise
+                yield from self._rest(trouble)
+            except Lapsed as lapsed:
+                if self._desk.no_retry or not self._desk.rejoins(seat):
+                    raise
+                yield from self._rejoin(seat, lapsed)
+        return None
+
+    def _rejoin(self, seat: Seat, lapsed: Lapsed) -> Op[None]:
+        """Go on under the same name, with another session."""
+        try:
+            yield from self._desk.rejoin(seat)
+        except PASSING as trouble:
+            yield from self._rest(trouble)
+            return
+        import logging
+
+        log = logging.getLogger("interlock")
+        log.warning("%s; the worker goes on as %s", lapsed, self._desk.seat.who.session)
+        self.say()
+
+    def _rest(self, trouble: StoreTrouble) -> Op[None]:
+        if not self._desk.store.trouble:  # else the store told it
+            self._complaints.tell(trouble)
+        if not self.reason:
+            yield Pause(AGAIN)
+
+    def wait(self) -> Op[Working | None]:
+        """The same for a thread: wait for ever, but not when it is to stop."""
+        working = yield from self.ask()
+        if working is None:
+            self.say()
+            ears = None if self.stops is None else _Ears(self.stops, self.obey)
+            while working is None and not self.reason:
+                waiting = stoppable(self.ask(validate.FOREVER), self._is_to_look, ears)
+                working = yield from waiting
+        return working
+
+    def say(self, tasks: Collection[str] = ()) -> None:
+        """Tell others what we work on, if we have a session that can say it."""
+        if not self._desk.seat.joined:
+            return
+        first = f"task/{next(iter(tasks))}" if tasks else ""
+        doing = first if len(first) <= validate.NAME_LIMIT else ""
+        note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
+        state: State = "busy" if tasks else "idle"
+        look = None if tasks else without_work
+        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
+
+    @property
+    def lease(self) -> Lease | None:
+        """What keeps our session alive."""
+        return self._desk.session_lease
+
+    def _is_to_look(self) -> bool:
+        """Whether a wait is to end: we are to stop, or our session is over."""
+        lease = self._desk.session_lease
+        return bool(self.reason) or (lease is not None and not lease.alive())
+
+    def _ask(self, wait: float) -> Op[Working | None]:
+        desk = self._desk
+        sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
+        fresh = "" if desk.seat.caller else callers.fresh()
+        seat = replace(desk.seat, caller=desk.seat.caller or fresh, role="worker")
+        outcome = yield from desk.tasks.next(seat, self.can, ttl=self._ttl, wait=patience)
+        if not isinstance(outcome, Claimed):
+            return None
+        return (yield from taken(desk, outcome, self._ttl, sent, fresh))
+
+
+class _Ears(NamedTuple):
+    """What else is heard on the watch of whoever waits for work."""
+
+    stops: Stops
+    obey: Callable[[Stop], object]
+
+    def opened(self, step: Open) -> Op[Watch]:
+        """The same watch, of our inbox, too."""
+        scopes = (step.scope,) if isinstance(step.scope, str) else step.scope
+        watch: Watch = yield Open((*scopes, self.stops.inbox), step.after)
+        return watch
+
+    def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
+        """Obey what came into our inbox; returns the rest."""
+        inbox = self.stops.inbox
+        ours = [each for each in changes if isinstance(each, Change) and each.key.startswith(inbox)]
+        for stop in (yield from self.stops.among(ours)) if ours else ():
+            self.obey(stop)
+        return [each for each in changes if each not in ours]

@@ -1,0 +1,1 @@
+"""What all nouns share: runner, steps, keeper, waiting, history, health, housekeeping."""

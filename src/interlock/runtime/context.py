@@ -1,0 +1,442 @@
+"""What a client can ask for, once: checked words in, an operation out.
+
+client.py and aio.py give these calls their two shapes; a face never talks to a service directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+
+from interlock.core import keys, validate
+from interlock.core.decision import Write
+from interlock.core.outcomes import GivenFenced
+from interlock.driving import Op, Pause
+from interlock.errors import BadInput, Lapsed
+from interlock.nouns.agents import session as sessions
+from interlock.nouns.agents.service import Sessions
+from interlock.nouns.grants.lock_service import Locks
+from interlock.nouns.grants.pool import Proof
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.waiting import Seat
+from interlock.runtime.given import Given, fenced, proofs
+from interlock.runtime.housekeeping import Tending
+from interlock.runtime.keeper import Keeper, Lease
+from interlock.runtime.runner import TRACE, Runner, Who
+from interlock.runtime.steps import Upkeep
+from interlock.settings import Settings
+from interlock.store import Store
+
+if TYPE_CHECKING:
+    from interlock.core.events import Counters
+    from interlock.core.health import Health
+    from interlock.nouns.agents.reports import Pulse
+    from interlock.nouns.grants.semaphore_service import Semaphores
+    from interlock.nouns.grants.several_service import Several
+    from interlock.nouns.tasks.service import Tasks
+    from interlock.runtime.diagnosis import Diagnosis
+    from interlock.runtime.maintain import Maintained
+    from interlock.runtime.observe import Observing
+    from interlock.runtime.why import Why
+
+Moment: TypeAlias = str | float | datetime
+T = TypeVar("T")
+GRANT_TTL = 900.0
+_MEANWHILE = 0.02
+"""Seconds after which a caller looks again whether another one has joined."""
+
+
+class Desk:
+    """One client at one store: who it is, and the services it talks to."""
+
+    def __init__(
+        self,
+        store: Store,
+        agent: str | None,
+        trace: str,
+        runner: Runner | None,
+        *,
+        settings: Settings | None = None,
+        grant_ttl: float | None = None,
+        caller: str = "",
+        no_retry: bool = False,
+    ) -> None:
+        self.store = store
+        self.no_retry = no_retry
+        """Whether waits end at once when the store does not answer."""
+        self.settings = settings or Settings()
+        self._caller = caller
+        self._grant_ttl = grant_ttl
+        self.runner = runner or Runner(store)
+        self.queues = Queues(self.runner)
+        self.locks = Locks(self.runner, self.queues)
+        self.sessions = Sessions(self.runner)
+        self.keeper = Keeper(
+            self.sessions,
+            self.queues,
+            self.runner.clock,
+            lambda: self.store.trouble,
+            lambda: self.store.missing,
+        )
+        self.tending = self.keeper.tending = Tending(self.runner, self.store, self.settings)
+        self.on_due: Callable[[], None] | None = None
+        """Wakes whoever drives the keeper, and starts it if need be."""
+        self.session_lease: Lease | None = None
+        self._rejoining = False
+        self.given: tuple[Proof, ...] = ()
+        """What every call about tasks and messages relies on."""
+        self.began = False
+        """Whether our session began with us, and so ends with us."""
+        self.left = False
+        """Whether we ended our session ourselves: no other one follows it."""
+        self._over: Lapsed | None = None
+        """Why we may not act: the session that we inherited is over."""
+        self._agent = None if agent is None else validate.own(agent)
+        self._trace = validate.name(trace, "trace") if trace else ""
+        self.trace = self._trace or self.runner.new_id("trc")
+        self.seat = self._seat(self.runner.new_id("ses"))
+
+    @cached_property
+    def semaphores(self) -> Semaphores:
+        """Semaphores on this store; whoever never asks for one does not pay for them."""
+        from interlock.nouns.grants.semaphore_service import Semaphores
+
+        return Semaphores(self.runner, self.queues)
+
+    @cached_property
+    def several(self) -> Several:
+        """Several things at once, likewise."""
+        from interlock.nouns.grants.several_service import Several
+
+        return Several(self.queues)
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """Tasks, likewise."""
+        from interlock.nouns.tasks.service import Tasks
+
+        tasks = Tasks(self.runner, self.queues, self.settings)
+        self.tending.also["tasks"] = tasks.forget
+        return tasks
+
+    @cached_property
+    def pulse(self) -> Pulse:
+        """What we say of ourselves as we go on, likewise."""
+        from interlock.nouns.agents.reports import Pulse, Reports, paces
+
+        who = self.joined().who
+        reports, clock = Reports(self.runner), self.runner.clock
+        pulse = Pulse(reports, who, paces(self.settings), clock, self.wake)
+        self.keeper.take_on(pulse)
+        return pulse
+
+    def wake(self) -> None:
+        """The keeper has something to do."""
+        if self.on_due is not None:
+            self.on_due()
+
+    def begin(self, session: str | None, ttl: float | None, *, inherited: bool = False) -> Op[None]:
+        """Resume the session that was named, or join if we have a name and are to live by a ttl.
+
+        An ``inherited`` session comes from the environment.
+        """
+        if session is not None and inherited:
+            yield from self._inherit(session)
+        elif session is not None:
+            yield from self.resume(session)
+        elif self._agent is not None and ttl is not None:
+            yield from self.join(ttl)
+
+    def join(self, ttl: float) -> Op[None]:
+        """Begin a session of our own, and keep it alive."""
+        yield from self._joined_as(self.me().who, ttl)
+
+    def _joined_as(self, who: Who, ttl: float) -> Op[None]:
+        ttl = validate.lease(ttl, self.runner.capabilities.min_ttl)
+        sent = self.runner.clock.monotonic()
+        yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
+        self.seat = Seat(who=who, session_ttl=ttl, joined=True, caller=self._caller)
+        write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
+        self.session_lease = self.keeper.keep(write, sent)
+        self.began = True
+
+    def _inherit(self, session: str) -> Op[None]:
+        """Speak for the session of the environment, and keep it alive as long as we are here.
+
+        If it is over we may look but not act, as a command may.  A program has threads and may run
+        twice, so only a call that carries a grant extends it: otherwise two would hold one lock.
+        """
+        sent = self.runner.clock.monotonic()
+        try:
+            yield from self.resume(session)
+        except Lapsed as error:
+            self._agent, self._over = None, error
+            return
+        self.seat = replace(self.seat, whole_session=False)
+        who = self.seat.who
+        write = Write(keys.live(session), {"agent": who.agent}, self.seat.session_ttl)
+        self.session_lease = self.keeper.keep(write, sent)
+
+    def rejoins(self, seat: Seat) -> bool:
+        """Whether a session that lapsed can be followed by a new one: it was our own."""
+        return not self.left and (self.began or self.seat is not seat)
+
+    def rejoin(self, seat: object) -> Op[None]:
+        """Begin a new session under the same name, unless that was done since this seat was had."""
+        while self._rejoining and self.seat is seat:
+            yield Pause(_MEANWHILE)
+        lease = self.session_lease
+        if self.seat is not seat or lease is None:
+            return
+        self._rejoining = True
+        try:
+            who = replace(self.seat.who, session=self.runner.new_id("ses"))
+            yield from self._joined_as(who, self.seat.session_ttl)
+        finally:
+            self._rejoining = False
+        lease.lose()
+        self.keeper.drop(lease)
+        if "pulse" in self.__dict__:
+            self.pulse.follow(self.seat.who)
+        self.wake()
+
+    def resume(self, session: str) -> Op[None]:
+        """Speak for a session that somebody else began, and renew it."""
+        validate.name(session, "session")
+        found = yield from self.sessions.find(session)
+        if found is not None and self._agent not in (None, found.agent):
+            raise _contradiction(session, found.agent, str(self._agent))
+        beat = yield from self.sessions.beat(session)
+        if found is None or isinstance(beat, sessions.SessionLapsed):
+            raise lapsed(session)
+        self._agent = found.agent
+        who = Who(found.agent, session, self.trace)
+        self.seat = Seat(
+            who=who,
+            session_ttl=found.ttl,
+            joined=True,
+            whole_session=True,
+            caller=self._caller,
+            listed=True,
+        )
+
+    def terms(
+        self,
+        settings: Mapping[str, float],
+        ttl: float | str | None,
+        max_hold: float | str | None,
+    ) -> tuple[float | None, float | None]:
+        """What a grant lives by: as the call says, else the settings, else ourselves.
+
+        No ttl means by our session; one that ends with this command has a ``grant_ttl`` instead.
+        """
+        least = self.runner.capabilities.min_ttl
+        ttl = settings.get("ttl") if ttl is None else ttl
+        max_hold = settings.get("max_hold") if max_hold is None else max_hold
+        if ttl is None:
+            ttl = self._grant_ttl if self.seat.joined else self._grant_ttl or GRANT_TTL
+        return (
+            None if ttl is None else validate.lease(ttl, least),
+            None if max_hold is None else validate.lease(max_hold, least, "maximum hold"),
+        )
+
+    def asking(self, wait: float | str) -> float:
+        """See that we may ask for something, and how long we would wait for it."""
+        seat, lease = self.me(), self.session_lease
+        if lease is not None and not lease.alive():  # whatever the store still says
+            raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
+        if not seat.joined and validate.patience(wait):
+            raise BadInput("a place in the queue needs a session; connect with join=True to wait")
+        return validate.patience(wait)
+
+    @property
+    def agent(self) -> str | None:
+        """The name that we act under, if we have one."""
+        return None if self._over is not None else self._agent
+
+    def me(self) -> Seat:
+        """Who we are; an error that says how to say it, if nobody did."""
+        if self._over is not None:
+            raise self._over
+        if self._agent is None:
+            raise BadInput(
+                "who are you? say connect(agent=NAME), --agent NAME, or set INTERLOCK_AGENT"
+            )
+        return self.seat
+
+    def joined(self) -> Seat:
+        """Who we are, in a session that lives; an error that says how to get one otherwise."""
+        if not self.me().joined:
+            raise BadInput(
+                "this needs a session: connect with join=True; in a shell"
+                ' eval "$(interlock agent join --agent NAME)"'
+            )
+        return self.seat
+
+    @property
+    def purpose(self) -> str:
+        """The trace that the caller named; none if we made one up."""
+        return TRACE.get() or self._trace
+
+    def who(self, agent: str) -> Who:
+        """In whose name something is done for an agent: ours if we have one, else its own."""
+        return self.seat.who if self._agent is not None else Who(agent, "", self.trace)
+
+    def _seat(self, session: str) -> Seat:
+        return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
+
+
+def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
+    from interlock.runtime.id_prefix import whole_id
+
+    return (yield from explain((yield from whole_id(id_, folder))))
+
+
+def lapsed(session: str) -> Lapsed:
+    """A session that is over, and what to do."""
+    return Lapsed(
+        f"session {session} is over; for a new one:"
+        ' eval "$(interlock agent join --agent NAME)"; for none: unset INTERLOCK_SESSION'
+    )
+
+
+def _contradiction(session: str, owner: str, named: str) -> BadInput:
+    name = validate.shell(named)
+    return BadInput(
+        f"session {session} belongs to {owner}, not to {named}; to act as {named}, begin a session"
+        f" of its own: 'interlock run --agent {name} -- CMD', or"
+        f' eval "$(interlock agent join --agent {name})"; to act as {owner}, leave the other name'
+        " out (--agent, INTERLOCK_AGENT)"
+    )
+
+
+class Calls:
+    """The calls of one noun, on behalf of one client."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    def _seat(self, given: Given) -> Seat:
+        """Who we are, and what the call relies on."""
+        seat = self.desk.me()
+        if not given and not self.desk.given:
+            return seat
+        relied = (*self.desk.given, *proofs(given))
+        return replace(seat, who=replace(seat.who, given=relied))
+
+    def _fenced(self, seat: Seat, op: Op[T]) -> Op[T | GivenFenced]:
+        return fenced(op, self.desk.runner, seat.who) if seat.who.given else op
+
+
+class FleetCalls(Calls):
+    """What concerns the whole store."""
+
+    def maintain(self) -> Op[Maintained]:
+        """One bounded pass that reclaims what nobody came for."""
+        from interlock.nouns.agents.log_service import Logs
+        from interlock.runtime.maintain import Maintenance
+
+        done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
+        yield from Logs(self.desk.runner, self.desk.settings).forget(self.desk.seat.who)
+        yield Upkeep("sweep")
+        return done
+
+    def health(
+        self,
+        *,
+        dead_after: float | str = 300.0,
+        waiting: float | str = 3600.0,
+        held: float | str = 3600.0,
+        stuck: float | str = 3600.0,
+    ) -> Op[Health]:
+        """What somebody should look at; reads only, and never changes anything.
+
+        Sessions that lapsed more than ``dead_after`` ago and were not cleared away, those that were
+        cleared away within a day and not acknowledged, agents of which nobody heard for three times
+        the pace that they promised, grants that are stale, or that somebody has ``held`` for
+        longer, who is ``waiting`` for longer, waits that can never end, and a record that cannot be
+        sealed. Of tasks: those that run for longer than ``stuck`` or past their deadline, whose
+        worker is lost, that wait for a worker for longer than ``waiting`` or that nobody here can
+        do, that are ready while no session works, that died or failed, that are blocked by one that
+        did, and what was left half done. Of messages: those that have waited for longer than
+        ``waiting`` for somebody who is not here, inboxes that are nearly full, agents that may not
+        send, and what a person is asked.
+        """
+        from interlock.core.health import Patience
+        from interlock.runtime.health import Checkup  # for monitors alone
+
+        patience = Patience(
+            dead_after=validate.duration(dead_after, "dead-after"),
+            waiting=validate.duration(waiting, "waiting"),
+            held=validate.duration(held, "held"),
+            stuck=validate.duration(stuck, "stuck"),
+        )
+        return Checkup(self.desk.runner, self.desk.settings, patience).run()
+
+    def check(self) -> Op[Diagnosis]:
+        """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
+
+        It reads everything and tries one write that nobody notices, so it may take a while.
+        The result is true if nothing is bad; trouble with the store is a finding, too.
+        """
+        from interlock.runtime.diagnosis import Examination  # seldom
+
+        return Examination(self.desk).run()
+
+    def observing(self, nouns: Iterable[str] | None = None) -> Observing:
+        """The events of some nouns, or of all, as they come; whoever opens it closes it."""
+        from interlock.runtime import observe
+
+        return observe.Observing(observe.nouns(nouns), self.desk.runner.clock)
+
+    def counters(self, *, since: Moment = "1m") -> Op[Counters]:
+        """How many agents are here, how many questions are open, and what was done since a moment.
+
+        How many messages were sent and received, questions answered or not in time, and senders
+        held up; ``since`` is a duration back from now, or a time.  It is counted from the record.
+        """
+        from interlock.runtime import observe
+
+        now = self.desk.runner.clock.wall()
+        return observe.counters(validate.moment(since, now, "'since'"))
+
+    def why(self, thing: str) -> Op[Why]:
+        """What blocks a thing, who can clear it, since when.
+
+        ``task/ID``, ``lock/NAME``, ``sem/NAME``, ``query/ID`` or ``message/ID``; a plain
+        name is that of a task, if there is one, else of a lock.
+        """
+        from interlock.runtime.why import with_ended
+
+        found = yield from self._why(thing)
+        return (yield from with_ended(found, self.desk.runner.clock.wall()))
+
+    def _why(self, thing: str) -> Op[Why]:
+        from interlock.runtime.why import Explain
+
+        desk = self.desk
+        explain = Explain(desk.runner, desk.sessions)
+        kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
+        if name and kind == "sem":
+            return explain.semaphore(validate.name(name, "semaphore name"))
+        if name and kind == "lock":
+            return explain.lock(validate.name(name, "lock name"))
+        if (name and kind == "query") or kind.startswith("qry_"):
+            from interlock.nouns.messages.why import Questions
+
+            query = validate.name(name or kind, "query id")
+            return _explained(query, Questions(desk.runner).query, keys.QUERIES)
+        if (name and kind == "message") or kind.startswith("msg_"):
+            from interlock.nouns.messages.why import message
+
+            return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
+        from interlock.nouns.tasks.why import Reasons
+
+        reasons = Reasons(desk.runner, desk.sessions)
+        if name and kind == "task":
+            return reasons.task(validate.task(name))
+        return reasons.either(validate.name(thing, "thing"), explain)

@@ -1,0 +1,172 @@
+"""What ``doctor`` looks at through a client: the store's own findings, and what every store shares.
+
+One check is one generator of findings; a check that fails with an error of ours has found
+something, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from interlock.core import keys, outcomes
+from interlock.core.decision import Decision, Write
+from interlock.core.validate import span
+from interlock.driving import Op
+from interlock.errors import InterlockError, StoreDamaged
+from interlock.nouns.record.sealing import Sealing
+from interlock.runtime.context import Desk
+from interlock.runtime.history import EVERYTHING, search
+from interlock.runtime.integrity import unreadable
+from interlock.runtime.runner import Deciding, Who
+from interlock.runtime.steps import Upkeep
+from interlock.store import Finding
+
+LEAST_PYTHON = (3, 11)
+EARLIEST = 1_704_067_200.0  # 2024
+MAY_BE_AHEAD = 5.0
+MOST_SHOWN = 3
+
+
+class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
+    """What the doctor found."""
+
+    listed = "checks"
+
+    checks: tuple[Finding, ...]
+
+    def __bool__(self) -> bool:
+        """Whether nothing is bad."""
+        return self.exit_status == 0
+
+    @property
+    def exit_status(self) -> int:
+        """Trouble with the store if anything is bad."""
+        return 4 if any(check.verdict == "bad" for check in self.checks) else 0
+
+
+class Examination:
+    """All checks of one client at one store, as generators for a driver."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def run(self) -> Op[Diagnosis]:
+        """Every check, in the order in which one builds on the other."""
+        found = [python()]
+        try:
+            found += yield from self.inside()
+        except InterlockError as error:
+            found.append(trouble("store", error))
+        return Diagnosis(checks=tuple(found))
+
+    def inside(self) -> Op[list[Finding]]:
+        """The checks of a store that was opened."""
+        found: list[Finding] = list((yield Upkeep("examine")))
+        if all(each.verdict != "bad" for each in found):
+            # Else it would fail for a reason that was just given, after a long wait.
+            found.append((yield from self._writing()))
+        checks: dict[str, Callable[[], Op[list[Finding]]]] = {
+            "integrity": self._integrity,
+            "record": self._record,
+            "clock": self._clock,
+            "stale grants": self._stale,
+            "lapsed sessions": self._lapsed,
+        }
+        for name, check in checks.items():
+            try:
+                found += yield from check()
+            except StoreDamaged as error:  # what cannot be read ends its own check, and no other
+                found.append(trouble(name, error))
+        return found
+
+    def _writing(self) -> Op[Finding]:
+        """A full disk shows only at a commit: this one is not recorded, and lapses by itself."""
+        runner = self._desk.runner
+        key = keys.live(runner.new_id("doc"))
+
+        def deciding() -> Deciding[str]:
+            yield (key,)
+            put = Write(key, "doctor", runner.capabilities.min_ttl)
+            return Decision(outcome="written", puts=(put,), quiet=True)
+
+        began = runner.clock.monotonic()
+        try:
+            yield from runner.change(deciding, Who())
+        except InterlockError as error:
+            return trouble("writing", error)
+        took = (runner.clock.monotonic() - began) * 1000
+        return ok("writing", f"a commit took {took:.1f} ms")
+
+    def _integrity(self) -> Op[list[Finding]]:
+        wrong = yield from unreadable()
+        found = [trouble("integrity", error) for error in wrong[:MOST_SHOWN]]
+        if len(wrong) > MOST_SHOWN:
+            found.append(bad("integrity", f"{len(wrong) - MOST_SHOWN} more cannot be read"))
+        everything = "all locks, semaphores, tasks, messages and sessions can be read"
+        return found or [ok("integrity", everything)]
+
+    def _record(self) -> Op[list[Finding]]:
+        desk = self._desk
+        return list((yield from Sealing(desk.runner, desk.settings).findings()))
+
+    def _clock(self) -> Op[list[Finding]]:
+        now = self._desk.runner.clock.wall()
+        last = yield from search(EVERYTHING, limit=1)
+        ahead = last[-1].at - now if last else 0.0
+        if now < EARLIEST:
+            return [warn("clock", "it shows a year before 2024", "set the clock")]
+        if ahead > MAY_BE_AHEAD:
+            fact = f"the newest entry is {span(ahead)} in the future"
+            return [warn("clock", fact, "set the clock; the order of events does not depend on it")]
+        return [ok("clock", "plausible")]
+
+    def _stale(self) -> Op[list[Finding]]:
+        found = [lock.lock for lock in (yield from self._desk.locks.list()) if _is_stale(lock)]
+        for each in (yield from self._desk.semaphores.list()):
+            found += [f"sem/{each.semaphore}"] if any(map(_is_stale, each.holders)) else []
+        return [_left_over("stale grants", found)]
+
+    def _lapsed(self) -> Op[list[Finding]]:
+        agents = yield from self._desk.sessions.list()
+        found = [agent.agent for agent in agents if agent.state == "lapsed"]
+        return [_left_over("lapsed sessions", found)]
+
+
+def python() -> Finding:
+    """Whether this interpreter is one that is supported."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < LEAST_PYTHON:
+        return bad("python", version, "install Python 3.11 or newer")
+    return ok("python", version)
+
+
+def ok(name: str, fact: str) -> Finding:
+    """It is well."""
+    return Finding(verdict="ok", name=name, fact=fact)
+
+
+def warn(name: str, fact: str, remedy: str) -> Finding:
+    """It works, but somebody should look."""
+    return Finding(verdict="warn", name=name, fact=fact, remedy=remedy)
+
+
+def bad(name: str, fact: str, remedy: str = "") -> Finding:
+    """It does not work."""
+    return Finding(verdict="bad", name=name, fact=fact, remedy=remedy)
+
+
+def trouble(name: str, error: InterlockError) -> Finding:
+    """An error of ours as a finding."""
+    return bad(name, *str(error).split("; ", 1))
+
+
+def _is_stale(each: object) -> bool:
+    return getattr(each, "state", "") == "stale"
+
+
+def _left_over(name: str, found: list[str]) -> Finding:
+    if not found:
+        return ok(name, "none")
+    some = ", ".join(found[:MOST_SHOWN]) + (" ..." if len(found) > MOST_SHOWN else "")
+    return warn(name, f"{len(found)} ({some})", "run 'interlock maintain'")

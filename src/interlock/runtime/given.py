@@ -1,0 +1,99 @@
+"""What a call relies on: grants that must live when it is committed, or nothing happens.
+
+A proof names a grant by its id (``held.check()``), or by its token, as a shell does:
+``lock/deploy=12``.  The grant is read by the same decision, so the commit checks that it is still
+there and lives.  A holder that comes too late changes nothing, and is told which grant is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from interlock.core import keys, validate
+from interlock.core.outcomes import GivenFenced
+from interlock.driving import Op
+from interlock.errors import BadInput, InterlockError
+from interlock.nouns.grants.pool import Proof
+from interlock.runtime import decode
+
+if TYPE_CHECKING:
+    from interlock.runtime.runner import Deciding, Reading, Runner, Who
+    from interlock.store import Item
+
+T = TypeVar("T")
+Given: TypeAlias = Sequence[Proof | str]
+"""What a caller names: proofs, or grants by their tokens."""
+
+_KINDS = {"lock": "lock", "sem": "semaphore", "task": "task"}
+_HOW = "'given' takes what held.check() returns, or a grant by its token: lock/deploy=12"
+
+
+class Over(InterlockError):
+    """A grant that a call relies on is over."""
+
+    code = "fenced"
+    exit_status = 1
+
+    def __init__(self, thing: str) -> None:
+        super().__init__(f"{thing}, which this relies on, is no longer yours; acquire it again")
+        self.thing = thing
+
+
+def proofs(given: Given) -> tuple[Proof, ...]:
+    """Checked words as proofs."""
+    if given == ():
+        return ()
+    if isinstance(given, str | Proof):
+        raise BadInput(f"{_HOW}; in a list")
+    return tuple(map(_proof, validate.each(given, "'given'")))
+
+
+def _proof(each: Proof | str) -> Proof:
+    if isinstance(each, Proof):
+        return each
+    thing, equals, token = validate.written(each, "grant").rpartition("=")
+    kind, slash, name = thing.partition("/")
+    if not equals or not slash or kind not in _KINDS or not validate.digits(token):
+        raise BadInput(f"{each!r:.60} names no grant; {_HOW}")
+    named = validate.task(name) if kind == "task" else validate.name(name, f"{_KINDS[kind]} name")
+    return Proof(thing=f"{kind}/{named}", grant="", token=int(token))
+
+
+def holds(proof: Proof, base: int, agent: str = "") -> Reading[bool]:
+    """Whether a grant is still there, in all that it is of, and lives.
+
+    ``agent`` is who relies on it: slots that one commit granted to several agents share a token.
+    """
+    wanted = tuple([keys.of(thing) for thing in keys.each(proof.thing)])
+    items = (yield wanted).items
+    lives = [_lives_by(items[key], proof, base, agent) for key in wanted]
+    if None in lives or not lives[0]:
+        return False
+    return None not in (yield lives[0]).items.values()
+
+
+def _lives_by(item: Item | None, proof: Proof, base: int, agent: str) -> tuple[str, ...] | None:
+    """What keeps the grant alive; None if it is not there."""
+    if proof.grant or item is None:
+        return decode.lives_by(item, proof.grant)
+    return decode.lives_by_token(item, proof.token, base, agent)
+
+
+def relying(deciding: Deciding[T], given: Iterable[Proof], base: int, agent: str) -> Deciding[T]:
+    """Decide, if all of these grants live; their keys are checked by the same commit."""
+    for proof in given:
+        if not (yield from holds(proof, base, agent)):
+            raise Over(proof.thing)
+    return (yield from deciding)
+
+
+def fenced(op: Op[T], runner: Runner, who: Who) -> Op[T | GivenFenced]:
+    """The outcome of a call, or which grant is over that it relies on."""
+    try:
+        return (yield from op)
+    except Over as over:
+        from interlock.runtime.refusals import count
+
+        yield from count(runner, who, over.code)
+        return GivenFenced(given=over.thing)

@@ -1,0 +1,150 @@
+"""All entries that there are, sealed or not, each once, from either end.
+
+Sealed entries stand in segments, the others in the log.  Whoever seals writes the segment before
+the log is cut, so for a while an entry stands in both; a walk therefore never goes back behind what
+it gave already.  Where it changes from one to the other it looks at both in one snapshot, so that
+what is sealed at that very moment is neither missed nor doubled.
+
+A segment says where the one before it ends, which is the key of that one: so segments can be
+walked backwards without a list of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from interlock.core import codec, keys
+from interlock.core.filter import Filter
+from interlock.core.log import Entry, Line, Segment, decode
+from interlock.core.log import Sealed as SealedMark
+from interlock.driving import Op
+from interlock.errors import StoreDamaged
+from interlock.runtime.decode import decoded, exact, unreadable
+from interlock.runtime.steps import Read
+from interlock.store import LOG, Item, Log, Range, Snapshot
+
+PAGE = 1000
+EVERYTHING = Filter()
+_SEALED = msgspec.json.Decoder(SealedMark)
+_SEGMENT = msgspec.json.Decoder(Segment)
+
+
+class Forward:
+    """The entries after a revision, oldest first."""
+
+    def __init__(self, after: int = 0, page: int = PAGE) -> None:
+        self._after = after
+        self._page = page
+        self._sealed = False
+
+    def page(self) -> Op[tuple[Item, ...]]:
+        """The next entries; none when there are no more."""
+        while True:
+            sealed = Range(keys.SEGMENTS, keys.segment(self._after), 1)
+            log = Log(after=self._after, limit=self._page)
+            snapshot: Snapshot = yield Read(sealed) if self._sealed else Read(sealed, log)
+            segments = snapshot.ranges[sealed]
+            looked, self._sealed = self._sealed, bool(segments)
+            if looked and not segments:  # the last one is behind us: now both, at one moment
+                continue
+            found = self._opened(segments[0]) if segments else snapshot.ranges[log]
+            self._after = found[-1].revision if found else self._after
+            if found or not segments:
+                return found
+
+    def _opened(self, item: Item) -> tuple[Item, ...]:
+        segment = decoded(_SEGMENT, item)
+        found = tuple(each for each in _entries(item, segment) if each.revision > self._after)
+        self._after = max(self._after + 1, segment.ends.revision)  # whatever is in it, we go on
+        return found
+
+
+class Backward:
+    """The entries before a revision (0: all), the latest portion first; each portion in order."""
+
+    def __init__(self, before: int = 0, page: int = PAGE) -> None:
+        self._before = before
+        self._page = page
+        self._segment: int | None = None
+        """The last revision of the segment to come; 0 when there is none; None in the log."""
+
+    def page(self) -> Op[tuple[Item, ...]]:
+        """The entries before those that were given last; none when there are no more."""
+        found: tuple[Item, ...] = ()
+        if self._segment is None:
+            found = yield from self._unsealed()
+        while not found and self._segment:
+            found = yield from self._sealed(self._segment)
+        self._before = found[0].revision if found else self._before
+        return found
+
+    def _unsealed(self) -> Op[tuple[Item, ...]]:
+        log = Log(before=self._before, limit=self._page, last=True)
+        snapshot: Snapshot = yield Read(log, keys.SEALED)
+        found = snapshot.ranges[log]
+        if len(found) < self._page:
+            mark = snapshot[keys.SEALED]
+            self._segment = 0 if mark is None else decoded(_SEALED, mark).revision
+        return found
+
+    def _sealed(self, last: int) -> Op[tuple[Item, ...]]:
+        key = keys.segment(last)
+        snapshot: Snapshot = yield Read(key)
+        item = snapshot[key]
+        if item is None:  # retention dropped it, and all before it
+            self._segment = 0
+            return ()
+        segment = decoded(_SEGMENT, item)
+        self._segment = min(segment.begins.revision, last - 1)  # whatever it says, we go back
+        entries = _entries(item, segment)
+        return tuple(e for e in entries if not self._before or e.revision < self._before)
+
+
+def search(
+    wanted: Filter, *, after: int = 0, limit: int, last: bool = True
+) -> Op[tuple[Line, ...]]:
+    """What a filter keeps of the entries after a revision, in order: the last, or the first."""
+    page = PAGE if wanted != EVERYTHING else min(limit, PAGE)
+    walk = Backward(page=page) if last else Forward(after, page)
+    found: list[Line] = []
+    while len(found) < limit:
+        items = yield from walk.page()
+        found += (
+            line(item, entry)
+            for item in (reversed(items) if last else items)
+            if item.revision > after and wanted.keeps(entry := read(item))
+        )
+        if not items or items[0].revision <= after:
+            break
+    return tuple(reversed(found[:limit]) if last else found[:limit])
+
+
+def read(item: Item) -> Entry:
+    """The entry that an item of the log is."""
+    try:
+        entry: Entry = decode(item.value)
+    except codec.UNREADABLE as error:
+        raise StoreDamaged(f"{item.key} is not an entry ({error}); restore a copy") from error
+    return entry
+
+
+def line(item: Item, entry: Entry | None = None) -> Line:
+    """An entry with its place in the order and its own hash."""
+    entry = entry or read(item)
+    fields = {name: getattr(entry, name) for name in Entry.__struct_fields__}
+    fields["id"] = item.key.removeprefix(LOG)
+    return Line(revision=item.revision, hash=codec.digest(exact(item).value), **fields)
+
+
+def _entries(item: Item, segment: Segment) -> Iterator[Item]:
+    from interlock.nouns.record.segment import (
+        unpack,  # only a reader of sealed entries pays for zlib
+    )
+
+    try:
+        for revision, id_, stored in unpack(segment.packed):
+            yield Item(LOG + id_, stored, revision, revision, id_)
+    except ValueError as error:
+        raise unreadable(item, error) from error

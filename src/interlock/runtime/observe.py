@@ -1,0 +1,151 @@
+"""Observing everything: the events of the record as it grows, and what they come to.
+
+There is nothing to subscribe to but the log, so an observer costs those who work nothing, and
+misses nothing that was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from interlock.clock import Clock
+from interlock.core import codec, keys
+from interlock.core.decision import Event
+from interlock.core.events import MISSED, NOUNS, Counters, Observed, counted, observed
+from interlock.driving import Op
+from interlock.errors import BadInput
+from interlock.nouns.record.service import opened
+from interlock.runtime.decode import readable
+from interlock.runtime.gather import every, looked_up
+from interlock.runtime.history import Backward, read
+from interlock.runtime.refusals import refused
+from interlock.runtime.steps import Take
+from interlock.store import Change, Item, Resync, Watch
+
+MOST = 200_000
+"""Entries that are looked at for counters."""
+SKEW = 60.0
+"""Seconds by which the clocks of two writers may differ."""
+
+
+class _Said(Struct, gc=False):
+    """What counters need of an entry."""
+
+    at: float = 0.0
+    events: tuple[Event, ...] = ()
+
+
+_SAID = msgspec.json.Decoder(_Said)
+
+
+class Observing:
+    """The events after a revision, as they come; whoever opened it closes it."""
+
+    def __init__(self, nouns: frozenset[str], clock: Clock) -> None:
+        self._nouns = nouns
+        self._marks = tuple(f'"{noun}:'.encode() for noun in sorted(nouns))
+        self._clock = clock
+        self._watch: Watch | None = None
+
+    def open(self, after: int | None) -> Op[None]:
+        """Begin after a revision, or from now on."""
+        self._watch = yield from opened(after)
+
+    def take(self, timeout: float | None) -> Op[tuple[Observed, ...]]:
+        """What came since the last call; waits for the first event, at most so long."""
+        ends = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            left = None if ends is None else max(0.0, ends - self._clock.monotonic())
+            changes = yield Take(self._watch, left)  # type: ignore[arg-type]  # it is open
+            found: list[Observed] = []
+            for change in changes:
+                if isinstance(change, Resync):
+                    found = [Observed(event=MISSED, revision=change.revision)]
+                elif any(mark in change.value for mark in self._marks):
+                    found += self._told(change)
+            if found or (ends is not None and self._clock.monotonic() >= ends):
+                return tuple(found)
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _told(self, change: Change) -> Iterable[Observed]:
+        """What an entry says; of one that cannot be read, that something was missed."""
+        item = Item(change.key, change.value, change.revision, change.revision)
+        entry = readable(read, item)
+        if entry is None:
+            return (Observed(event=MISSED, revision=change.revision),)
+        return filter(self._wants, observed(entry, change.revision))
+
+    def _wants(self, each: Observed) -> bool:
+        return each.event.partition(":")[0] in self._nouns
+
+
+def nouns(wanted: Iterable[str] | None) -> frozenset[str]:
+    """Checked words as what somebody wants to hear of; everything if nobody says."""
+    if isinstance(wanted, str):
+        raise BadInput(f"'nouns' takes a list of words; put brackets around {wanted!r:.40}")
+    asked = frozenset(NOUNS if wanted is None else wanted)
+    if unknown := sorted(asked.difference(NOUNS)):
+        raise BadInput(f"no event is of {unknown[0]!r:.40}; there are: {', '.join(NOUNS)}")
+    return frozenset("semaphore" if each == "sem" else each for each in asked)
+
+
+def counters(since: float, most: int = MOST) -> Op[Counters]:
+    """How things stand, and what the record says of the time since a moment."""
+    registered = yield from _registered()
+    pending = yield from _pending()
+    counts, partial = yield from _counts(since, most)
+    unrecorded = [refused(item) for item in (yield from every(keys.refused_by()))]
+    for name, word in (("rate_limit_violations", "limited"), ("refusals", "")):
+        more = sum(each.since(since, word) for each in unrecorded)
+        counts[name] = counts.get(name, 0) + more
+    return Counters(
+        since=round(since, 3),
+        registered=registered,
+        pending_queries=pending,
+        partial=partial,
+        **counts,
+    )
+
+
+def _registered() -> Op[int]:
+    items = yield from every(keys.AGENTS)
+    lives = {item.key: keys.live(keys.last(item.key)) for item in items}
+    live = yield from looked_up(lives.values())
+    return len({keys.owner_of(key) for key, each in lives.items() if live[each] is not None})
+
+
+def _pending() -> Op[int]:
+    items = yield from every(keys.OPEN)
+    live = yield from looked_up(keys.live(keys.last(item.key)) for item in items)
+    return sum(each is not None for each in live.values())
+
+
+def _counts(since: float, most: int) -> Op[tuple[dict[str, int], bool]]:
+    """What the entries since a moment come to; and whether there are more of them."""
+    counts: dict[str, int] = {}
+    walk, seen = Backward(), 0
+    while items := (yield from walk.page()):
+        said = [each for item in items if (each := _said(item)) is not None]
+        young = [each for each in said if each.at >= since]
+        counted((event.name for each in young for event in each.events), counts)
+        seen += len(items)
+        if said and max(each.at for each in said) < since - SKEW:
+            break
+        if seen >= most:
+            return counts, True
+    return counts, False
+
+
+def _said(item: Item) -> _Said | None:
+    """What an entry says; one that cannot be read is left to those who verify the record."""
+    try:
+        return _SAID.decode(item.value)
+    except codec.UNREADABLE:
+        return None

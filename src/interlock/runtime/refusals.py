@@ -1,0 +1,77 @@
+"""Refusals that leave no entry are counted, so that none of them is without a trace.
+
+The first refusal for a grant, or of a sender, within a minute is recorded.  The others are counted
+for each agent, by the minute: ``meta/refused/{agent}``.  That is a quiet commit of its own, after
+the refusal stands; trouble of the store with it does not turn the answer into an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.driving import Op
+from interlock.errors import StoreDamaged, StoreTrouble
+from interlock.runtime.decode import decoded
+
+if TYPE_CHECKING:
+    from interlock.runtime.runner import Deciding, Runner, Who
+    from interlock.store import Item
+
+MINUTE = 60
+KEPT = 240
+"""Minutes that are told apart; of older ones the total remains."""
+OLD = 86400.0
+"""Seconds after the last refusal of an agent, after which maintenance forgets all of them."""
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """How many refusals of an agent were counted: by their word in all, and by the minute."""
+
+    total: dict[str, int] = {}
+    minutes: dict[str, dict[str, int]] = {}
+
+    def since(self, moment: float, word: str = "") -> int:
+        """How many since a moment: of one word, or all."""
+        first = int(moment) // MINUTE
+        some = [counts for minute, counts in self.minutes.items() if int(minute) >= first]
+        return sum(n for counts in some for each, n in counts.items() if word in ("", each))
+
+    def is_old(self, now: float) -> bool:
+        """Whether the last of them was long ago."""
+        return bool(self.minutes) and max(map(int, self.minutes)) * MINUTE + OLD < now
+
+
+_REFUSED = msgspec.json.Decoder(Refused)
+
+
+def refused(item: Item | None) -> Refused:
+    """What was counted of an agent; what cannot be read begins anew."""
+    try:
+        return Refused() if item is None else decoded(_REFUSED, item)
+    except StoreDamaged:
+        return Refused()
+
+
+def count(runner: Runner, who: Who, word: str) -> Op[None]:
+    """Count one more."""
+    key = keys.refused_by(who.agent)
+
+    def deciding() -> Deciding[None]:
+        before = refused((yield (key,))[key])
+        minute = int(runner.clock.wall()) // MINUTE
+        recent = {m: dict(c) for m, c in before.minutes.items() if int(m) > minute - KEPT}
+        now = recent.setdefault(str(minute), {})
+        now[word] = now.get(word, 0) + 1
+        total = {**before.total, word: before.total.get(word, 0) + 1}
+        put = Write(key, Refused(total=total, minutes=recent))
+        return Decision(outcome=None, puts=(put,), quiet=True)
+
+    try:
+        yield from runner.change(deciding, who.plain)
+    except StoreTrouble:
+        return

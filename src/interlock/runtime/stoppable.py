@@ -1,0 +1,71 @@
+"""Operations that sleep, and are to end soon after somebody says so: from another thread, a signal.
+
+A watch is not woken by that, so a long sleep is slept in slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from interlock.core import validate
+from interlock.driving import Op
+from interlock.runtime.steps import Open, Take
+from interlock.store import Change, Resync, Watch
+
+T = TypeVar("T")
+
+SLICE = 0.25
+"""How long at most until whoever sleeps notices that it is to stop."""
+
+
+class _Stop(BaseException):
+    """Ends an operation where it sleeps."""
+
+
+class Ears(Protocol):
+    """What else is heard on the watch of an operation that sleeps."""
+
+    def opened(self, step: Open) -> Op[Watch]:
+        """The same watch, of something else, too."""
+
+    def heard(self, changes: list[Change | Resync]) -> Op[list[Change | Resync]]:
+        """Take in what is for us; returns the rest."""
+
+
+def stoppable(op: Op[T], stopped: Callable[[], bool], ears: Ears | None = None) -> Op[T | None]:
+    """An operation whose sleep ends soon after it is to stop: None then."""
+    try:
+        step = next(op)
+        while True:
+            try:
+                answer = yield from _done(step, stopped, ears)
+            except BaseException as error:  # noqa: BLE001 - the operation decides
+                step = op.throw(error)
+            else:
+                step = op.send(answer)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # an Op[T] returns T
+    except _Stop:
+        return None
+
+
+def _done(step: Any, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:  # noqa: ANN401
+    """Each step as it is, but for those that wait."""
+    if isinstance(step, Take):
+        return (yield from _sliced(step, stopped, ears))
+    if isinstance(step, Open) and ears is not None:
+        return (yield from ears.opened(step))
+    return (yield step)
+
+
+def _sliced(step: Take, stopped: Callable[[], bool], ears: Ears | None) -> Op[Any]:
+    left = validate.FOREVER if step.timeout is None else step.timeout
+    while not stopped():
+        answer = yield Take(step.watch, min(left, SLICE))
+        if answer and ears is not None:
+            answer = yield from ears.heard(answer)
+        left -= SLICE
+        if answer or left <= 0:
+            return answer
+    raise _Stop

@@ -1,0 +1,271 @@
+"""Who waits for whom, as far as it can be reached from one wait.
+
+From a wait one comes to its places (``graph/place.py``), and there to those who have to act and to
+those who wait before it; from whoever is met there, by the lists ``waits/{name}/``, to what it
+waits for itself.  A wait among others that all go on is settled by one read.
+
+Edges die with the liveness of who waits or is met.  Nearly every wait is no circle, so liveness is
+asked for only when there seems to be one, and only of those who are in it; and of those who go on
+if any one of several waits ends, for there the wait of somebody dead would hide a circle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.deadlock import Knot, Need, Room, Wait, closed, held_up, stuck
+from interlock.core.wait import Asleep, Party, listed
+from interlock.nouns.grants.pool import Waiter, caller, loose, of_agent, of_session
+from interlock.runtime import decode
+from interlock.runtime.gather import KEYS_AT_ONCE
+from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.wait_graph.around import Around, first_page
+from interlock.runtime.wait_graph.place import Place, Spot, glanced, of_pool, read
+from interlock.store import Item, Range
+
+
+class Start(Struct, frozen=True, kw_only=True):
+    """The wait that is looked from: its id and its places.
+
+    Of one without a queue also who it is, and the revision of the commit that listed it.
+    """
+
+    id: str
+    wants: tuple[str, ...]
+    asleep: Asleep | None = None
+    revision: int = 0
+
+
+class Graph:
+    """All that one wait may wait for.
+
+    ``around`` is what is known already, ``let_go`` are grants that nobody has to act for.
+    """
+
+    def __init__(
+        self,
+        base: int,
+        start: Start,
+        around: Around | None = None,
+        let_go: AbstractSet[str] = frozenset(),
+    ) -> None:
+        around = around or Around({})
+        self._places = {key: of_pool(key, pool) for key, pool in around.pools.items()}
+        self._known = around.lists
+        self._base = base
+        self._let_go = let_go
+        self._start = start
+        self._waits = {start.id}
+        self._asleep: dict[str, tuple[Asleep, int]] = {}
+        if start.asleep is not None:
+            self._asleep[start.id] = (start.asleep, base + start.revision)
+        self._lists: set[str] = set()
+        self._followed: dict[str, int] = {}
+        self._several: set[str] = set()
+        self._someone_waits = False
+
+    def explore(self) -> Reading[None]:
+        """Read from the places of the wait on, one level after the other."""
+        asked = [(key, self._start.id) for key in self._start.wants]
+        while asked:
+            unknown = dict.fromkeys([key for key, _ in asked if key not in self._places])
+            self._places |= yield from read(tuple(unknown), self._base)
+            lists: dict[str, None] = {}
+            more = [each for key, id_ in asked for each in self._follow(key, id_, lists)]
+            for item in (yield from self._items(lists)):
+                more.extend(self._listed(item))
+            asked = more
+
+    def living(self, dead: set[str]) -> Reading[Knot | None]:
+        """The knot of those who live; whoever does not is added to the dead."""
+        asked = dead.copy()
+        wanted = self._doubtful() if self._someone_waits else []
+        while True:
+            unknown = tuple([key for key in dict.fromkeys(wanted) if key not in asked])
+            live = yield from glanced(unknown)
+            asked.update(unknown)
+            dead.update([key for key, item in live.items() if item is None])
+            knot = self.knot(dead)
+            if knot is None:
+                return None
+            wanted = list(self.liveness(knot))
+            if asked.issuperset(wanted):
+                return knot
+
+    def knot(self, dead: AbstractSet[str] = frozenset()) -> Knot | None:
+        """The knot that the wait closed, if nothing is dead but this."""
+        return closed(self._standing(dead), self._start.id) if self._someone_waits else None
+
+    def stuck(self, dead: AbstractSet[str]) -> bool:
+        """Whether the wait cannot end, though others may have to give way."""
+        return self._someone_waits and stuck(self._standing(dead), self._start.id)
+
+    @property
+    def seen(self) -> object:
+        """All that the look showed; if another one shows the same, it stood so in between."""
+        return self._places, self._asleep, self._waits
+
+    def items(self, knot: Knot) -> tuple[str, ...]:
+        """The items that make it a knot: the places of its members, and their waits."""
+        found = [key for spot in self._spots(knot) for key in spot.keys]
+        asleep = [wait.id for wait in knot.members if wait.id in self._asleep]
+        found += [listed(self._asleep[id_][0], id_)[0] for id_ in asleep]
+        return tuple(dict.fromkeys(found))
+
+    def liveness(self, knot: Knot) -> tuple[str, ...]:
+        """What keeps its members alive, and what they have of each other's needs."""
+        inside = _inside(knot)
+        found = [party.live for party in map(self._party, knot.members)]
+        for spot in self._spots(knot):
+            found.extend(spot.live)
+            found.extend(key for met in spot.met if met.caller in inside for key in met.live)
+        return tuple(dict.fromkeys(found))
+
+    def _follow(self, key: str, id_: str, lists: dict[str, None]) -> Iterator[tuple[str, str]]:
+        """Whom a wait meets at one of its places: who has to act, and who waits before it."""
+        place = self._places[key]
+        turn = place.turn(id_)
+        if turn is None and id_ not in self._asleep:
+            return  # it is over
+        if key not in self._followed:
+            met = [
+                keys.waits(each.among or each.caller)
+                for spot in place.spots
+                for each in spot.met
+                if each.caller
+            ]
+            lists.update(dict.fromkeys([each for each in met if each not in self._lists]))
+            self._lists.update(met)
+        done = self._followed.get(key, 0)
+        end = done if turn is None else turn + 1
+        for waiter in place.queue[done:end]:
+            self._waits.add(waiter.id)
+            yield from [(other, waiter.id) for other in waiter.together if other != key]
+        self._followed[key] = max(done, end)
+
+    def _items(self, lists: Iterable[str]) -> Reading[list[Item]]:
+        """All that is listed there."""
+        found: list[Item] = []
+        todo = list(map(first_page, lists))
+        while todo:
+            some, todo = todo[:KEYS_AT_ONCE], todo[KEYS_AT_ONCE:]
+            unknown = Glance([page for page in some if page not in self._known])
+            pages = (yield unknown).ranges if unknown else {}
+            for page in some:
+                items = self._known[page] if page in self._known else pages[page]
+                found.extend(items)
+                if len(items) == page.limit:
+                    todo.append(Range(page.prefix, items[-1].key, page.limit))
+        return found
+
+    def _listed(self, item: Item) -> Iterator[tuple[str, str]]:
+        """A wait of somebody who was met."""
+        id_ = keys.wait_of(item.key)
+        waited = decode.readable_wait(item)
+        if waited is None:  # whoever waits there may go on, for all we know
+            return
+        self._someone_waits = True
+        self._waits.add(id_)
+        if isinstance(waited, Asleep):
+            self._asleep[id_] = (waited, self._base + item.revision)
+            yield waited.wants, id_
+        else:
+            yield from [(key, id_) for key in waited]
+
+    def _standing(self, dead: AbstractSet[str]) -> list[Wait]:
+        """Every wait of a living that was met, with what it takes."""
+        self._several = self._known_twice()
+        needs: dict[str, list[Need]] = {}
+        found: dict[str, tuple[Waiter | Asleep, int]] = {}
+        for place in self._places.values():
+            for waiter, need in self._queued(place, dead):
+                found[waiter.id] = (waiter, waiter.order or 0)
+                needs.setdefault(waiter.id, []).append(need)
+        for id_, (asleep, order) in self._asleep.items():
+            if asleep.live not in dead:
+                spots = self._places[asleep.wants].spots
+                found[id_] = (asleep, order)
+                needs[id_] = [Need(_room) for spot in spots if (_room := self._room(spot, dead))]
+        return [self._wait(id_, *found[id_], needs[id_]) for id_ in found]
+
+    def _wait(self, id_: str, party: Waiter | Asleep, order: int, needs: Iterable[Need]) -> Wait:
+        also = (of_agent(party.agent), of_session(party.session), *party.also)
+        return Wait(id_, self._name(_caller(party), id_), party.agent, order, tuple(needs), also)
+
+    def _queued(self, place: Place, dead: AbstractSet[str]) -> Iterator[tuple[Waiter, Need]]:
+        last = max([n for n, w in enumerate(place.queue, 1) if w.id in self._waits], default=0)
+        room = self._room(place.spots[0], dead) if last else None
+        before = ""
+        for waiter in place.queue[:last] if room else ():
+            if room is not None and waiter.live not in dead:
+                yield waiter, Need(room, waiter.weight, before)
+                before = waiter.id
+
+    def _room(self, spot: Spot, dead: AbstractSet[str]) -> Room | None:
+        """What a wait needs its share of; None if there is nothing to wait for any more."""
+        if not dead.isdisjoint(spot.live):
+            return None
+        met = [each for each in spot.met if dead.isdisjoint(each.live)]
+        capacity = max(1, len(met)) if spot.capacity is None else spot.capacity
+        holders = tuple([(self._name(each.caller, each.grant), each.weight) for each in met])
+        return Room(spot.thing, capacity, holders, tuple([each.agent for each in met]))
+
+    def _name(self, caller: str, id_: str) -> str:
+        return "" if caller in self._several or id_ in self._let_go else caller
+
+    def _known_twice(self) -> set[str]:
+        """Names under which somebody waits for what somebody of the same name has.
+
+        They are two, and each may go on: nobody can tell what else belongs to which of them.
+        """
+        found: set[str] = set()
+        for key, place in self._places.items():
+            waiting = {_caller(each) for each in place.queue}
+            waiting |= {_caller(each) for each, _ in self._asleep.values() if each.wants == key}
+            met = {each.caller for spot in place.spots for each in spot.met}
+            found |= {caller for caller in met & waiting if loose(caller)}
+        return found
+
+    def _doubtful(self) -> list[str]:
+        """What keeps the waits alive of those who were met and have several."""
+        met = {m.caller for place in self._places.values() for s in place.spots for m in s.met}
+        waits = self._standing(frozenset())
+        names = Counter(name for wait in waits for name in set(held_up(wait)) if name in met)
+        return [
+            self._party(wait).live
+            for wait in waits
+            if any(names[name] > 1 for name in held_up(wait))
+        ]
+
+    def _spots(self, knot: Knot) -> Iterator[Spot]:
+        """Where its members wait for each other."""
+        inside = _inside(knot)
+        places = dict.fromkeys(key for wait in knot.members for key in self._wanted(wait))
+        for place in map(self._places.__getitem__, places):
+            for spot in place.spots:
+                if place.queue or any(met.caller in inside for met in spot.met):
+                    yield spot
+
+    def _wanted(self, wait: Wait) -> tuple[str, ...]:
+        if wait.id in self._asleep:
+            return (self._asleep[wait.id][0].wants,)
+        return tuple([need.room.thing for need in wait.needs])
+
+    def _party(self, wait: Wait) -> Waiter | Asleep:
+        if wait.id in self._asleep:
+            return self._asleep[wait.id][0]
+        queue = self._places[wait.needs[0].room.thing].queue
+        return next(waiter for waiter in queue if waiter.id == wait.id)
+
+
+def _inside(knot: Knot) -> set[str]:
+    return {name for wait in knot.members for name in held_up(wait)}
+
+
+def _caller(party: Party) -> str:
+    return caller(party.agent, party.session, party.caller)

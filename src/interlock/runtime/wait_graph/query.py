@@ -1,0 +1,168 @@
+"""A query as a place: any one of those who may answer is enough.
+
+For an agent these are the callers that take its messages.  If there are none, it is each of its
+living sessions: it may look at its messages whenever it goes on, and it does not while it waits and
+all that it waits for is stuck.  Commands without a session are told by the agent as a whole, in the
+same way.  A query for whoever can do something is for all living sessions that can, but for the
+asker's own, and for all who take messages for that.
+
+Whoever is dead answers nothing, so here it matters at once who lives.  Where nobody is there,
+somebody may come, and that is no deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.validate import EVERYTHING
+from interlock.errors import StoreDamaged
+from interlock.nouns.agents.report import Report
+from interlock.nouns.agents.reports import able_to
+from interlock.nouns.grants.pool import of_agent, of_session
+from interlock.nouns.messages.message import ABLE
+from interlock.nouns.messages.receivers import serves
+from interlock.runtime.decode import decoded
+from interlock.runtime.runner import Glance, Reading
+from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
+from interlock.store import Item, Range
+
+
+class Asked(Struct, frozen=True):
+    """As much of a query as matters here."""
+
+    id: str
+    to: str
+    session: str = ""
+    state: str = "open"
+
+
+_ASKED = msgspec.json.Decoder(Asked)
+_REPORT = msgspec.json.Decoder(Report)
+
+
+def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
+    """These queries, with all who may answer."""
+    found: Places = {}
+    items = yield from glanced(wanted)
+    for key, item in items.items():
+        try:
+            found[key] = yield from _place(key, item)
+        except StoreDamaged:  # who knows who may answer: the way is open
+            found[key] = Place()
+    return found
+
+
+def _place(key: str, item: Item | None) -> Reading[Place]:
+    asked = None if item is None else decoded(_ASKED, item)
+    if asked is None or asked.state != "open":
+        return Place()
+    met = yield from _who_may_answer(asked)
+    return Place((Spot(key, met, None, (key,), (keys.live(asked.id),)),))
+
+
+def _who_may_answer(asked: Asked) -> Reading[tuple[Met, ...]]:
+    if not asked.to.startswith(ABLE):
+        return (yield from _of_agent(asked.to))
+    ability = asked.to.removeprefix(ABLE)
+    able, found = yield from _able(ability, asked.session)
+    for agent in dict.fromkeys(able.values()):
+        sessions = {session for session, other in able.items() if other == agent}
+        for met in (yield from _of_agent(agent, sessions)):
+            found[met.caller] = met
+    return tuple(found.values())
+
+
+def _of_agent(agent: str, able: Iterable[str] | None = None) -> Reading[tuple[Met, ...]]:
+    """Who takes its messages (in these sessions), or its sessions as a whole."""
+    lists = yield from _every(keys.serving(agent))
+    serving = {keys.name(keys.last(item.key)): serves(item) for item in lists}
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in serving.values())))
+    met = tuple(
+        Met(caller, live=(each.live,))
+        for caller, each in serving.items()
+        if live[each.live] is not None and (able is None or each.session in able)
+    )
+    if met:
+        return met
+    whole = of_agent(agent)
+    if able is not None:
+        return tuple([_session(each, whole) for each in able])
+    sessions = yield from _living(agent)
+    return (*[_session(each, whole) for each in sessions], Met(whole))
+
+
+def _session(session: str, agent: str) -> Met:
+    return Met(of_session(session), live=(keys.live(session),), among=agent)
+
+
+def _living(agent: str) -> Reading[list[str]]:
+    """The living sessions of an agent."""
+    sessions = [keys.last(item.key) for item in (yield from _every(keys.present(agent)))]
+    live = yield from glanced(tuple(map(keys.live, sessions)))
+    return [each for each in sessions if live[keys.live(each)] is not None]
+
+
+def _able(ability: str, asker: str) -> Reading[tuple[dict[str, str], dict[str, Met]]]:
+    """The living sessions that can do it, each with its agent; and who takes messages of those."""
+    found = {
+        key: each for key, each in (yield from able_to(ability)).items() if each.session != asker
+    }
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in found.values())))
+    here = {key: each for key, each in found.items() if live[each.live] is not None}
+    whole = {
+        each.session: each.agent for each in here.values() if each.live == keys.live(each.session)
+    }
+    callers = {
+        caller: Met(caller, live=(each.live,))
+        for key, each in here.items()
+        if each.live != keys.live(each.session)
+        for caller in [keys.name(keys.last(key))]
+    }
+    if whole or callers:
+        return whole, callers
+    return (yield from _reporting(ability, asker)), (yield from _serving(ability, asker))
+
+
+def _reporting(ability: str, asker: str) -> Reading[dict[str, str]]:
+    """The living sessions that can do it as all reports say: an older version says it there."""
+    reports = [decoded(_REPORT, item) for item in (yield from _every(keys.REPORTS))]
+    able = {
+        each.session: each.agent
+        for each in reports
+        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
+    }
+    live = yield from glanced(tuple(map(keys.live, able)))
+    return {session: able[session] for session in able if live[keys.live(session)] is not None}
+
+
+def _serving(ability: str, asker: str) -> Reading[dict[str, Met]]:
+    """Who takes messages, and said that it can do this when it began."""
+    notes = {
+        keys.name(keys.last(item.key)): serves(item) for item in (yield from _every(keys.SERVING))
+    }
+    able = {
+        caller: each
+        for caller, each in notes.items()
+        if each.session != asker and not {ability, EVERYTHING}.isdisjoint(each.can)
+    }
+    live = yield from glanced(tuple(dict.fromkeys(each.live for each in able.values())))
+    return {
+        caller: Met(caller, live=(each.live,))
+        for caller, each in able.items()
+        if live[each.live] is not None
+    }
+
+
+def _every(prefix: str) -> Reading[list[Item]]:
+    found: list[Item] = []
+    page = Range(prefix)
+    while True:
+        items = (yield Glance((page,))).ranges[page]
+        found.extend(items)
+        if len(items) < page.limit:
+            return found
+        page = Range(prefix, items[-1].key)

@@ -1,0 +1,106 @@
+"""A task as a place: whoever waits for it waits for all who work on what it needs.
+
+A task that runs has one who is met there.  A blocked one needs all of its needs that are not
+complete, each of which runs, or is blocked in turn; so its spots are all tasks below it that run.
+Anything else is a way that is open: anybody may begin what is ready, a rest ends by itself, and
+what failed may be sent back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from interlock.core import keys
+from interlock.errors import StoreDamaged
+from interlock.nouns.grants.pool import caller
+from interlock.nouns.tasks.task import BATCH, Claim, Spec, Status
+from interlock.runtime.decode import decoded
+from interlock.runtime.runner import Reading
+from interlock.runtime.wait_graph.place import Met, Place, Places, Spot, glanced
+from interlock.store import Item
+
+FOLLOWED = 1000
+"""So many tasks below one are followed; what is further down is taken for a way that is open."""
+
+_STATUS = msgspec.json.Decoder(Status)
+_CLAIM = msgspec.json.Decoder(Claim)
+_SPEC = msgspec.json.Decoder(Spec)
+
+
+def read(wanted: tuple[str, ...], _base: int) -> Reading[Places]:
+    """These tasks, with all that runs below them."""
+    found: Places = {}
+    for key in wanted:
+        try:
+            found[key] = yield from _task(keys.task_of(key))
+        except StoreDamaged:  # who knows what runs below it: the way is open
+            found[key] = Place()
+    return found
+
+
+def _task(first: str) -> Reading[Place]:
+    above: dict[str, str] = {first: ""}
+    """The task that needs each of them, by which we came there."""
+    born: dict[str, int] = {}
+    spots: list[Spot] = []
+    level = [first]
+    while level:
+        both = tuple([key(task) for task in level for key in (keys.status, keys.owner)])
+        items = yield from glanced(both)
+        level = [task for task in level if _meant(task, items, above, born)]
+        spots.extend(_running(level, items, above))
+        blocked = {task: status for task, status in _statuses(level, items) if _hangs(status)}
+        data = yield from glanced(tuple(map(keys.data, blocked)))
+        level = []
+        for task, status in blocked.items():
+            for need in _needs(data[keys.data(task)])[status.place :]:
+                if need not in above and len(above) < FOLLOWED:
+                    above[need] = task
+                    level.append(need)
+    return Place(tuple(spots))
+
+
+def _meant(
+    task: str, items: Mapping[str, Item | None], above: Mapping[str, str], born: dict[str, int]
+) -> bool:
+    """Whether the need is older than its dependent; else it only has the same name."""
+    item = items[keys.status(task)]
+    born[task] = 0 if item is None else item.created
+    return not above[task] or born[task] <= born[above[task]]
+
+
+def _running(
+    level: list[str], items: Mapping[str, Item | None], above: Mapping[str, str]
+) -> Iterator[Spot]:
+    for task, status in _statuses(level, items):
+        owner = items[keys.owner(task)]
+        if status.state == "running" and owner is not None:
+            claim = decoded(_CLAIM, owner)
+            who = caller(claim.agent, claim.session, claim.caller)
+            met = Met(who, 1, claim.id, claim.live, agent=claim.agent)
+            stands = (owner.key, *map(keys.status, _way(task, above)))
+            yield Spot(owner.key, (met,), 1, stands)
+
+
+def _statuses(level: list[str], items: Mapping[str, Item | None]) -> Iterator[tuple[str, Status]]:
+    for task in level:
+        if (item := items[keys.status(task)]) is not None:
+            yield task, decoded(_STATUS, item)
+
+
+def _hangs(status: Status) -> bool:
+    """Whether it waits for what it needs; one that is still being published does not."""
+    return status.state == "blocked" and not status.on.startswith(BATCH)
+
+
+def _needs(item: Item | None) -> tuple[str, ...]:
+    return () if item is None else decoded(_SPEC, item).needs
+
+
+def _way(task: str, above: Mapping[str, str]) -> Iterator[str]:
+    """The task, and all between it and the one that is waited for."""
+    while task:
+        yield task
+        task = above[task]

@@ -1,0 +1,358 @@
+"""Where locks and semaphores are acted upon for real: the pure core, or the services on a store.
+
+Both offer the same few acts, so that one machine (``test_pool_machine.py``) can drive them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import codec, keys, outcomes
+from interlock.core.decision import Decision
+from interlock.errors import BadInput, Lapsed
+from interlock.nouns.agents.service import Sessions, is_in
+from interlock.nouns.agents.session import Session
+from interlock.nouns.agents.session import join as join_session
+from interlock.nouns.agents.session import leave as leave_session
+from interlock.nouns.grants import lock, rules, semaphore, several
+from interlock.nouns.grants.lock_service import Locks
+from interlock.nouns.grants.pool import Pool
+from interlock.nouns.grants.pool_change import MANY, Facts, complete
+from interlock.nouns.grants.request import Ask, Caller
+from interlock.nouns.grants.semaphore_service import Semaphores
+from interlock.nouns.grants.service import Queues
+from interlock.nouns.grants.several_service import Several
+from interlock.nouns.grants.waiting import Seat
+from interlock.runtime import decode
+from interlock.runtime.maintain import Maintenance
+from interlock.runtime.runner import Runner, Who
+from interlock.store import Item, Store
+from interlock.testing.clock import FakeClock
+from interlock.testing.faults import FaultyStore
+from interlock.testing.hand import Hand, by_hand
+
+THINGS = ("lock/a", "lock/b", "sem/x", "sem/y")
+KEYS = tuple(map(keys.of, THINGS))
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """One call of acquire; the number is its name in all worlds."""
+
+    number: int
+    session: str
+    agent: str
+    wants: tuple[tuple[str, int], ...]
+    ttl: float | None = None
+    max_hold: float | None = None
+    wait: float = 0.0
+    token: int | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The pools."""
+        return tuple(keys.of(thing) for thing, _ in self.wants)
+
+
+class Call(Protocol):
+    """An acquire on its way."""
+
+    terms: Terms
+
+    def look(self) -> object | None:
+        """Wake if there is a reason to: the outcome or the error that ended it, or None."""
+
+    def cancel(self) -> None:
+        """Interrupt it."""
+
+
+class World(Protocol):
+    """Somewhere to do it for real."""
+
+    clock: FakeClock
+
+    def join(self, session: str, agent: str, ttl: float) -> None: ...
+
+    def beat(self, session: str) -> bool: ...
+
+    def leave(self, session: str, agent: str) -> None: ...
+
+    def acquire(self, terms: Terms) -> Call: ...
+
+    def release(self, who: Who, things: tuple[str, ...], token: int) -> object: ...
+
+    def resize(self, name: str, capacity: int) -> None: ...
+
+    def maintain(self) -> None: ...
+
+    def advance(self, seconds: float) -> None: ...
+
+    def pools(self) -> dict[str, Pool]: ...
+
+    def alive(self, wanted: Iterable[str]) -> frozenset[str]: ...
+
+
+class CoreWorld:
+    """The pure functions, and a dictionary that believes them."""
+
+    def __init__(self, room: int = MANY) -> None:
+        self.clock = FakeClock()
+        self.ttls: dict[str, float] = {}
+        self._room = room
+        self._revision = 0
+        self._items: dict[str, Item] = {}
+        self._live: dict[str, float] = {}
+
+    def join(self, session: str, agent: str, ttl: float) -> None:
+        self.ttls[session] = ttl
+        self.carry_out(join_session(self._session(session, agent)))
+
+    def beat(self, session: str) -> bool:
+        lives = keys.live(session) in self.living()
+        if lives:
+            self._live[keys.live(session)] = self.clock.monotonic() + self.ttls[session]
+        return lives
+
+    def leave(self, session: str, agent: str) -> None:
+        record = self._session(session, agent)
+        while True:
+            own = [key for key, pool in self.pools().items() if is_in(pool, session)]
+            decision = leave_session(record, own, self.facts(), 0.0)
+            if type(self.carry_out(decision)).__name__ == "Left":
+                return
+
+    def acquire(self, terms: Terms) -> CoreCall:
+        return CoreCall(self, terms)
+
+    def release(self, who: Who, things: tuple[str, ...], token: int) -> object:
+        return self.carry_out(rules.release(_caller(who, things, token), self.facts(), 0.0))
+
+    def resize(self, name: str, capacity: int) -> None:
+        self.carry_out(semaphore.resize(name, capacity, self.facts(), 0.0))
+
+    def maintain(self) -> None:
+        for key in KEYS:
+            self.carry_out(rules.reclaim(key, self.facts(), 0.0))
+
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def pools(self) -> dict[str, Pool]:
+        found = {key: decode.pool(item, 0) for key, item in self._items.items()}
+        return {key: pool for key, pool in found.items() if pool is not None}
+
+    def alive(self, wanted: Iterable[str]) -> frozenset[str]:
+        return frozenset(wanted) & self.living()
+
+    def living(self) -> set[str]:
+        return {key for key, ends in self._live.items() if ends > self.clock.monotonic()}
+
+    def facts(self) -> Facts:
+        pools = {key: decode.pool(self._items.get(key), 0) for key in KEYS}
+        return complete(pools, self.living(), self._revision, self._room)
+
+    def carry_out(self, decision: Decision[Any]) -> Any:
+        self._revision += decision.changes
+        for put in decision.puts:
+            if put.ttl is not None:
+                self._live[put.key] = self.clock.monotonic() + put.ttl
+            elif put.key in KEYS:
+                self._items[put.key] = Item(put.key, codec.encode(put.value), self._revision, 0)
+        for key in decision.deletes:
+            self._live.pop(key, None)
+            self._items.pop(key, None)
+        if isinstance(decision.outcome, outcomes.Granted) and decision.outcome.token is None:
+            return replace(decision.outcome, token=self._revision)
+        return decision.outcome
+
+    def _session(self, session: str, agent: str) -> Session:
+        return Session(
+            id=session, agent=agent, host="", pid=0, since=0.0, ttl=self.ttls.get(session, 1.0)
+        )
+
+
+class CoreCall:
+    """What the service does around the core: look, agree, and come again when it is gone."""
+
+    def __init__(self, world: CoreWorld, terms: Terms) -> None:
+        self.terms = terms
+        self._world = world
+        self._ended: object | None = None
+        self._times = 0
+        self._deadline = world.clock.monotonic() + terms.wait
+        self._come()
+
+    def look(self) -> object | None:
+        while self._ended is None:
+            late = self._world.clock.monotonic() >= self._deadline
+            decide = rules.withdraw if late else rules.look
+            outcome = self._world.carry_out(decide(self._ask, self._world.facts(), 0.0))
+            if _word(outcome) == "waiting":
+                return None
+            if _word(outcome) in ("acquired", "reclaimed") and self.terms.ttl is not None:
+                self._world.carry_out(rules.agree(self._ask, self._world.facts()))
+            self._end(outcome)
+        return self._ended
+
+    def cancel(self) -> None:
+        self._world.carry_out(rules.abandon(self._ask, self._world.facts(), 0.0))
+
+    def _come(self) -> None:
+        world, terms = self._world, self.terms
+        if keys.live(terms.session) not in world.living():
+            self._ended = Lapsed("")
+            return
+        self._times += 1
+        self._ask = _ask(terms, f"grt_{terms.number}_{self._times}", world.ttls[terms.session])
+        try:
+            outcome = world.carry_out(rules.acquire(self._ask, world.facts(), 0.0))
+        except BadInput as error:
+            self._ended = error
+        else:
+            self._end(outcome)
+
+    def _end(self, outcome: object) -> None:
+        if _word(outcome) == "gone":
+            self.cancel()
+            self._come()
+        elif _word(outcome) != "waiting":
+            self._ended = outcome
+
+
+class ServiceWorld:
+    """The services on a store, driven by hand; each session is a process of its own."""
+
+    def __init__(self, store: Store, under: Store, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = store
+        self._under = under
+        self._ttls: dict[str, float] = {}
+        self._random = Random(1)
+        self._desks: dict[str, _Desk] = {}
+
+    def join(self, session: str, agent: str, ttl: float) -> None:
+        self._ttls[session] = ttl
+        join = self._desk(session).sessions.join(agent, ttl=ttl, session=session)
+        self._run(join)
+
+    def beat(self, session: str) -> bool:
+        return _word(self._run(self._desk(session).sessions.beat(session))) == "renewed"
+
+    def leave(self, session: str, agent: str) -> None:
+        self._run(self._desk(session).sessions.leave(Who(agent, session)))
+
+    def acquire(self, terms: Terms) -> ServiceCall:
+        desk = self._desk(terms.session)
+        seat = Seat(
+            who=Who(terms.agent, terms.session),
+            session_ttl=self._ttls[terms.session],
+            joined=True,
+            caller=f"task{terms.number}",
+        )
+        op = desk.queues.acquire(seat, _ask(terms, "", 0.0), wait=terms.wait)
+        return ServiceCall(terms, Hand(op, self.store, self.clock).run())
+
+    def release(self, who: Who, things: tuple[str, ...], token: int) -> object:
+        desk = self._desk(who.session)
+        return self._run(desk.queues.release(who, _caller(who, things, token)))
+
+    def resize(self, name: str, capacity: int) -> None:
+        self._run(self._desk("").semaphores.resize(Who(), name, capacity))
+
+    def maintain(self) -> None:
+        self._run(Maintenance(self._desk("").runner).run(Who()))
+
+    def advance(self, seconds: float) -> None:
+        if isinstance(self.store, FaultyStore):
+            self.store.deliver()
+        self.clock.advance(seconds)
+
+    def pools(self) -> dict[str, Pool]:
+        items = self._under.read(*KEYS).items
+        found = {key: decode.pool(item, 0) for key, item in items.items()}
+        return {key: pool for key, pool in found.items() if pool is not None}
+
+    def alive(self, wanted: Iterable[str]) -> frozenset[str]:
+        items = self._under.read(*dict.fromkeys(wanted)).items
+        return frozenset(key for key, item in items.items() if item is not None)
+
+    def _desk(self, session: str) -> _Desk:
+        if session not in self._desks:
+            self._desks[session] = _Desk(self.store, self.clock, self._random)
+        return self._desks[session]
+
+    def _run(self, op: Any) -> Any:
+        return by_hand(op, self.store, self.clock)
+
+
+class _Desk:
+    """The services as one process has them, with a memory of its own."""
+
+    def __init__(self, store: Store, clock: FakeClock, random: Random) -> None:
+        self.runner = Runner(store, clock=clock, randomness=random.randbytes)
+        self.queues = Queues(self.runner)
+        self.locks = Locks(self.runner, self.queues)
+        self.semaphores = Semaphores(self.runner, self.queues)
+        self.several = Several(self.queues)
+        self.sessions = Sessions(self.runner)
+
+
+class ServiceCall:
+    """An acquire of the service, asleep until something wakes it."""
+
+    def __init__(self, terms: Terms, hand: Hand[Any]) -> None:
+        self.terms = terms
+        self._hand = hand
+
+    def look(self) -> object | None:
+        if not self._hand.run().done:
+            return None
+        try:
+            found: object = self._hand.result()
+        except (Lapsed, BadInput) as error:
+            return error
+        return found
+
+    def cancel(self) -> None:
+        self._hand.interrupt(asyncio.CancelledError())
+
+
+def _ask(terms: Terms, grant: str, session_ttl: float) -> Ask[Any]:
+    common: dict[str, Any] = {
+        "grant": grant,
+        "agent": terms.agent,
+        "session": terms.session,
+        "ttl": terms.ttl,
+        "max_hold": terms.max_hold,
+        "metadata": terms.number,
+        "token": terms.token,
+        "session_ttl": session_ttl,
+        "wait": terms.wait > 0,
+    }
+    if len(terms.wants) > 1:
+        parts = tuple(several.Part(thing, weight) for thing, weight in terms.wants)
+        return several.Acquire(parts=parts, **common)
+    ((thing, weight),) = terms.wants
+    kind, _, name = thing.partition("/")
+    if kind == "lock":
+        return lock.Acquire(lock=name, **common)
+    return semaphore.Acquire(semaphore=name, weight=weight, **common)
+
+
+def _caller(who: Who, things: tuple[str, ...], token: int) -> Caller[Any]:
+    common: dict[str, Any] = {"agent": who.agent, "session": who.session, "token": token}
+    if len(things) > 1:
+        return several.Caller(things=things, **common)
+    kind, _, name = things[0].partition("/")
+    if kind == "lock":
+        return lock.Caller(lock=name, **common)
+    return semaphore.Caller(semaphore=name, **common)
+
+
+def _word(outcome: object) -> str:
+    return str(outcome.__struct_config__.tag)  # type: ignore[attr-defined]

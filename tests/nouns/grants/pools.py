@@ -1,0 +1,97 @@
+"""Decisions about pools as tests write them: who lives, what stands, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision
+from interlock.nouns.grants import rules, semaphore, several
+from interlock.nouns.grants.pool import Pool, seen
+from interlock.nouns.grants.pool_change import MANY, Facts, complete
+from interlock.nouns.grants.request import Ask
+
+NOW = 100.0
+NAMES = ("ada", "bob", "cleo", "dora", "eve")
+EVERYBODY = frozenset(keys.live(f"ses_{name}") for name in NAMES)
+X, Y = keys.semaphore("x"), keys.semaphore("y")
+A, B = keys.lock("a"), keys.lock("b")
+
+
+def without(*names: str) -> frozenset[str]:
+    """Everybody lives but these."""
+    return EVERYBODY - {keys.live(f"ses_{name}") for name in names}
+
+
+def facts(
+    pools: Mapping[str, Pool | None], live: frozenset[str] = EVERYBODY, room: int = MANY
+) -> Facts:
+    """All that there is; what is not named is not there."""
+    return complete({**dict.fromkeys((A, B, X, Y)), **pools}, live, 50, room)
+
+
+def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.Acquire:
+    """A request for slots of x."""
+    ask = semaphore.Acquire(
+        semaphore="x",
+        weight=weight,
+        grant=f"grt_{agent}",
+        agent=agent,
+        session=f"ses_{agent}",
+        session_ttl=30.0,
+    )
+    return replace(ask, **terms)
+
+
+def all_of(agent: str, *parts: str, **terms: Any) -> several.Acquire:
+    """A request for several things at once: ``lock/a``, ``sem/x=2``."""
+    words = [part.partition("=") for part in parts]
+    ask = several.Acquire(
+        parts=tuple(several.Part(thing, int(weight or 1)) for thing, _, weight in words),
+        grant=f"grt_{agent}",
+        agent=agent,
+        session=f"ses_{agent}",
+        session_ttl=30.0,
+    )
+    return replace(ask, **terms)
+
+
+class Table:
+    """Pools that change with each decision that is carried out on them."""
+
+    def __init__(self, **capacities: int) -> None:
+        self.pools: dict[str, Pool | None] = {
+            keys.semaphore(name): Pool(capacity=capacity) for name, capacity in capacities.items()
+        }
+        self.revision = 0
+
+    def acquire(self, ask: Ask[Any], live: frozenset[str] = EVERYBODY) -> Decision[Any]:
+        return self.carry_out(rules.acquire(ask, facts(self.pools, live), NOW))
+
+    def carry_out(self, decision: Decision[Any]) -> Decision[Any]:
+        """What a store would do with it."""
+        self.revision += 1
+        for put in decision.puts:
+            if isinstance(put.value, Pool):
+                self.pools[put.key] = seen(put.value, self.revision)
+        for key in decision.deletes:
+            if key.startswith(keys.POOLS):
+                self.pools[key] = None
+        return decision
+
+    def holders(self, key: str) -> dict[str, int]:
+        """Who has how much of it."""
+        pool = self.pools.get(key) or Pool()
+        return {grant.agent: grant.weight for grant in pool.grants}
+
+    def waiters(self, key: str) -> list[str]:
+        """Who waits, in order."""
+        return [waiter.agent for waiter in (self.pools.get(key) or Pool()).waiters]
+
+    def token(self, key: str, agent: str) -> int | None:
+        """The token of somebody's grant."""
+        pool = self.pools.get(key) or Pool()
+        return next(grant.token for grant in pool.grants if grant.agent == agent)

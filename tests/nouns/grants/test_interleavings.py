@@ -1,0 +1,193 @@
+"""Clients in processes of their own, their steps in any order, on a network that fails.
+
+Each client takes the lock, works for a while, gives it back, and again; its keeper beats beside it.
+A schedule says whose step comes next and when time passes; a seed says what fails.  Processes
+crash and start again.  Whatever happens, nobody works at the same time as anybody else, tokens
+never go back, and when the network has calmed down everybody is served and the log adds up.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.searches import budget
+
+from interlock.driving import Op
+from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable
+from interlock.nouns.grants.holding import Holding, take
+from interlock.nouns.grants.lock import ReleaseOutcome
+from interlock.nouns.grants.targets import LockAim, Terms
+from interlock.runtime.chain import Draft
+from interlock.store import Committed
+from interlock.testing.audit import audit
+from interlock.testing.faults import Chances, Crash
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+CHANCES = Chances(
+    conflict=0.05,
+    delay=0.05,
+    lost_reply=0.08,
+    late_arrival=0.08,
+    crash_before=0.01,
+    crash_after=0.02,
+)
+TTL = 6.0
+ORDINARY = (Lapsed, Lost, OutcomeUnknown, StoreBusy, Unavailable)
+
+
+class Resource:
+    """What the lock protects: it refuses an older token than it has seen."""
+
+    def __init__(self) -> None:
+        self.token = 0
+
+    def write(self, token: int) -> None:
+        assert token >= self.token, f"token {token} after {self.token}"
+        self.token = token
+
+
+class Worker:
+    """A process that works under the lock, again and again, until it has worked enough."""
+
+    def __init__(self, stage: Stage, name: str, resource: Resource, terms: Terms) -> None:
+        self.finished = 0
+        self.unheard = 0
+        self.chances = CHANCES
+        self._stage = stage
+        self._name = name
+        self._resource = resource
+        self._terms = terms
+        self._start()
+
+    def _start(self) -> None:
+        """A new process: a session of its own, nothing in hand."""
+        self.client: Client = self._stage.remote(self._name, ttl=TTL, chances=self.chances)
+        self.holding: Holding | None = None
+        self._taking: Hand[Holding] | None = None
+        self._giving: Hand[ReleaseOutcome] | None = None
+        self._beating: Hand[None] | None = None
+        self._work = 0
+        settle = self.client.runner._settle
+
+        def counted(draft: Draft, sent: float) -> Op[Committed | None]:
+            try:
+                return (yield from settle(draft, sent))
+            except OutcomeUnknown:
+                self.unheard += 1
+                raise
+
+        self.client.runner._settle = counted  # type: ignore[method-assign]
+
+    @property
+    def works(self) -> bool:
+        """Whether it relies on the lock at this moment."""
+        return self.holding is not None and not self.holding.lost()
+
+    def step(self) -> None:
+        """One step of its keeper, if it is due, and one of its work."""
+        try:
+            with suppress(*ORDINARY):
+                self._beat()
+            try:
+                self._main()
+            except ORDINARY:
+                self.holding = self._taking = self._giving = None
+        except Crash:
+            self._restart()
+        lease = self.client.desk.session_lease
+        if lease is not None and not lease.alive() and self._taking is None:
+            self._restart()
+
+    def calm(self) -> None:
+        """From now on nothing fails."""
+        self.chances = self.client.network.chances = Chances()
+
+    def _restart(self) -> None:
+        """What was under way still arrives, before its successor begins or some time later."""
+        self.client.network.revive()
+        self.client.network.deliver()
+        self._start()
+
+    def _beat(self) -> None:
+        keeper = self.client.desk.keeper
+        if self._beating is None and keeper.wait() <= 0:
+            self._beating = Hand(keeper.beat(), self.client.store, self._stage.clock)
+        if self._beating is not None:
+            self._beating.go()
+            if self._beating.done:
+                beating, self._beating = self._beating, None
+                beating.result()
+
+    def _main(self) -> None:
+        if self._giving is not None:
+            self._giving.go()
+            if self._giving.done:
+                giving, self._giving = self._giving, None
+                giving.result()
+                self.finished += 1
+        elif self.holding is not None:
+            if self.works:
+                self._resource.write(self.holding.grant.token or 0)
+            self._work -= 1
+            if self._work <= 0 or not self.works:
+                gives = self.holding.release()
+                self._giving = Hand(gives, self.client.store, self._stage.clock)
+                self.holding = None
+        else:
+            self._take()
+
+    def _take(self) -> None:
+        if self._taking is None:
+            taking = take(self.client.desk, LockAim("merge"), None, self._terms)
+            self._taking = Hand(taking, self.client.store, self._stage.clock)
+        self._taking.go()
+        if self._taking.done:
+            taken, self._taking = self._taking, None
+            self.holding = taken.result()
+            self._work = 3
+
+
+TERMS = st.builds(
+    Terms,
+    wait=st.just(float("inf")),
+    ttl=st.sampled_from([None, None, 3.0]),
+    max_hold=st.sampled_from([None, None, 4.0]),
+    metadata=st.none(),
+    given=st.just(()),
+)
+
+
+@settings(max_examples=budget(80), deadline=None, print_blob=True)
+@given(
+    seed=st.integers(0, 2**32),
+    terms=st.lists(TERMS, min_size=3, max_size=3),
+    schedule=st.lists(st.integers(0, 7), min_size=100, max_size=400),
+)
+def test_one_at_a_time_whatever_the_order_and_whatever_fails(
+    seed: int, terms: list[Terms], schedule: list[int]
+) -> None:
+    stage, resource = Stage(seed), Resource()
+    workers = [Worker(stage, f"w{n}", resource, each) for n, each in enumerate(terms)]
+
+    def act(number: int) -> None:
+        if number < 6:
+            workers[number % 3].step()
+        else:
+            stage.clock.advance((0.1, 1.5)[number - 6])
+        assert sum(worker.works for worker in workers) <= 1
+
+    for number in schedule:
+        act(number)
+    for worker in workers:
+        worker.calm()
+    before = [worker.finished for worker in workers]
+    for number in range(20_000):
+        act(number % 7)
+        if all(w.finished > was + 1 for w, was in zip(workers, before, strict=True)):
+            break
+    assert all(w.finished > was + 1 for w, was in zip(workers, before, strict=True))
+    # What a writer never heard of it cannot link.
+    assert audit(stage.store, heads=1 + sum(worker.unheard for worker in workers)) == []

@@ -1,0 +1,275 @@
+"""Asking and answering: what the machine for messages does, and what must come of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.nouns.messages.post_letters import Letters
+from tests.nouns.messages.post_model import Letter, Question
+from tests.nouns.messages.post_world import ABLE, GONE, RARELY, READERS, TERMS, TIMEOUTS, Process
+
+from interlock.core import keys
+from interlock.driving import Op, drive
+from interlock.nouns.messages import decode, human_decision, query_rules
+from interlock.runtime.gather import every
+from interlock.testing.hand import Hand
+
+
+class Questions(Letters):
+    """Whoever asks, answers, cancels and decides; and those who wait meanwhile."""
+
+    def ask(self, data: st.DataObject) -> None:
+        process = self._process(data)
+        letter, question, hold = self._question(process.agent, data)
+        self._ask(process, letter, question, hold=hold)
+
+    def _question(self, agent: str, data: st.DataObject) -> tuple[Letter, Question, bool]:
+        ability = data.draw(RARELY, "ability")
+        to = "?maths" if ability else data.draw(READERS, "to")
+        timeout = data.draw(TIMEOUTS, "timeout") * (1 if self.moves else 1000)
+        letter = Letter(
+            id=f"qry_{next(self.numbers)}",
+            kind="query",
+            sender=agent,
+            to=(to,),
+            topic=to if ability else "",
+            data="why?",
+        )
+        question = Question(
+            id=letter.id,
+            asker=agent,
+            to=to,
+            ends=timeout,
+            timeout=timeout,
+            person=data.draw(RARELY, "person"),
+        )
+        return letter, question, ability or data.draw(RARELY, "hold")
+
+    def _op(self, process: Process, question: Question, *, hold: bool) -> Op[Any]:
+        return process.calls.query(
+            question.to,
+            "why?",
+            timeout=question.timeout,
+            hold=hold,
+            person=question.person,
+            id=question.id,
+        )
+
+    def _ask(self, process: Process, letter: Letter, question: Question, *, hold: bool) -> None:
+        now, to = self.clock.wall(), () if letter.topic else letter.to
+        many = self._too_many(letter.sender)  # what that ends leaves inboxes, too
+        refused = self.model.refusal(letter.sender, to, now, hold=hold)
+        hand = process.client.start(self._op(process, question, hold=hold))
+        if many:
+            assert isinstance(hand.result(), query_rules.TooMany)
+        elif refused:
+            self._refused(hand.result(), refused)
+        elif letter.to[0] == GONE and not hold:
+            self._away(hand.result(), question, now)
+        else:
+            question.ends = self.now + question.ends
+            self.model.ask(question, letter, now)
+            self.asking.append((question.id, hand, process))
+
+    def _too_many(self, agent: str) -> bool:
+        """Whoever finds no room ends the questions whose time is up."""
+        if self._no_room(agent):
+            for each in self.model.questions.values():
+                if each.state == "open" and self.moves and self.now >= each.ends:
+                    self._late(each)
+        return self._no_room(agent)
+
+    def _no_room(self, agent: str) -> bool:
+        own = self.model.open(agent) >= query_rules.share(TERMS.open)
+        return own or self.model.open() >= TERMS.open
+
+    def _away(self, got: Any, question: Question, now: float) -> None:
+        if not question.person:
+            assert got == query_rules.NobodyToAsk(to=GONE)
+            return
+        assert isinstance(got, query_rules.Handed)
+        self.model.turns.setdefault(question.asker, []).append(now)
+        self.model.known.add(question.asker)
+        question.state, question.decision = "handed", got.decision
+        self.model.questions[question.id] = question
+
+    def ask_again(self, data: st.DataObject) -> None:
+        """With the same id, by any process of the same agent: it is the same question."""
+        process = self._process(data)
+        own = [each for each in self.model.questions.values() if each.asker == process.agent]
+        if own:
+            asked = data.draw(st.sampled_from(own), "question")
+            hand = process.client.start(self._op(process, asked, hold=False))
+            self.asking.append((asked.id, hand, process))
+
+    def reply(self, data: st.DataObject) -> None:
+        unanswered = [each for each in self.model.questions.values() if each.state == "open"]
+        if unanswered:
+            self._reply(data.draw(st.sampled_from(unanswered), "question"), data)
+
+    def answer_what_may_be_over(self, data: st.DataObject) -> None:
+        process = self._process(data)
+        assert process.run(process.calls.reply("qry_nothing", 1)) == query_rules.UnknownQuery(
+            unknown=("qry_nothing",), query="qry_nothing"
+        )
+        if self.model.questions:
+            known = sorted(self.model.questions)
+            self._reply(self.model.questions[data.draw(st.sampled_from(known), "question")], data)
+
+    def _reply(self, question: Question, data: st.DataObject) -> None:
+        able = [each for each in self.processes if self._may(each.agent, question)]
+        process = data.draw(st.sampled_from((able or self.processes) * 3 + self.processes), "by")
+        self._replies(process, question, data.draw(st.integers(1, 2), "answer"))
+
+    def _may(self, agent: str, question: Question) -> bool:
+        if question.to == "?maths":
+            return agent != question.asker and "maths" in ABLE[agent]
+        return agent == question.to
+
+    def _replies(self, process: Process, question: Question, answer: int) -> None:
+        before = question.state
+        late = before == "open" and self.moves and self.now >= question.ends
+        got = process.run(process.calls.reply(question.id, answer, can=ABLE[process.agent]))
+        if not self._may(process.agent, question):
+            assert isinstance(got, query_rules.NotAsked), got
+        elif before == "answered" and (question.by, question.answer) == (process.agent, answer):
+            assert isinstance(got, query_rules.Replied)
+        elif late:
+            self._late(question)
+            assert (type(got), got.state) == (query_rules.Late, question.state)
+        elif before in ("open", "handed"):
+            assert isinstance(got, query_rules.Replied), got
+            self._answered(question, process.agent, answer)
+        else:
+            assert (type(got), got.state) == (query_rules.Late, before)
+
+    def _late(self, question: Question) -> None:
+        self.model.close(question, "handed" if question.person else "expired")
+
+    def _met(self) -> None:
+        """Whoever meets a question whose time is up may end it."""
+        for each in self.model.questions.values():
+            over = self.moves and self.now >= each.ends
+            if each.state == "open" and over and self._query(each.id).state != "open":
+                self._late(each)
+
+    def _answered(self, question: Question, by: str, answer: int) -> None:
+        handed = question.state == "handed"
+        if question.id in self.model.waiting.get(by, ()):
+            self.model.read.setdefault(by, set()).add(question.id)
+        self.model.close(question, "answered")
+        question.by, question.answer = by, answer
+        if handed:
+            self._sent_to_the_asker(question)
+
+    def _sent_to_the_asker(self, question: Question) -> None:
+        """Who does not wait any more gets the answer as a message, once."""
+        found = [decode.message(each) for each in drive(every(keys.MESSAGES), self.under)]
+        said = [each for each in found if each.reply_to == question.id]
+        assert len(said) == 1, said
+        letter = Letter(
+            id=said[0].id,
+            kind="answer",
+            sender=question.by,
+            to=(question.asker,),
+            data=question.answer,
+        )
+        self.model.send(letter, float("-inf"))
+
+    def outlive(self, data: st.DataObject) -> None:
+        """Whoever asked is killed, and its time is up before anybody answers."""
+        unanswered = [each for each in self.model.questions.values() if each.state == "open"]
+        if unanswered:
+            question = data.draw(st.sampled_from(unanswered), "question")
+            self.asking = [waits for waits in self.asking if waits[0] != question.id]
+            self.clock.advance(6)
+            self._deliver()
+            self._follow()
+            self._reply(question, data)
+
+    def cancel(self, data: st.DataObject) -> None:
+        if not self.model.questions:
+            return
+        known = sorted(
+            self.model.questions.values(), key=lambda each: (each.state != "open", each.id)
+        )
+        question = data.draw(st.sampled_from(known), "question")
+        own = [each for each in self.processes if each.agent == question.asker]
+        process = data.draw(st.sampled_from(own * 3 + self.processes), "process")
+        got = process.run(process.calls.cancel(question.id))
+        if process.agent != question.asker:
+            assert isinstance(got, query_rules.NotAsked)
+        elif question.state in ("open", "handed"):
+            assert got == query_rules.QueryCancelled(query=question.id)
+            self.model.close(question, "cancelled")
+        elif question.state == "cancelled":
+            assert got == query_rules.QueryCancelled(query=question.id)
+        else:
+            assert (type(got), got.state) == (query_rules.Late, question.state)
+
+    def resolve(self, data: st.DataObject) -> None:
+        """A person decides."""
+        process = self._process(data)
+        shown = process.run(process.calls.decisions())
+        unanswered = {each.id: each for each in self.model.questions.values() if each.decision}
+        open_now = {each.about.removeprefix("query/") for each in shown if each.state == "open"}
+        assert open_now == {id_ for id_, each in unanswered.items() if each.state == "handed"}
+        got = process.run(process.calls.resolve("dec_nothing", 1))
+        assert isinstance(got, human_decision.UnknownDecision)
+        if unanswered:
+            question = data.draw(st.sampled_from([*unanswered.values()]), "question")
+            got = process.run(process.calls.resolve(question.decision, 7))
+            if question.state == "handed":
+                assert isinstance(got, human_decision.Resolved)
+                self._answered(question, process.agent, 7)
+            else:
+                assert isinstance(
+                    got, human_decision.AlreadyResolved | human_decision.UnknownDecision
+                )
+
+    def advance(self, data: st.DataObject) -> None:
+        for _ in range(data.draw(st.integers(1, 3), "seconds")):
+            self.clock.advance(1)
+            self._deliver()
+            self._follow()
+
+    def _follow(self) -> None:
+        """Let those who asked go on, and hold them to what they are told."""
+        for waits in list(self.asking):
+            id_, hand, _ = waits
+            question = self.model.questions[id_]
+            self._lapse(question, hand)
+            if not hand.run().done:
+                continue
+            self.asking.remove(waits)
+            self._told(question, hand.result())
+
+    def _lapse(self, question: Question, hand: Hand[Any]) -> None:
+        """Whoever waits ends the question when the time is up."""
+        if question.state == "open" and self.now >= question.ends:
+            hand.run()
+            if hand.done or self.moves:
+                self._late(question)
+
+    def _told(self, question: Question, got: Any) -> None:
+        if isinstance(got, query_rules.QueryDeadlock):
+            assert self.model.knotted(question)
+            if question.state == "open":
+                self.model.close(question, "deadlock")
+        match question.state:
+            case "answered":
+                told = query_rules.Answered(
+                    query=question.id, answer=question.answer, by=question.by
+                )
+                assert replace(got, replied_at=None) == told
+            case "cancelled":
+                assert got == query_rules.TakenBack(query=question.id)
+            case "expired":
+                assert isinstance(got, query_rules.TimedOut)
+            case "handed":
+                assert isinstance(got, query_rules.Handed)
+                question.decision = got.decision
+            case other:
+                assert (other, type(got)) == ("deadlock", query_rules.QueryDeadlock)

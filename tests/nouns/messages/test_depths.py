@@ -1,0 +1,75 @@
+"""How deep an inbox is, as senders know: passed by a few, and cheap to be told."""
+
+from __future__ import annotations
+
+import pytest
+from tests.nouns.messages.mail import sent, waiting
+
+from interlock.core import keys
+from interlock.nouns.messages.message import InboxFull, Limited, Sent
+from interlock.runtime.steps import Read
+from interlock.store import Range
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture(autouse=True)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "120")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
+
+
+def fill(client: Client, count: int) -> list[object]:
+    return [client.run(client.messages.share("bob", "note", number)) for number in range(count)]
+
+
+def counts(client: Client) -> int:
+    """How often a message looks into the inbox of its reader."""
+    hand = Hand(client.messages.share("bob", "note"), client.store, client.clock).run()
+    reads = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
+    return sum(isinstance(ref, Range) and ref.prefix == keys.unread("bob") for ref in reads)
+
+
+def test_many_senders_pass_the_depth_of_an_inbox_by_few(stage: Stage) -> None:
+    stage.client("bob")
+    crew = [stage.client(f"w{number}") for number in range(12)]
+    rounds = [
+        client.run(client.messages.share("bob", "note")) for _ in range(20) for client in crew
+    ]
+    assert 120 <= sum(isinstance(each, Sent) for each in rounds) <= 132
+
+
+def test_that_an_inbox_is_full_is_believed_for_a_moment(stage: Stage) -> None:
+    ada, bob = stage.remote("ada"), stage.client("bob")
+    assert isinstance(fill(ada, 121)[-1], InboxFull)
+    assert counts(ada) == 0
+    bob.run(bob.messages.ack(bob.run(bob.messages.inbox()).messages[0].id))
+    stage.clock.advance(1)
+    assert counts(ada) == 1
+    assert len(waiting(bob)) > 0
+
+
+def test_what_a_count_allowed_is_not_allowed_for_ever(stage: Stage) -> None:
+    ada, _ = stage.remote("ada"), stage.client("bob")
+    fill(ada, 1)
+    assert counts(ada) == 0
+    stage.clock.advance(5)
+    assert counts(ada) == 1
+
+
+def test_who_sends_too_often_is_told_so_without_a_look_into_any_inbox(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, _ = stage.client("ada"), stage.client("bob")
+    fill(ada, 120)
+    monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "1")
+    monkeypatch.setenv("INTERLOCK_MESSAGE_WINDOW", "1h")
+    eve = stage.remote("eve")
+    sent(eve, eve.messages.send("ada", "her turn"))
+    assert isinstance(fill(eve, 1)[0], Limited)
+    assert counts(eve) == 0

@@ -1,0 +1,185 @@
+"""Messages, watched by somebody who only knows what they are for.
+
+The machine lets agents tell and ask each other things in all ways: alerts, shares, stops, mail to
+one, to some and to all, questions; with filters, limits, depths and pauses; repeated, cancelled,
+too late, and struck dead at a commit.  Receivers open, close and die; messages are acknowledged in
+any order, by whoever.  After each act
+    the answer is what a model says that knows neither stores nor commits (``post_model.py``),
+    every inbox holds exactly what the model says, in its order, and
+    every question stands as the model says.
+A receiver must give out all that waits, in the order of each sender, each once until it is due
+again, and never what was acknowledged, refused or taken back, nor a stop from before it came.
+
+It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
+there only the clock of the agents can be moved, so nothing lapses by itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    initialize,
+    rule,
+)
+from msgspec.structs import replace
+from tests.machines import across_a_bad_network, bounds, run
+from tests.nouns.messages.post_deaths import Deaths
+from tests.nouns.messages.post_world import ABLE, AGENTS, PATIENCE
+
+from interlock.store import Store
+from interlock.stores import open_store
+from interlock.testing.audit import audit
+from interlock.testing.faults import FaultyStore
+
+ACTS = (
+    *(["say", "receive", "acknowledge", "acknowledge_in_a_receiver", "advance"] * 3),
+    *("ask", "ask", "ask", "reply", "reply", "outlive", "cancel", "ask_again"),
+    *(["answer_what_may_be_over"] * 2),
+    *("subscribe", "subscribe", "unsubscribe", "repeat", "close", "crash", "open", "resolve"),
+    *(
+        "maintain",
+        "pause",
+        "die_saying",
+        "die_acknowledging",
+        "die_replying",
+        "die_subscribing",
+        "die_asking",
+    ),
+)
+
+
+class MessageMachine(Deaths):
+    """All acts, in any order."""
+
+    @rule(act=st.sampled_from(ACTS), data=st.data())
+    def act(self, act: str, data: st.DataObject) -> None:
+        """One rule for all, so that each search does a little of everything."""
+        getattr(self, act)(data)
+        self.observe()
+
+    def observe(self) -> None:
+        self._follow()
+        for agent in AGENTS:
+            wanted, unsure = self._unread(agent)
+            seen = [each.id for each in self._seen(agent) if each.id not in unsure]
+            assert seen == [each.id for each in wanted], agent
+        self._met()
+        for question in self.model.questions.values():
+            found = self._query(question.id)
+            assert (found.state, found.by) == (question.state, question.by), question
+            question.decision = found.decision or question.decision
+        closed = [each for each in self.asking if self.model.questions[each[0]].state != "open"]
+        assert not closed or not self.moves, "whoever waits is told"
+
+    def teardown(self) -> None:
+        """Whatever happened before: all that waits is received by the next who comes, once."""
+        self._deliver()
+        for agent in self.eyes:
+            self._drain(agent)
+        ends = time.monotonic() + PATIENCE
+        while self.asking and time.monotonic() < ends:
+            self.clock.advance(1 if self.moves else 1000)
+            self._deliver()
+            self._follow()
+        assert not self.asking, "no question waits for ever"
+        assert audit(self.under) == []
+        for process in self.processes:
+            process.receiver.close()
+        self.finish()
+
+    def _drain(self, agent: str) -> None:
+        process = self._start(agent)
+        receiver = process.calls.receiver(can=ABLE[agent])
+        wanted, unsure = self._due(process)
+        got = process.run(receiver.take(0.001))
+        assert [each.id for each in got if each.id not in unsure] == [each.id for each in wanted]
+        if got:
+            process.run(receiver.ack([each.id for each in got]))
+        for each in got:
+            self.model.acknowledge(agent, each.id)
+        assert process.run(receiver.take(0.001)) == []
+        receiver.close()
+        left = [self.model.letters[each.id] for each in self._seen(agent)]
+        assert not [each for each in left if each.id not in unsure and process.obeys(each)]
+
+
+class CrampedMachine(MessageMachine):
+    """On a store whose commits have room for little, so that acknowledging takes several."""
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=26)
+        return memory, memory
+
+
+class FaultyMachine(MessageMachine):
+    """Across a bad network."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def sow(self, seed: int) -> None:
+        assert isinstance(self.store, FaultyStore)
+        self.store.sow(seed)
+
+    def make(self) -> tuple[Store, Store]:
+        return self.stage.store, across_a_bad_network(self.stage.store)
+
+
+class CrampedFaultyMachine(FaultyMachine):
+    """Both."""
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=26)
+        return super().make()
+
+
+class EngineMachine(MessageMachine):
+    """On an engine with a clock of its own: nothing lapses while we play."""
+
+    moves = False
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+        super().__init__()
+
+    def make(self) -> tuple[Store, Store]:
+        url = self._place()
+        self.in_one_order = not url.startswith("etcd")
+        store = open_store(url)
+        return store, store
+
+    def finish(self) -> None:
+        with closing(self.under):
+            pass
+
+
+MACHINES = [MessageMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_lost_doubled_or_reordered(machine: type[MessageMachine]) -> None:
+    run(machine, bounds(20))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_is_lost_doubled_or_reordered_for_long(machine: type[MessageMachine]) -> None:
+    run(machine, bounds(2000, 60, shrink=True))
+
+
+def test_nothing_is_lost_doubled_or_reordered_on_any_engine(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(3, 25))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_doubled_or_reordered_on_any_engine_for_long(
+    places: Callable[[], str],
+) -> None:
+    run(lambda: EngineMachine(places), bounds(200, 50, shrink=True))

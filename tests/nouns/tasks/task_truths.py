@@ -1,0 +1,180 @@
+"""What must be true of tasks in any store at any moment, read from the bare items.
+
+Nothing here knows how it came about; so whoever acts on tasks, and dies while at it, can be held to
+it: ``complaints`` is empty, or says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from interlock.core import keys
+from interlock.core.log import decode
+from interlock.driving import drive
+from interlock.nouns.tasks import decode as states
+from interlock.nouns.tasks.task import Claim, Spec, Status
+from interlock.runtime.gather import every
+from interlock.store import VOID, Item, Log, Store
+
+_FOLDERS = (
+    keys.TASKS,
+    keys.READY,
+    keys.DUE,
+    keys.HANGS,
+    keys.TODO,
+    keys.CLAIMS,
+    keys.ENDED,
+)
+
+
+class Board(Struct):
+    """Everything that stands there, by task."""
+
+    specs: dict[str, Spec] = {}
+    statuses: dict[str, Status] = {}
+    created: dict[str, int] = {}
+    owners: dict[str, Claim] = {}
+    tokens: dict[str, int] = {}
+    ready: dict[str, list[str]] = {}
+    due: dict[str, list[str]] = {}
+    hangs: dict[str, list[str]] = {}
+    claims: dict[tuple[str, str], tuple[str, ...]] = {}
+    ended: set[str] = set()
+    todo: set[str] = set()
+    results: set[str] = set()
+
+    def states(self) -> dict[str, str]:
+        return {task: status.state for task, status in self.statuses.items()}
+
+
+def look(store: Store) -> Board:
+    """All of it, at one moment if nobody else writes."""
+    board = Board()
+    for item in drive(every(*_FOLDERS), store):
+        _learn(board, item)
+    return board
+
+
+def _learn(board: Board, item: Item) -> None:
+    folder = item.key.partition("/")[0] + "/"
+    task = keys.task_of(item.key) if folder == keys.TASKS else keys.listed(item.key)
+    match folder, item.key.rpartition("/")[2]:
+        case keys.TASKS, "data":
+            board.specs[task] = states.spec(item) or Spec(at=0)
+        case keys.TASKS, "status":
+            board.statuses[task] = states.status(item) or Status(state="dead")
+            board.created[task] = item.created
+        case keys.TASKS, "owner":
+            claim = states.claim(item)
+            assert claim is not None
+            board.owners[task], board.tokens[task] = claim, item.revision
+        case keys.READY, _:
+            board.ready.setdefault(task, []).append(item.key)
+        case keys.DUE, _:
+            board.due.setdefault(task, []).append(item.key)
+        case keys.HANGS, _:
+            board.hangs.setdefault(task, []).append(keys.name(item.key.split("/")[1]))
+        case keys.CLAIMS, _:
+            board.claims[item.key.split("/")[1], task] = states.names(item)
+        case keys.ENDED, _:
+            board.ended.add(task)
+        case keys.TASKS, "result":
+            board.results.add(task)
+        case _:
+            assert folder == keys.TODO
+            board.todo.add(task)
+
+
+def complaints(board: Board) -> list[str]:
+    """Everything that cannot be."""
+    return [
+        *_owners(board),
+        *_places(board),
+        *_needs(board),
+        *_indexes(board),
+    ]
+
+
+def _owners(board: Board) -> Iterator[str]:
+    if board.specs.keys() != board.statuses.keys():
+        yield f"data and status of different tasks: {board.specs.keys() ^ board.statuses.keys()}"
+    running = {task for task, status in board.statuses.items() if status.state == "running"}
+    if running != board.owners.keys():
+        yield f"running {sorted(running)}, owned {sorted(board.owners)}"
+    claims = {(claim.session, task): claim.live for task, claim in board.owners.items()}
+    if claims != board.claims:
+        yield f"claims {board.claims}, owners {claims}"
+
+
+def _places(board: Board) -> Iterator[str]:
+    for task, status in board.statuses.items():
+        ready, due = board.ready.get(task, []), board.due.get(task, [])
+        if status.state == "pending":
+            place = [] if status.due else [board.specs[task].place(task)]
+            wanted = (place, [status.due] if status.due else [])
+        else:
+            blind = status.state == "running" and board.owners[task].blind
+            wanted = (ready if blind else [], [])
+        if (ready, due) != wanted or len(ready) > 1:
+            yield f"{task} is {status.state} and stands at {ready} {due}"
+    if lost := {*board.ready, *board.due} - board.statuses.keys():
+        yield f"places of tasks that are not there: {lost}"
+
+
+def _needs(board: Board) -> Iterator[str]:
+    complete = {task for task, status in board.statuses.items() if status.state == "complete"}
+    needed = {need for spec in board.specs.values() for need in spec.needs}
+    gone = needed - board.statuses.keys()  # it was complete
+    for task, status in board.statuses.items():
+        later = {need for need in board.specs[task].needs if _later(board, need, task)}
+        met = complete | gone | later
+        spec, hangs = board.specs[task], board.hangs.get(task, [])
+        if status.state != "blocked":
+            if hangs:
+                yield f"{task} is {status.state} and hangs on {hangs}"
+            if status.state in ("pending", "running", "complete") and (
+                needs := {*spec.needs} - met
+            ):
+                yield f"{task} is {status.state} before {needs}"
+            continue
+        if hangs != [status.on] or spec.needs[status.place] != status.on:
+            yield f"{task} is blocked on {status.on} and hangs on {hangs}"
+        if not met.issuperset(spec.needs[: status.place]):
+            yield f"{task} is past a need that is not complete"
+        if status.on in complete and status.on not in board.todo:
+            yield f"{task} hangs on {status.on}, which is complete, and nobody will know"
+        if status.on not in board.statuses:
+            yield f"{task} hangs on {status.on}, which is gone"
+        elif status.on not in complete and not board.statuses[status.on].awaited:
+            yield f"{task} hangs on {status.on}, which does not know"
+
+
+def _later(board: Board, need: str, task: str) -> bool:
+    """Whether there is another task now by the name of what was needed."""
+    return need in board.created and board.created[need] > board.created[task]
+
+
+def _indexes(board: Board) -> Iterator[str]:
+    over = {t for t, status in board.statuses.items() if status.state in ("failed", "dead")}
+    if over != board.ended:
+        yield f"ended {board.ended}, over {over}"
+    for need in board.todo:
+        state = board.statuses[need].state if need in board.statuses else "gone"
+        if state != "complete":
+            yield f"{need} is to be drained and {state}"
+    if lost := {*board.ended, *board.results} - board.statuses.keys():
+        yield f"left behind by tasks that are gone: {lost}"
+
+
+def completions(store: Store) -> list[str]:
+    """Every task that was completed, as often as the record says so."""
+    after, found = 0, []
+    while items := store.read(page := Log(after=after, limit=1000)).ranges[page]:
+        after = items[-1].revision
+        entries = [decode(item.value) for item in items if item.value != VOID]
+        found += [
+            e.thing[5:] for e in entries if (e.verb, e.outcome) == ("task.complete", "completed")
+        ]
+    return found

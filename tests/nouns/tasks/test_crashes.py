@@ -1,0 +1,187 @@
+"""Whoever dies at whatever commit of whatever it does: the others finish all work, each task once.
+
+Each operation runs across a network and is struck at its first commit, at its second, and so on,
+just before or just after; commits have room for little, so that there are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any, TypeAlias
+
+import pytest
+from msgspec.structs import replace
+from tests.nouns.tasks import task_truths
+
+from interlock.driving import Op
+from interlock.nouns.tasks.task import Claimed, Completed, TaskExists
+from interlock.testing.audit import audit
+from interlock.testing.faults import Crash, Fault
+from interlock.testing.stage import Client, Stage
+
+FAN = 7
+
+
+def scene(stage: Stage) -> None:
+    """A need with many who wait, one of them for another one too, and something not due."""
+    owner = cramped(stage, "owner")
+    owner.run(owner.tasks.publish("root"))
+    owner.run(owner.tasks.publish("other"))
+    for number in range(FAN):
+        more = ["other"] if number % 2 else []
+        owner.run(owner.tasks.publish(f"leaf{number}", needs=["root", *more]))
+    owner.run(owner.tasks.publish("later", not_before=3.5))
+
+
+def cramped(stage: Stage, name: str) -> Client:
+    client = stage.remote(name, ttl=10.0)
+    client.runner.capabilities = replace(client.runner.capabilities, max_operations=30)
+    return client
+
+
+def held(client: Client, task: str) -> int:
+    got = client.run(client.tasks.claim(task))
+    assert isinstance(got, Claimed)
+    return got.token or 0
+
+
+def publish(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.publish("late", needs=["root", "other"], requires=["rust"])
+
+
+def claim(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.claim("root")
+
+
+def claim_what_is_not_fresh(stage: Stage, client: Client) -> Op[Any]:
+    client.run(client.tasks.fail("other", token=held(client, "other")))
+    stage.clock.advance(2)
+    return client.tasks.claim("other", ttl=5)
+
+
+def next_(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.next(can=["*"])
+
+
+def next_that_wakes_and_tidies(stage: Stage, client: Client) -> Op[Any]:
+    held(client, "root")
+    held(client, "other")
+    stage.clock.advance(4)
+    return client.tasks.next()
+
+
+def next_that_reclaims(stage: Stage, client: Client) -> Op[Any]:
+    lost = cramped(stage, "lost")
+    held(lost, "root")
+    held(lost, "other")
+    stage.clock.advance(9)
+    client.run(client.agents.beat())
+    stage.clock.advance(2)
+    return client.desk.tasks.progress.step(client.desk.me().who)
+
+
+def complete(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.complete("root", token=held(client, "root"), result={"x": 1})
+
+
+def drain(stage: Stage, client: Client) -> Op[Any]:
+    first = cramped(stage, "first")
+    token = held(first, "root")
+    first.network.script(["crash after"])
+    with pytest.raises(Crash):
+        first.run(first.tasks.complete("root", token=token))
+    return client.desk.tasks.progress.drain(client.desk.me().who, "root")
+
+
+def fail(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.fail("root", "why", token=held(client, "root"), error=["x"])
+
+
+def release(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.release("root", token=held(client, "root"))
+
+
+def beat(stage: Stage, client: Client) -> Op[Any]:
+    return client.tasks.heartbeat("root", token=held(client, "root"))
+
+
+def leave(stage: Stage, client: Client) -> Op[Any]:
+    held(client, "root")
+    held(client, "other")
+    return client.agents.leave()
+
+
+def send_back(stage: Stage, client: Client) -> Op[Any]:
+    client.run(client.tasks.cancel("leaf1"))
+    return client.tasks.retry("leaf1")
+
+
+Act: TypeAlias = Callable[[Stage, Client], Op[Any]]
+ACTS: list[Act] = [
+    publish,
+    claim,
+    claim_what_is_not_fresh,
+    next_,
+    next_that_wakes_and_tidies,
+    next_that_reclaims,
+    complete,
+    drain,
+    fail,
+    release,
+    beat,
+    leave,
+    send_back,
+]
+FEWEST: dict[Act, int] = {
+    complete: 3,
+    drain: 2,
+    leave: 3,
+    next_that_wakes_and_tidies: 4,
+    next_that_reclaims: 2,
+}
+
+
+@pytest.mark.parametrize("fault", ["crash before", "crash after", "lost reply", "late arrival"])
+@pytest.mark.parametrize("act", ACTS)
+def test_all_work_is_finished_once_whatever_was_struck(act: Act, fault: Fault) -> None:
+    for commit in count():
+        stage = Stage()
+        scene(stage)
+        client = cramped(stage, "struck")
+        op = act(stage, client)
+        client.network.script([None] * commit + [fault])
+        struck = False
+        try:
+            client.run(op)
+        except Crash:
+            struck = True
+        finish(stage)
+        if not struck and not client.network.drawn:
+            assert commit >= FEWEST.get(act, 1)
+            return
+
+
+def finish(stage: Stage) -> None:
+    """Somebody else does the rest, and may have to wait until what was lost is put back."""
+    heir = stage.remote("heir", ttl=1000.0)
+    known = task_truths.look(stage.store)
+    assert task_truths.complaints(known) == []
+    if isinstance(heir.run(heir.tasks.publish("late", needs=["root", "other"])), TaskExists):
+        assert "late" in known.statuses
+    for task in known.ended:
+        heir.run(heir.tasks.retry(task))
+    for _ in range(60):
+        got = heir.run(heir.tasks.next(can=["*"]))
+        assert task_truths.complaints(task_truths.look(stage.store)) == []
+        if isinstance(got, Claimed):
+            done = heir.run(heir.tasks.complete(got.task, token=got.token))
+            assert isinstance(done, Completed)
+            continue
+        states = set(task_truths.look(stage.store).states().values())
+        if states == {"complete"}:
+            break
+        stage.clock.advance(1)
+    done_once = task_truths.completions(stage.store)
+    assert sorted(done_once) == sorted(task_truths.look(stage.store).statuses)
+    assert audit(stage.store) == []

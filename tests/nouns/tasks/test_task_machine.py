@@ -1,0 +1,630 @@
+"""Tasks, watched by somebody who only knows what they are for.
+
+The machine publishes tasks of all kinds, lets workers claim them by name and in order, finish them
+in all ways, with claims that are over too, freeze until they lapse, and leave; it cancels, sends
+back, lets time pass, and sets the clock on the wall.  After each act
+    the answer is what a model says that knows neither stores nor commits (``task_model.py``),
+    every task stands as the model says, and
+    the bare items agree with each other (``task_truths.py``).
+
+Whoever is alone gets exactly the best task, and "nothing" only if there is none.  What a lost
+worker had may be put back by whoever meets it, at any moment; the model follows, if that was due.
+
+It runs on a store in memory, on one with room for little, across a bad network, and on each engine;
+there time cannot be moved, so nothing lapses and no rest ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, suppress
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+)
+from msgspec.structs import replace
+from tests.machines import across_a_bad_network, bounds, run
+from tests.nouns.tasks import task_truths
+from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
+
+from interlock.errors import Lapsed
+from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.messages.retention_rules import Keep
+from interlock.nouns.tasks import task as core
+from interlock.nouns.tasks.retention import Forgetting
+from interlock.runtime.runner import Who
+from interlock.store import Store
+from interlock.stores import open_store
+from interlock.testing.audit import audit
+from interlock.testing.faults import FaultyStore
+from interlock.testing.stage import Client, Stage
+
+NEVER = 1e9
+CAPABILITIES = ("rust", "web")
+
+# Acts happen at whole seconds, or hardly later; everything lapses, ends or is due in between.
+TTLS = st.sampled_from([None, None, None, 2.5])
+SESSION_TTLS = st.sampled_from([3.5, 6.5])
+SOON = st.sampled_from([None, None, None, 1.5, 3.5])
+LATER = st.sampled_from([None, None, None, 2.5, 7.5])
+AGES = st.sampled_from([1.5, 5000.0])
+BACKOFFS = st.sampled_from([0.0, 1.1])
+ENDS = st.sampled_from(["complete", "complete", "fail", "fail", "release", "beat", "give up"])
+REQUIRES = st.lists(st.sampled_from(CAPABILITIES), unique=True, max_size=1)
+CAN = st.sampled_from([[], list(CAPABILITIES), list(CAPABILITIES)]) | st.lists(
+    st.sampled_from(CAPABILITIES), unique=True, max_size=2
+)
+
+
+TERMS: dict[str, st.SearchStrategy[Any]] = {
+    "priority": st.integers(1, 3),
+    "requires": REQUIRES,
+    "not_before": SOON,
+    "deadline": LATER,
+    "retries": st.integers(0, 3),
+    "backoff": BACKOFFS,
+}
+ACTS = (
+    *(["next", "claim", "finish", "advance"] * 3),
+    *("publish", "publish", "finish_what_may_be_over", "cancel", "send_back", "send_back"),
+    *("freeze", "leave", "join", "make_progress", "publish_again", "meddle", "set_the_clock"),
+    "forget",
+)
+
+
+class TaskMachine(RuleBasedStateMachine):
+    """The acts, and what must be true after each."""
+
+    moves = True
+    cramped = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage()
+        self.under, self.store = self.make()
+        self.clock = self.stage.clock
+        self.clients: dict[str, Client] = {}
+        self.frozen: set[str] = set()
+        self.claims: list[Held] = []
+        self.moments: dict[str, float] = {}
+        self.model = Model(
+            lambda: Times(self.clock.monotonic(), self.clock.wall()),
+            lambda rest: rest if self.moves else NEVER,
+        )
+
+    def make(self) -> tuple[Store, Store]:
+        """The store as it is, and as clients see it."""
+        return self.stage.store, self.stage.store
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        for ttl in (3.5, 6.5, 6.5):
+            self._join(ttl)
+        for _ in range(4):
+            self.publish(data)
+
+    @rule(act=st.sampled_from(ACTS), data=st.data())
+    def act(self, act: str, data: st.DataObject) -> None:
+        """One rule for all, so that each search does a little of everything."""
+        if not self.model.jobs:
+            self.publish(data)
+        getattr(self, act)(data)
+
+    def _worker(self, data: st.DataObject) -> str:
+        """Somebody who lives, as a rule."""
+        living = [session for session in self.clients if self._lives(session)]
+        return data.draw(st.sampled_from(living) | st.sampled_from([*self.clients]), "worker")
+
+    def _task(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.model.jobs)), "task")
+
+    # Workers.
+
+    def join(self, data: st.DataObject) -> None:
+        if len(self.clients) < 8:
+            self._join(data.draw(SESSION_TTLS, "ttl"))
+
+    def _join(self, ttl: float) -> str:
+        ttl = ttl if self.moves else 100 * ttl
+        agent = ("ada", "bob")[len(self.clients) % 2]
+        client = self.stage.client(agent, ttl=None, store=self.store)
+        session = client.session
+        client.run(client.desk.sessions.join(agent, ttl=ttl, session=session))
+        client.desk.seat = Seat(who=Who(agent, session), session_ttl=ttl, joined=True)
+        self.clients[session] = client
+        self._live(session, ttl)
+        return session
+
+    def _live(self, session: str, ttl: float) -> None:
+        self.model.lives_until[session] = self.now + ttl if self.moves else NEVER
+
+    def _lives(self, session: str) -> bool:
+        return self.model.lives_until[session] > self.now
+
+    def _beat(self, session: str) -> None:
+        client = self.clients[session]
+        word = type(client.run(client.agents.beat())).__name__
+        assert (word == "Renewed") == self._lives(session)
+        if word == "Renewed":
+            self._live(session, client.desk.seat.session_ttl)
+
+    def freeze(self, data: st.DataObject) -> None:
+        """Nobody renews it any more."""
+        if len(self.clients) - len(self.frozen) > 2:
+            self.frozen.add(self._worker(data))
+
+    def leave(self, data: st.DataObject) -> None:
+        session = self._worker(data)
+        if not self._lives(session) or len(self.clients) - len(self.frozen) < 3:
+            return
+        self.frozen.add(session)
+        client = self.clients[session]
+        client.run(client.agents.leave())
+        for job in self.model.jobs.values():
+            if job.held is not None and (job.held.session, job.held.ttl) == (session, None):
+                self.model.release(job)
+        self.model.lives_until[session] = 0.0
+        self.observe()
+
+    # Tasks.
+
+    def publish(self, data: st.DataObject) -> None:
+        known = sorted(self.model.jobs)
+        if len(known) >= 14:
+            return
+        wanted = st.lists(st.sampled_from(known or [""]), max_size=2, unique=True)
+        needs = data.draw(st.just([]) | wanted, "needs")
+        terms = {word: data.draw(draw, word) for word, draw in TERMS.items()}
+        name = next(name for n in count() if (name := f"t/{n}") not in known)
+        self._publish(self._worker(data), name, tuple(filter(None, needs)), **terms)
+
+    def _publish(self, session: str, name: str, needs: tuple[str, ...], **terms: Any) -> None:
+        self.clock.advance(0.001)  # so that one of two processes is the earlier one
+        client, wall, here = self.clients[session], self.clock.wall(), self.now
+        moments = {key: terms.pop(key) for key in ("not_before", "deadline")}
+        if (moments["deadline"] or 0.0) <= (moments["not_before"] or 0.0):  # refused by itself
+            moments["deadline"] = None
+        if moments["deadline"] is not None and not self.moves:
+            moments["deadline"] *= 1000
+        published = client.run(
+            client.tasks.publish(
+                name, {"name": name}, needs=needs, backoff_most=LONGEST_REST, **moments, **terms
+            )
+        )
+        absolute: dict[str, Any] = {
+            k: None if span is None else wall + span for k, span in moments.items()
+        }
+        if moments["deadline"] is not None:
+            absolute["deadline"] = here + moments["deadline"] if self.moves else NEVER
+        terms["requires"] = frozenset(terms["requires"])
+        job = Job(name=name, at=self._moment(session), needs=needs, **absolute, **terms)
+        self.model.publish(job)
+        jobs = self.model.jobs
+        ended = tuple(need for need in needs if jobs[need].state in ("failed", "dead"))
+        due = core.Published(task=name, state=job.state, ended=ended)  # type: ignore[arg-type]
+        assert published == due
+        self.observe()
+
+    def _moment(self, session: str) -> float:
+        """Whoever publishes keeps its own order, though its clock is set back."""
+        self.moments[session] = max(self.clock.wall(), self.moments.get(session, 0.0) + 0.000_001)
+        return self.moments[session]
+
+    def publish_again(self, data: st.DataObject) -> None:
+        task, session = self._task(data), self._worker(data)
+        client = self.clients[session]
+        self._moment(session)
+        assert isinstance(client.run(client.tasks.publish(task, "other")), core.TaskExists)
+        self.observe()
+
+    def claim(self, data: st.DataObject) -> None:
+        session, task = self._worker(data), self._task(data)
+        client, job, ttl = self.clients[session], self.model.jobs[task], self._ttl(data)
+        if not self._lives(session):
+            with pytest.raises(Lapsed):
+                client.run(client.tasks.claim(task, ttl=ttl))
+            self.observe()
+            return
+        got = client.run(client.tasks.claim(task, ttl=ttl))
+        if job.held is not None and not self.model.alive(job.held):
+            self.model.fail(job)
+        if self._begins(job):
+            self._claimed(session, got, job, ttl)
+        else:
+            self._refused(got, job)
+            self.observe()
+
+    def _ttl(self, data: st.DataObject) -> float | None:
+        ttl = data.draw(TTLS, "ttl")
+        return ttl if self.moves or ttl is None else 100 * ttl
+
+    def _begins(self, job: Job) -> bool:
+        pending = job.state == "pending" and self.model.is_due(job)
+        if pending and self.model.too_late(job):
+            self.model.expire(job)
+        return pending and job.state == "pending"
+
+    def _refused(self, got: object, job: Job) -> None:
+        match got:
+            case core.Taken(holder=holder):
+                assert job.held is not None
+                assert holder == job.held.agent
+            case core.Blocked(on=on) if on:
+                assert job.state == "blocked"
+                assert self.model.jobs[on].state != "complete"
+            case core.Blocked():
+                assert (job.state, self.model.is_due(job)) == ("pending", False)
+            case core.NoTask(state=state):
+                assert state == job.state
+                assert state in ("complete", "failed", "dead")
+            case other:
+                raise AssertionError(other)
+
+    def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
+        assert isinstance(got, core.Claimed), got
+        agent = self.clients[session].desk.seat.who.agent
+        told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
+        attempt = job.attempts + 1
+        due = (job.name, agent, {"name": job.name}, attempt, job.priority, job.requires)
+        assert told == due, (told, due)
+        ends = NEVER if ttl is None or not self.moves else self.now + ttl
+        held = Held(job.name, got.token or 0, agent, session, ttl, ends)
+        self.model.begin(job, held)
+        self.claims.append(held)
+        self.observe()
+
+    def next(self, data: st.DataObject) -> None:
+        self._next(self._worker(data), data.draw(CAN, "can"), self._ttl(data))
+
+    def _next(self, session: str, can: list[str], ttl: float | None) -> Held | None:
+        client = self.clients[session]
+        if not self._lives(session):
+            with suppress(Lapsed):
+                assert isinstance(client.run(client.tasks.next(can=can, ttl=ttl)), core.NoTask)
+            self.observe()
+            return None
+        best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
+        lost = {job.name for job in self.model.lost()}
+        got = client.run(client.tasks.next(can=can, ttl=ttl))
+        if isinstance(got, core.Claimed) and got.task in lost:
+            assert not best or not client.store.capabilities.local, "the ready come first"
+            self.model.fail(self.model.jobs[got.task])
+            best = [job for job in self.model.ready(can) if not self.model.too_late(job)][:1]
+        if not best:
+            assert isinstance(got, core.NoTask), got
+            self.observe()
+            assert not self.model.lost(), "what was lost is put back before 'nothing' is said"
+            left = [job for job in self.model.ready(can) if not self.model.too_late(job)]
+            assert not left, "and it is looked at again"
+            return None
+        self._claimed(session, got, best[0], ttl)
+        return best[0].held
+
+    # What becomes of claims; also of those that are over.
+
+    def finish(self, data: st.DataObject) -> None:
+        held = [job.held for job in self.model.jobs.values() if job.held is not None]
+        if held:
+            self._finish(data.draw(st.sampled_from(held), "claim"), data)
+
+    def finish_what_may_be_over(self, data: st.DataObject) -> None:
+        if self.claims:
+            self._finish(data.draw(st.sampled_from(self.claims), "claim"), data)
+
+    def _finish(self, held: Held, data: st.DataObject) -> None:
+        act, named = data.draw(ENDS, "act"), data.draw(st.booleans(), "named")
+        if act == "give up":
+            self.fail(held, named=named, retry=False)
+        else:
+            {
+                "complete": self.complete,
+                "fail": self.fail,
+                "release": self.release,
+                "beat": self.heartbeat,
+            }[act](held, named=named)
+
+    def complete(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.complete(held.task, token=token, result=1))
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
+            free = self.model.complete(job)
+            assert isinstance(got, core.Completed), got
+            assert not got.already
+            assert got.unblocked == free or (self.cramped and got.unblocked <= free)
+        elif job.state == "complete" and self._was_its(job, held, token):
+            assert got == core.Completed(task=held.task, already=True)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def fail(self, held: Held, *, named: bool, retry: bool = True) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.fail(held.task, "why", token=token, retry=retry))
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
+            self.model.fail(job, retry=retry)
+            assert isinstance(got, core.Failed), got
+            assert (got.state, got.attempts, got.already) == (job.state, job.attempts, False)
+        elif isinstance(got, core.Failed):
+            assert got.already
+            assert self._was_its(job, held, token)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def release(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.release(held.task, token=token))
+        if self._has_lapsed(job, held, token):
+            assert isinstance(got, core.TaskFenced), got
+        elif self._is_its(job, held, token):
+            assert isinstance(got, core.TaskReleased), got
+            self.model.release(job)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def heartbeat(self, held: Held, *, named: bool) -> None:
+        job, client, token = self._speaks(held, named=named)
+        got = client.run(client.tasks.heartbeat(held.task, token=token))
+        own = job.held if self._is_its(job, held, token) else None
+        if own is not None and self.model.alive(own):
+            assert isinstance(got, core.TaskExtended), got
+            if own.ttl is None:
+                self._live(own.session, self.clients[own.session].desk.seat.session_ttl)
+            elif self.moves:
+                own.ends = self.now + own.ttl
+        elif own is not None:
+            assert isinstance(got, core.TaskFenced)
+        else:
+            self._fenced(got, token)
+        self.observe()
+
+    def _speaks(self, held: Held, *, named: bool) -> tuple[Job, Client, int | None]:
+        return (
+            self.model.jobs[held.task],
+            self.clients[held.session],
+            held.token if named else None,
+        )
+
+    def _is_its(self, job: Job, held: Held, token: int | None) -> bool:
+        return self._speaks_for(job.held, held, token)
+
+    def _has_lapsed(self, job: Job, held: Held, token: int | None) -> bool:
+        own = job.held
+        return own is not None and self._is_its(job, held, token) and not self.model.alive(own)
+
+    def _was_its(self, job: Job, held: Held, token: int | None) -> bool:
+        return self._speaks_for(job.ended, held, token)
+
+    def _speaks_for(self, claim: Held | None, held: Held, token: int | None) -> bool:
+        if claim is None:
+            return False
+        if token is None:
+            return claim.session == held.session
+        return (claim.token, claim.agent) == (token, held.agent)
+
+    def _fenced(self, got: object, token: int | None) -> None:
+        """Without a token nobody can tell for ever that somebody once had it."""
+        known = (core.TaskFenced, core.TaskNotOwner) if token is None else core.TaskFenced
+        assert isinstance(got, known), got
+
+    def meddle(self, data: st.DataObject) -> None:
+        """Somebody who never had it, with a token that nobody was given yet."""
+        task, client = self._task(data), self.clients[self._worker(data)]
+        for act in (client.tasks.complete, client.tasks.release, client.tasks.fail):
+            assert isinstance(client.run(act(task, token=2**53 - 1)), core.TaskNotOwner)
+        self.observe()
+
+    def cancel(self, data: st.DataObject) -> None:
+        task, client = self._task(data), self.clients[self._worker(data)]
+        job = self.model.jobs[task]
+        got = client.run(client.tasks.cancel(task))
+        if job.state in ("blocked", "pending", "running"):
+            assert got == core.TaskCancelled(task=task)
+            self.model.cancel(job)
+        elif job.cancelled:
+            assert got == core.TaskCancelled(task=task, already=True)
+        else:
+            assert isinstance(got, core.Unchanged)
+            assert got.state == job.state
+        self.observe()
+
+    def send_back(self, data: st.DataObject) -> None:
+        over = [job.name for job in self.model.jobs.values() if job.state in ("failed", "dead")]
+        task = data.draw(st.sampled_from(over or sorted(self.model.jobs)), "task")
+        job, client = self.model.jobs[task], self.clients[self._worker(data)]
+        got = client.run(client.tasks.retry(task))
+        if job.state in ("failed", "dead"):
+            self.model.retry(job)
+            assert got == core.Retried(task=task, state=job.state)  # type: ignore[arg-type]
+        else:
+            assert isinstance(got, core.Unchanged)
+            assert got.state == job.state
+        self.observe()
+
+    # What happens by itself.
+
+    def make_progress(self, data: st.DataObject) -> None:
+        client = self.clients[self._worker(data)]
+        client.run(client.desk.tasks.progress.step(client.desk.me().who))
+        self.observe()
+        assert not self.model.lost(), "one step is enough for a few"
+
+    def forget(self, data: st.DataObject) -> None:
+        """Let go of what is over for long, or too much; its name may come again."""
+        keep = Keep(
+            age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
+        )
+        client = self.clients[self._worker(data)]
+        client.run(Forgetting(client.runner, keep).run(Who()))
+        board = task_truths.look(self.under)
+        for job in [job for job in self.model.jobs.values() if job.name not in board.statuses]:
+            self.model.forget(job)
+        self.claims = [held for held in self.claims if held.task in self.model.jobs]
+        self.observe()
+        complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
+        assert keep.count or board.todo.issuperset(complete), "none is kept"
+
+    def advance(self, data: st.DataObject) -> None:
+        self._advance(data.draw(st.integers(1, 3), "seconds"))
+
+    def set_the_clock(self, data: st.DataObject) -> None:
+        """Somebody sets the clock on the wall; no claim, rest or deadline may notice."""
+        self.clock.jump_wall(data.draw(st.sampled_from([-3600.0, 3600.0]), "jump"))
+        self.observe()
+
+    def _advance(self, seconds: int) -> None:
+        for _ in range(seconds):
+            for session in self.clients:
+                if session not in self.frozen and self._lives(session):
+                    self._beat(session)
+            if isinstance(self.store, FaultyStore):
+                self.store.deliver()
+            self.clock.advance(1)
+        self.observe()
+
+    # What must be true.
+
+    def observe(self) -> None:
+        board = task_truths.look(self.under)
+        assert task_truths.complaints(board) == []
+        assert board.statuses.keys() == self.model.jobs.keys()
+        for name, job in self.model.jobs.items():
+            self._follow(job, board.statuses[name])
+            status, held = board.statuses[name], job.held
+            assert (status.state, status.attempts) == (job.state, job.attempts), job
+            if held is not None:
+                owner = (board.tokens[name], board.owners[name].agent, board.owners[name].session)
+                assert owner == (held.token, held.agent, held.session)
+
+    def _follow(self, job: Job, status: core.Status) -> None:
+        """What was due may have happened to a task by itself: lost, or too late."""
+        lost = job.held is not None and not self.model.alive(job.held)
+        if lost and status.state != "running":
+            self.model.fail(job)
+        job.early = job.early and (bool(status.due) or not self.model.is_due(job))
+        late = job.state == "pending" and self.model.too_late(job) and self.model.is_due(job)
+        if late and status.state == "dead":
+            self.model.expire(job)
+
+    def teardown(self) -> None:
+        """Whatever happened before: what can be done is done, once."""
+        self.frozen.update(self.clients)
+        appointments = [job.not_before or 0.0 for job in self.model.jobs.values()]
+        self.clock.jump_wall(max([0.0, *(1 + at - self.clock.wall() for at in appointments)]))
+        last = self._join(6.5)
+        for _ in range(12 * (len(self.model.jobs) + 1)):
+            held = self._next(last, list(CAPABILITIES), None)
+            if isinstance(held, Held):
+                self.complete(held, named=True)
+            elif not self._waits():
+                break
+            else:
+                self._advance(1)
+        assert not self._waits()
+        done = task_truths.completions(self.under)
+        complete = [job.name for job in self.model.jobs.values() if job.state == "complete"]
+        assert sorted(done) == sorted([*complete, *self.model.done]), "each once"
+        complaints = audit(self.under)
+        assert complaints == [], complaints
+        self.close()
+
+    def _waits(self) -> bool:
+        """Whether anything will still happen by itself."""
+        jobs = self.model.jobs.values()
+        coming = [job for job in jobs if job.state in ("pending", "running")]
+        return any(job.rests_until < NEVER for job in coming if self.moves or not job.held)
+
+    def close(self) -> None:
+        """Nothing is left to do with a store in memory."""
+
+
+class CrampedMachine(TaskMachine):
+    """On a store whose commits have room for little, so that more is left to do."""
+
+    cramped = True
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=36)
+        return memory, memory
+
+
+class FaultyMachine(TaskMachine):
+    """Across a bad network."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def sow(self, seed: int) -> None:
+        assert isinstance(self.store, FaultyStore)
+        self.store.sow(seed)
+
+    def make(self) -> tuple[Store, Store]:
+        return self.stage.store, across_a_bad_network(self.stage.store)
+
+
+class CrampedFaultyMachine(FaultyMachine):
+    """Both."""
+
+    cramped = True
+
+    def make(self) -> tuple[Store, Store]:
+        memory = self.stage.store
+        memory.capabilities = replace(memory.capabilities, max_operations=36)
+        return super().make()
+
+
+class EngineMachine(TaskMachine):
+    """On an engine with a clock of its own: nothing lapses while we play."""
+
+    moves = False
+
+    def __init__(self, place: Callable[[], str]) -> None:
+        self._place = place
+        super().__init__()
+
+    def make(self) -> tuple[Store, Store]:
+        store = open_store(self._place())
+        return store, store
+
+    def close(self) -> None:
+        with closing(self.under):
+            pass
+
+
+MACHINES = [TaskMachine, CrampedMachine, FaultyMachine, CrampedFaultyMachine]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_promise_is_kept(machine: type[TaskMachine]) -> None:
+    run(machine, bounds(50))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_promise_is_kept_for_long(machine: type[TaskMachine]) -> None:
+    run(machine, bounds(2000, 60, shrink=True))
+
+
+def test_every_promise_is_kept_on_every_engine(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(6, 25))
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+def test_every_promise_is_kept_on_every_engine_for_long(places: Callable[[], str]) -> None:
+    run(lambda: EngineMachine(places), bounds(200, 50, shrink=True))

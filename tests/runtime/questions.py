@@ -1,0 +1,114 @@
+"""Queries as they stand in a store, written by hand: who asks whom, and who serves an inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.core.decision import Decision, Write
+from interlock.core.outcomes import Deadlock
+from interlock.core.wait import Asleep, listed, listing
+from interlock.driving import Op
+from interlock.runtime import callers
+from interlock.runtime.deadlock import Deadlocks
+from interlock.runtime.runner import Deciding
+from interlock.runtime.steps import Open, Read, Take
+from interlock.runtime.wait_graph import Start
+from interlock.store import Put, Txn
+from interlock.testing.stage import Client, Stage
+
+TTL = 9000.0
+
+
+class Unanswered(Deadlock, frozen=True, kw_only=True, tag="deadlock"):
+    """The answer could never come."""
+
+    cycle: tuple[str, ...]
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """A query as it is stored, as far as anybody here asks."""
+
+    id: str
+    agent: str
+    session: str
+    to: str
+    state: str = "open"
+
+
+def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
+    """Ask, and sleep until somebody answered."""
+    who, id_ = client.desk.seat.who, id_ or client.runner.new_id("qry")
+    terms = callers.terms("", client.desk.queues.speaks())
+    asleep = Asleep(
+        wants=keys.query(id_),
+        agent=who.agent,
+        session=who.session,
+        live=keys.live(who.session),
+        since=client.clock.wall(),
+        caller=terms.caller,
+        indexed=terms.indexed,
+        also=terms.also,
+    )
+    query = Query(id=id_, agent=who.agent, session=who.session, to=to)
+
+    def asking() -> Deciding[str]:
+        yield from ()
+        puts = (Write(keys.query(id_), query), Write(keys.live(id_), {}, TTL))
+        waits = listing(asleep, id_)
+        return Decision(outcome="asked", verb="query.ask", thing="x", puts=(*puts, *waits))
+
+    def over(cycle: tuple[str, ...] = ()) -> Deciding[Unanswered | None]:
+        yield from ()
+        deletes = (keys.query(id_), *listed(asleep, id_))
+        outcome = Unanswered(cycle=cycle) if cycle else None
+        return Decision(outcome=outcome, verb="query.end", thing="x", deletes=deletes)
+
+    done = yield from client.runner.change(asking, who)
+    start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
+    watch = yield Open(asleep.wants, done.revision or 0)
+    while True:
+        refused = yield from Deadlocks(client.runner).untie(who, start, over)
+        if refused.outcome is not None:
+            return refused.outcome
+        if (yield Take(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:
+            yield from client.runner.change(over, who)
+            return "answered"
+
+
+def answer(client: Client, id_: str) -> Op[None]:
+    """Answer a query, whoever was asked."""
+
+    def deciding() -> Deciding[None]:
+        item = (yield (keys.query(id_),))[keys.query(id_)]
+        assert item is not None
+        said = replace(msgspec.json.decode(item.value, type=Query), state="answered")
+        write = Write(keys.query(id_), said)
+        return Decision(
+            outcome=None, verb="query.answer", thing="x", puts=(write,), deletes=(keys.live(id_),)
+        )
+
+    yield from client.runner.change(deciding, client.desk.seat.who)
+
+
+def serve(client: Client, name: str = "", session: str = "") -> None:
+    """List a caller as one that takes the messages of its agent; ours unless it is named."""
+    if not name:
+        client.someone.holds.add("inbox")
+    session = session or client.session
+    value = f'{{"session":"{session}","live":"{keys.live(session)}"}}'.encode()
+    key = keys.serving(client.desk.seat.who.agent, name or client.someone.name)
+    client.store.commit(Txn(id=client.runner.new_id("txn"), puts=(Put(key, value),)))
+
+
+def can(client: Client, *abilities: str) -> None:
+    client.run(client.agents.status("idle", can=abilities))
+
+
+def end(stage: Stage, keys_: Iterable[str]) -> None:
+    """Take these items away."""
+    stage.store.commit(Txn(id=f"end{stage.random.random()}", deletes=tuple(keys_)))

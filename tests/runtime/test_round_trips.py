@@ -1,0 +1,339 @@
+"""What each operation asks of an engine across a network: a round trip is what costs there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from interlock.driving import Op, Step
+from interlock.errors import NotAllowed, StoreBusy, TooLarge
+from interlock.nouns.agents.session import Left
+from interlock.nouns.grants.holding import take
+from interlock.nouns.grants.lock import (
+    LockAcquired,
+    LockBusy,
+    LockFenced,
+    LockNotOwner,
+    LockReleased,
+    Reclaimed,
+)
+from interlock.nouns.grants.pool import WAITERS
+from interlock.nouns.grants.targets import LockAim, SeveralAim, SlotsAim, Terms
+from interlock.runtime.runner import PATIENCE, Who
+from interlock.runtime.steps import Commit, Open, Read, Take
+from interlock.store import Txn
+from interlock.testing.audit import audit
+from interlock.testing.hand import Hand
+from interlock.testing.stage import Client, Stage
+
+TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def remote(stage: Stage, name: str) -> Client:
+    """A client that has asked for the base of its tokens already."""
+    client = stage.remote(name)
+    client.run(client.runner.base())
+    return client
+
+
+def steps(client: Client, op: Op[Any]) -> list[type[Step]]:
+    hand = client.start(op)
+    hand.result()
+    return kinds(hand)
+
+
+def kinds(hand: Hand[Any]) -> list[type[Step]]:
+    return [type(step) for step in hand.steps]
+
+
+def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    assert steps(ada, ada.locks.acquire("merge")) == [Commit]
+    assert steps(ada, ada.locks.release("merge")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_slots_are_one_commit_each_after_the_first(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    assert steps(ada, ada.semaphores.acquire("x", capacity=3)) == [Commit]
+    assert steps(ada, ada.semaphores.release("x")) == [Commit]
+    assert steps(ada, ada.semaphores.acquire("x", weight=2)) == [Commit]
+    assert steps(ada, ada.semaphores.release("x")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_slots_that_others_changed_meanwhile_cost_one_conflict(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.semaphores.acquire("x", capacity=3))
+    bob.run(bob.semaphores.acquire("x"))
+    assert steps(ada, ada.semaphores.release("x")) == [Commit, Commit]
+
+
+def test_three_things_at_once_are_one_commit(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.semaphores.resize("x", 3))
+    things = ("lock/a", "lock/b", "sem/x=2")
+    assert steps(ada, ada.several.acquire(*things)) == [Commit]
+    assert steps(ada, ada.several.release("lock/a", "lock/b", "sem/x")) == [Commit]
+    assert audit(stage.store) == []
+
+
+def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.semaphores.acquire("x", capacity=1))
+    waiting = bob.start(take(bob.desk, SlotsAim("x", capacity=1), None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.semaphores.release("x"))
+    assert kinds(giving) == [Commit, Commit]
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read]
+
+
+def test_waiting_for_several_things_costs_no_more(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("a"))
+    waiting = bob.start(take(bob.desk, SeveralAim(("lock/a", "lock/b")), None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.locks.release("a"))
+    assert kinds(giving)[-1] is Commit
+    assert len(kinds(giving)) <= 4, "who waits, and what else it waits for"
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read]
+
+
+def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Stage) -> None:
+    """The first waiter lives and does not fit yet; the second is dead, and in nobody's way."""
+    ada = stage.client("ada")
+    ada.run(ada.semaphores.acquire("x", capacity=3, weight=2))
+    big = stage.client("big")
+    big.start(big.semaphores.acquire("x", weight=3, wait=60))
+    dead = stage.client("dead", ttl=1.0)
+    dead.start(dead.semaphores.acquire("x", wait=60))
+    eve = stage.client("eve")
+    waiting = eve.start(eve.semaphores.acquire("x", wait=60))
+    stage.clock.advance(2.0)
+    for _ in range(50):
+        waiting.go()
+    assert waiting.asleep
+
+
+def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
+    """A queue that seems to be full is looked at: the dead in it do not count."""
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    dead = stage.client("dead", ttl=1.0)
+    for _ in range(WAITERS):
+        dead.start(dead.locks.acquire("merge", wait=60))
+    bob = remote(stage, "bob")
+    with pytest.raises(NotAllowed):
+        bob.run(bob.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    waiting = bob.start(bob.locks.acquire("merge", wait=60))
+    assert waiting.asleep
+    ada.run(ada.locks.release("merge"))
+    assert isinstance(waiting.run().result(), LockAcquired)
+
+
+def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) -> None:
+    """Whoever comes late looks at the holder once more: the dead are no reason."""
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge", ttl=2.5))
+    waiting = bob.start(bob.locks.acquire("merge", wait=2.5))
+    stage.clock.advance(3)
+    assert isinstance(waiting.run().result(), Reclaimed)
+
+
+def test_joining_is_one_commit(stage: Stage) -> None:
+    ada = stage.remote("ada", ttl=None)
+    assert steps(ada, ada.desk.join(30.0)) == [Commit]
+
+
+def test_an_idle_session_is_renewed_by_one_commit(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    stage.clock.advance(12.0)
+    assert steps(ada, ada.desk.keeper.beat()) == [Commit]
+
+
+def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    for name in ("a", "b"):
+        ada.run(take(ada.desk, LockAim(name), None, replace(TERMS, ttl=20.0)))
+    stage.clock.advance(8.0)
+    assert steps(ada, ada.desk.keeper.beat()) == [Commit, Read]
+
+
+def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    held = ada.run(take(ada.desk, LockAim("a"), None, replace(TERMS, ttl=10.0)))
+    stage.clock.advance(8.9)
+    hand = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
+    stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
+    assert kinds(hand.run()) == [Commit, Commit, Read]
+    assert held.lost()
+    assert ada.desk.session_lease is not None
+    assert ada.desk.session_lease.alive()
+
+
+def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    hand = bob.start(bob.locks.acquire("merge"))
+    outcome = hand.result()
+    assert isinstance(outcome, LockBusy)
+    assert outcome.expires_in == 30.0
+    assert kinds(hand) == [Commit, Read]
+
+
+def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
+    assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
+    slept = len(waiting.steps)
+    giving = ada.start(ada.locks.release("merge"))
+    assert isinstance(giving.result(), LockReleased)
+    assert kinds(giving) == [Commit, Commit], "somebody queued: the conflict said so"
+    waiting.run().result()
+    assert kinds(waiting)[slept:] == [Take, Read], "one look, and the lock is ours"
+    assert audit(stage.store) == []
+
+
+def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Stage) -> None:
+    """A wrong guess costs a whole commit on some engines, a look costs less on all of them."""
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
+    ada.run(ada.locks.release("merge"))
+    held = waiting.run().result()
+    assert steps(bob, held.release()) == [Read, Commit]
+
+
+def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    dead = stage.remote("dead", ttl=1.0)
+    dead.start(dead.locks.acquire("merge", wait=60))
+    eve = remote(stage, "eve")
+    waiting = eve.start(eve.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    giving = ada.start(ada.locks.release("merge"))
+    outcome = giving.result()
+    assert isinstance(outcome, LockReleased)
+    assert outcome.next == "eve"
+    assert kinds(giving) == [Commit, Commit, Read, Commit]
+    assert isinstance(waiting.run().result(), LockAcquired)
+
+
+def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    near = stage.client("near")
+    ada.run(ada.locks.acquire("merge"))
+    token = ada.run(ada.locks.show("merge")).token
+    near.run(near.fleet.desk.locks.release(ada.desk.seat.who, "merge", token=token))
+    near.run(near.locks.acquire("merge"))
+    giving = ada.start(ada.locks.release("merge", token=token))
+    assert isinstance(giving.result(), LockFenced)
+    assert near.run(near.locks.show("merge")).holder == "near"
+
+
+def small(client: Client, operations: int) -> None:
+    """An engine that takes only so many operations in one transaction."""
+    client.runner.capabilities = replace(client.runner.capabilities, max_operations=operations)
+
+
+def commits(hand: Hand[Any]) -> list[Txn]:
+    return [step.txn for step in hand.steps if isinstance(step, Commit)]
+
+
+def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+    ada, bob = remote(stage, "ada"), remote(stage, "bob")
+    names = [f"n{number:02}" for number in range(30)]
+    for name in names:
+        ada.run(ada.locks.acquire(name))
+    waiting = bob.start(bob.locks.acquire("n07", wait=60))
+    small(ada, 20)
+    leaving = ada.start(ada.agents.leave())
+    outcome = leaving.result()
+    assert isinstance(outcome, Left)
+    assert sorted(outcome.released) == names
+    assert len(commits(leaving)) > 3
+    assert isinstance(waiting.run().result(), LockAcquired)
+    assert [shown.lock for shown in bob.run(bob.locks.list())] == ["n07"]
+    assert audit(stage.store) == []
+
+
+def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    held = [
+        ada.run(take(ada.desk, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
+        for number in range(9)
+    ]
+    small(ada, 4)
+    stage.clock.advance(15.0)
+    ada.run(ada.desk.keeper.beat())
+    stage.clock.advance(15.0)
+    assert not any(each.lost() for each in held)
+
+
+def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.run(ada.locks.acquire("merge"))
+    for number in range(100):
+        dead = stage.client(f"d{number}", ttl=1.0)
+        dead.start(dead.locks.acquire("merge", wait=60))
+    eve = remote(stage, "eve")
+    eve.start(eve.locks.acquire("merge", wait=60))
+    stage.clock.advance(2.0)
+    small(ada, 10)
+    outcome = ada.run(ada.locks.release("merge"))
+    assert isinstance(outcome, LockReleased)
+    assert outcome.next == "eve"
+
+
+def test_a_stale_lock_is_reclaimed_by_whoever_asks(stage: Stage) -> None:
+    ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(6.0)
+    hand = bob.start(bob.locks.acquire("merge"))
+    assert isinstance(hand.result(), Reclaimed)
+    assert kinds(hand) == [Commit, Read, Commit], "free? no; held? look; gone"
+
+
+def test_what_the_engine_cannot_take_at_once_is_refused_before_it_is_sent(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    small(ada, 1)
+    with pytest.raises(TooLarge, match="this takes"):
+        ada.run(ada.locks.acquire("merge"))
+
+
+def test_a_change_gives_up_when_its_time_is_over(stage: Stage) -> None:
+    ada = remote(stage, "ada")
+    ada.network.script(["conflict"] * 10)
+    hand = Hand(ada.locks.acquire("merge"), ada.store, stage.clock)
+    for _ in range(3):
+        hand.go()
+    stage.clock.advance(PATIENCE + 1)
+    with pytest.raises(StoreBusy):
+        hand.run().result()
+    assert len(commits(hand)) < 10
+
+
+def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Stage) -> None:
+    ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(6.0)
+    lock = bob.run(bob.locks.show("merge"))
+    assert lock.state == "stale"
+    outcome = bob.run(
+        bob.desk.locks.release(Who("nobody", "ses_nobody"), "merge", token=lock.token or 0)
+    )
+    assert isinstance(outcome, LockNotOwner)

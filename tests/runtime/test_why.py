@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from interlock.core import keys
+from interlock.nouns.grants.pool import caller_of
+from interlock.runtime import decode
+from interlock.runtime import why as why_service
+from interlock.runtime.why import Why
+from interlock.store import Put, Txn
+from interlock.testing.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def why(stage: Stage, thing: str) -> Why:
+    asker = stage.client("asker", ttl=None)
+    return asker.run(asker.fleet.why(thing))
+
+
+def slots(client: Client, weight: int, wait: float = 0) -> None:
+    client.start(client.semaphores.acquire("builds", capacity=3, weight=weight, wait=wait))
+
+
+def test_a_held_lock_names_its_holder_since_when_and_the_queue(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("merge"))
+    began = stage.clock.wall()
+    stage.clock.advance(5.0)
+    bob.start(bob.locks.acquire("merge", wait=60))
+    found = why(stage, "merge")
+    assert (found.thing, found.blocked, found.by, found.since) == (
+        "lock/merge", True, "ada", began,
+    )  # fmt: skip
+    assert [(each.agent, each.weight, each.since) for each in found.waiters] == [
+        ("bob", 1, began + 5.0)
+    ]
+    assert found.because.startswith("held by ada (process ")
+    assert found.because.endswith(", 1 waits")
+    assert found.clear == "ada releases it, or does not renew it for 25 s"
+    assert found.meanwhile == ()
+
+
+def test_what_the_holder_waits_for_itself_is_said(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("a"))
+    bob.run(bob.locks.acquire("b"))
+    ada.start(ada.locks.acquire("b", wait=60))
+    assert why(stage, "a").meanwhile == ("ada waits for lock/b, held by bob",)
+    assert why(stage, "b").meanwhile == ()
+
+
+def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Stage) -> None:
+    names = ("ada", "bob", "cleo", "dan")
+    clients = {name: stage.client(name) for name in names}
+    for name, lock in zip(names, "abcd", strict=True):
+        clients[name].desk.seat = replace(clients[name].desk.seat, caller=f"shell-{name}")
+        clients[name].run(clients[name].locks.acquire(lock))
+    for name, lock in zip(names, "bcd", strict=False):
+        clients[name].start(clients[name].locks.acquire(lock, wait=60))
+    assert why(stage, "a").meanwhile == (
+        (
+            "ada waits for lock/b, held by bob, who waits for lock/c, held by cleo,"
+            " who waits for lock/d, held by dan"
+        ),
+    )
+
+
+def test_a_chain_of_waits_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(why_service, "LINKS", 2)
+    clients = [stage.client(f"w{number}") for number in range(5)]
+    for number, client in enumerate(clients):
+        client.desk.seat = replace(client.desk.seat, caller=f"shell-{number}")
+        client.run(client.locks.acquire(f"l{number}"))
+    for number, client in enumerate(clients[:-1]):
+        client.start(client.locks.acquire(f"l{number + 1}", wait=60))
+    assert why(stage, "l0").meanwhile == (
+        (
+            "w0 waits for lock/l1, held by w1, who waits for lock/l2, held by w2, who waits for"
+            " lock/l3, and so on"
+        ),
+    )
+
+
+def test_a_wait_that_is_listed_but_over_is_not_said(stage: Stage) -> None:
+    ada = stage.client("ada")
+    ada.run(ada.locks.acquire("a"))
+    pool = decode.pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
+    assert pool is not None
+    left = keys.waits(caller_of(pool.grants[0]), "grt_gone")
+    stage.store.commit(Txn(id="t", puts=(Put(left, b'["locks/b"]'),)))
+    assert why(stage, "a").meanwhile == ()
+
+
+def test_a_stale_lock_blocks_nobody(stage: Stage) -> None:
+    ada = stage.client("ada", ttl=1.0)
+    ada.run(ada.locks.acquire("merge"))
+    stage.clock.advance(2.0)
+    found = why(stage, "lock/merge")
+    assert found.blocked is False
+    assert "ada stopped beating" in found.because
+
+
+def test_a_lock_that_is_kept_names_what_its_first_waiter_lacks(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    ada.run(ada.locks.acquire("a"))
+    bob.start(bob.several.acquire("lock/a", "lock/b", wait=60))
+    found = why(stage, "b")
+    assert (found.blocked, found.by) == (True, "bob")
+    assert found.because == "kept for bob, who waits for lock/a as well"
+    assert why(stage, "a").by == "ada"
+
+
+def test_free_slots_and_unknown_semaphores_block_nobody(stage: Stage) -> None:
+    assert "--capacity" in why(stage, "sem/builds").clear
+    ada = stage.client("ada")
+    slots(ada, 2)
+    found = why(stage, "sem/builds")
+    assert (found.blocked, found.because) == (False, "1 of 3 slots is free")
+
+
+def test_slots_that_are_all_held_name_their_holders_with_their_weights(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob")
+    slots(ada, 2)
+    slots(bob, 1)
+    found = why(stage, "sem/builds")
+    assert (found.blocked, found.by) == (True, "ada, bob")
+    assert found.because == "all 3 slots are held: ada (2), bob"
+    assert found.clear == "one of them releases, or does not renew for 30 s"
+
+
+def test_a_large_request_at_the_head_of_the_queue_is_said_plainly(stage: Stage) -> None:
+    ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
+    slots(ada, 2)
+    slots(bob, 3, wait=60)
+    slots(cleo, 1, wait=60)
+    found = why(stage, "sem/builds")
+    assert (found.blocked, found.by) == (True, "ada")
+    assert found.because == (
+        "1 of 3 slots is free, but bob wants 3 and came first;"
+        " nobody overtakes, so smaller requests wait behind it"
+    )
+    assert found.clear == "ada (2) gives back 2 more, or bob gives up"
+    assert [(each.agent, each.weight) for each in found.waiters] == [("bob", 3), ("cleo", 1)]
+
+
+def test_stale_slots_count_as_free(stage: Stage) -> None:
+    ada, bob = stage.client("ada", ttl=1.0), stage.client("bob")
+    slots(ada, 2)
+    slots(bob, 1)
+    stage.clock.advance(2.0)
+    found = why(stage, "sem/builds")
+    assert found.blocked is False
+    assert found.because.startswith("2 of 3 slots are free, with what ada left")
+
+
+def test_a_dead_waiter_is_in_nobodys_way(stage: Stage) -> None:
+    ada, bob = stage.client("ada"), stage.client("bob", ttl=1.0)
+    slots(ada, 2)
+    slots(bob, 3, wait=60)
+    stage.clock.advance(2.0)
+    assert why(stage, "sem/builds").blocked is False
