@@ -27,12 +27,12 @@ from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.opening import desk_at, opened_async, speaker
+from interlock.opening import context_at, opened_async, speaker
 from interlock.runtime import callers
-from interlock.runtime.context import Calls, Desk, FleetCalls
+from interlock.runtime.context import Calls, Context, FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.keeper import LOOK
-from interlock.runtime.runner import TRACE, Who
+from interlock.runtime.runner import TRACE, Actor
 from interlock.store import Store
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def awaited(
     """A call of the services as a method to await."""
 
     def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        return drive_async(call(self.calls, *args, **kwargs), self.calls.desk.store)
+        return drive_async(call(self.calls, *args, **kwargs), self.calls.context.store)
 
     return update_wrapper(method, call)
 
@@ -133,15 +133,15 @@ class Held(InHand):
         The proof can be carried by another commit (``given=[await held.check()]``), which then
         happens only while this grant lives.
         """
-        return drive_async(self._holding.check(), self._holding.desk.store)
+        return drive_async(self._holding.check(), self._holding.context.store)
 
     def release(self) -> Awaitable[Outcome]:
         """Give it back before the block ends."""
-        return drive_async(self._holding.release(), self._holding.desk.store)
+        return drive_async(self._holding.release(), self._holding.context.store)
 
     def end(self) -> Awaitable[bool]:
         """The end of the block: give it back; whether it had been lost."""
-        return drive_async(self._holding.end(), self._holding.desk.store)
+        return drive_async(self._holding.end(), self._holding.context.store)
 
 
 class Block:
@@ -156,9 +156,11 @@ class Block:
         self._cancelled = False
 
     async def __aenter__(self) -> Held:
-        desk = self._fleet.calls.desk
+        context = self._fleet.calls.context
         self._task = asyncio.current_task()
-        holding = await drive_async(take(desk, self._aim, self._cancel, self._terms), desk.store)
+        holding = await drive_async(
+            take(context, self._aim, self._cancel, self._terms), context.store
+        )
         self._held = Held(holding)
         self._fleet.keep()
         return self._held
@@ -181,19 +183,19 @@ class Block:
 class Fleet(Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(FleetCalls(desk))
-        self.locks = Locks(LockCalls(desk))
-        self.semaphores = Semaphores(SemaphoreCalls(desk))
-        self.several = Several(SeveralCalls(desk))
-        self.agents = Agents(AgentCalls(desk))
+    def __init__(self, context: Context) -> None:
+        super().__init__(FleetCalls(context))
+        self.locks = Locks(LockCalls(context))
+        self.semaphores = Semaphores(SemaphoreCalls(context))
+        self.several = Several(SeveralCalls(context))
+        self.agents = Agents(AgentCalls(context))
         self._closed = False
         self._nudge = asyncio.Event()
-        desk.queues.on_owed = desk.tending.on_due = self._nudge.set
-        desk.queues.ring = self._ring
+        context.queues.on_owed = context.tending.on_due = self._nudge.set
+        context.queues.ring = self._ring
         self._loop = asyncio.get_running_loop()
-        desk.on_due = desk.tending.on_late = self._wake
-        callers.debtors.add(desk.queues)
+        context.on_due = context.tending.on_late = self._wake
+        callers.debtors.add(context.queues)
         self._tasks: list[asyncio.Task[None]] = []
 
     maintain = awaited(FleetCalls.maintain)
@@ -214,7 +216,7 @@ class Fleet(Noun[FleetCalls]):
 
         observing = self.calls.observing(nouns)
         await drive_async(observing.open(after), self.store)
-        return Observer(observing, self.calls.desk)
+        return Observer(observing, self.calls.context)
 
     @cached_property
     def record(self) -> Record:
@@ -222,7 +224,7 @@ class Fleet(Noun[FleetCalls]):
         from interlock.aio_record import Record
         from interlock.nouns.record.calls import RecordCalls
 
-        return Record(RecordCalls(self.calls.desk))
+        return Record(RecordCalls(self.calls.context))
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -230,7 +232,7 @@ class Fleet(Noun[FleetCalls]):
         from interlock.aio_tasks import Tasks
         from interlock.nouns.tasks.calls import TaskCalls
 
-        return Tasks(TaskCalls(self.calls.desk), self)
+        return Tasks(TaskCalls(self.calls.context), self)
 
     @cached_property
     def messages(self) -> Messages:
@@ -238,12 +240,12 @@ class Fleet(Noun[FleetCalls]):
         from interlock.aio_messages import Messages
         from interlock.nouns.messages.calls import MessageCalls
 
-        return Messages(MessageCalls(self.calls.desk), self)
+        return Messages(MessageCalls(self.calls.context), self)
 
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self.calls.desk.seat.who.session
+        return self.calls.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
@@ -253,22 +255,22 @@ class Fleet(Noun[FleetCalls]):
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self.calls.desk.store
+        return self.calls.context.store
 
     @property
     def trace(self) -> str:
         """The trace id that the record keeps beside what we do here."""
-        return TRACE.get() or self.calls.desk.trace
+        return TRACE.get() or self.calls.context.trace
 
     @property
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.calls.desk.store.trouble
+        return self.calls.context.store.trouble
 
     @property
     def pulse(self) -> Pulse:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.calls.desk.pulse
+        return self.calls.context.pulse
 
     def lock(
         self,
@@ -337,23 +339,23 @@ class Fleet(Noun[FleetCalls]):
                 await self._end()
         finally:  # a cancellation, too, lets go of the store
             self._cancel()
-            await self.calls.desk.store.close_async()
+            await self.calls.context.store.close_async()
 
     def _cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
 
     async def _end(self) -> None:
-        desk = self.calls.desk
-        await drive_async(desk.keeper.finish(), desk.store)
-        desk.left = True
-        if desk.began:
+        context = self.calls.context
+        await drive_async(context.keeper.finish(), context.store)
+        context.left = True
+        if context.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 await self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
-            await drive_async(desk.queues.pay(), desk.store)
-        if not self._tasks and desk.tending.due:  # a short life
-            await drive_async(desk.tending.tend(Who()), desk.store)
+            await drive_async(context.queues.pay(), context.store)
+        if not self._tasks and context.tending.due:  # a short life
+            await drive_async(context.tending.tend(Actor()), context.store)
 
     async def __aenter__(self) -> Self:
         return self
@@ -381,7 +383,7 @@ class Fleet(Noun[FleetCalls]):
             self.keep()
 
     async def _beat(self) -> None:
-        keeper = self.calls.desk.keeper
+        keeper = self.calls.context.keeper
         pause = 0.0
         while not self._closed:
             with suppress(TimeoutError):  # not wait_for: that of 3.11 may swallow a cancellation
@@ -391,12 +393,12 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if keeper.wait() <= 0 and not self._closed:
                 try:
-                    await drive_async(keeper.turn(), self.calls.desk.store)
+                    await drive_async(keeper.turn(), self.calls.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
 
     async def _watch(self) -> None:
-        keeper = self.calls.desk.keeper
+        keeper = self.calls.context.keeper
         while True:
             await asyncio.sleep(min(keeper.time_left(), LOOK))
             keeper.expire()
@@ -431,7 +433,7 @@ async def connect(
     store = await opened_async(url, store)
     try:
         name, resumed = speaker(agent, session)
-        desk = desk_at(
+        context = context_at(
             store,
             name,
             trace=trace,
@@ -440,13 +442,13 @@ async def connect(
             clock=clock,
             no_retry=no_retry,
         )
-        desk.runner.via = "python-async"
+        context.runner.via = "python-async"
         term, inherited = ttl if join else None, resumed != session
-        await drive_async(desk.begin(resumed, term, inherited=inherited), store)
+        await drive_async(context.begin(resumed, term, inherited=inherited), store)
     except BaseException:
         await store.close_async()
         raise
-    fleet = Fleet(desk)
-    if desk.session_lease is not None:
+    fleet = Fleet(context)
+    if context.session_lease is not None:
         fleet.keep()
     return fleet

@@ -12,7 +12,7 @@ from interlock.driving import drive_async
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.task import TaskEvent
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.outage import AGAIN, Outage
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Tasks(Noun[TaskCalls]):
         from interlock.nouns.tasks.worker import MOST_AT_ONCE, Shift
 
         many = validate.count(concurrency, "concurrency", MOST_AT_ONCE)
-        shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
+        shift = Shift(self.calls.context, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, many, signals=stop_on_signals)
 
     async def serve(
@@ -116,8 +116,8 @@ class Tasks(Noun[TaskCalls]):
         tasks that require anything else, and ``prefix`` those whose id does not begin with it.
         """
         feed = self.calls.feed(events, prefix, can)
-        await drive_async(feed.open(after), self.calls.desk.store)
-        return Subscription(feed, self.calls.desk, callback)
+        await drive_async(feed.open(after), self.calls.context.store)
+        return Subscription(feed, self.calls.context, callback)
 
     watch = subscribe
 
@@ -126,11 +126,11 @@ class Subscription:
     """Events of tasks as they come; use it in an ``async with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, desk: Desk, callback: Callable[[TaskEvent], object] | None
+        self, feed: Feed, context: Context, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
-        self._store = desk.store
-        self._outage = Outage(desk, "a subscription to tasks")
+        self._store = context.store
+        self._outage = Outage(context, "a subscription to tasks")
         self._task: asyncio.Task[None] | None = None
         if callback is not None:
             self._task = asyncio.create_task(self._call(callback))

@@ -46,32 +46,32 @@ class Claim(ClaimInHand):
 
         The proof can be carried by another commit: ``fleet.lock(..., given=[proof])``.
         """
-        return drive_async(self._working.check(), self._working.desk.store)
+        return drive_async(self._working.check(), self._working.context.store)
 
     def complete(self, result: object = None) -> Awaitable[core.Completed]:
         """The task is done; raises Lost if it was no longer ours."""
-        return drive_async(self._working.complete(result), self._working.desk.store)
+        return drive_async(self._working.complete(result), self._working.context.store)
 
     def fail(
         self, reason: str, error: object = None, *, retry: bool = True
     ) -> Awaitable[core.Failed]:
         """The attempt failed; ``retry=False`` says that no other will ever succeed."""
         op = self._working.fail(reason, error, retry=retry)
-        return drive_async(op, self._working.desk.store)
+        return drive_async(op, self._working.context.store)
 
     def release(self) -> Awaitable[core.TaskReleased]:
         """Give the task back to the queue; no attempt is counted."""
-        return drive_async(self._working.release(), self._working.desk.store)
+        return drive_async(self._working.release(), self._working.context.store)
 
     async def let_go(self) -> None:
         """Give it back, unless somebody works on it or has settled it."""
         if self.forgotten:
-            await drive_async(self._working.end(GeneratorExit()), self._working.desk.store)
+            await drive_async(self._working.end(GeneratorExit()), self._working.context.store)
 
     async def passed_over(self, reason: str) -> None:
         """Fail the attempt, unless somebody works on it or has settled it."""
         if self.forgotten:
-            await drive_async(self._passed_over(reason), self._working.desk.store)
+            await drive_async(self._passed_over(reason), self._working.context.store)
 
     async def __aenter__(self) -> Self:
         self._entered = True
@@ -97,7 +97,7 @@ class Claim(ClaimInHand):
             if ours and kind is asyncio.CancelledError:
                 self._working.give_up()
                 raise self.over() from None
-            await drive_async(self._working.end(error), self._working.desk.store)
+            await drive_async(self._working.end(error), self._working.context.store)
         except InterlockError as trouble:
             if not self._told(trouble):
                 raise
@@ -135,8 +135,8 @@ class Hold:
 
     async def __aenter__(self) -> Claim:
         task, ttl, wait = self._asked
-        desk = self._fleet.calls.desk
-        working = await drive_async(named(desk, task, ttl=ttl, wait=wait), desk.store)
+        context = self._fleet.calls.context
+        working = await drive_async(named(context, task, ttl=ttl, wait=wait), context.store)
         self._claim = Claim(working)
         self._fleet.keep()
         return await self._claim.__aenter__()

@@ -31,13 +31,13 @@ from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls
 from interlock.nouns.grants.holding import InHand, take
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import Aim, LockAim, SeveralAim, SlotsAim, Terms
-from interlock.opening import desk_at, opened, speaker
+from interlock.opening import context_at, opened, speaker
 from interlock.runtime import callers
-from interlock.runtime.context import Calls, Desk, FleetCalls
+from interlock.runtime.context import Calls, Context, FleetCalls
 from interlock.runtime.given import Given
 from interlock.runtime.handover import TICKET, Exit, Ticket
 from interlock.runtime.keeper import LOOK
-from interlock.runtime.runner import TRACE, Who
+from interlock.runtime.runner import TRACE, Actor
 from interlock.store import Store
 from interlock.threads import background
 
@@ -67,7 +67,7 @@ def blocking(
     """A call of the services as a method that returns its outcome."""
 
     def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(call(self.calls, *args, **kwargs), self.calls.desk.store)
+        return drive(call(self.calls, *args, **kwargs), self.calls.context.store)
 
     return update_wrapper(method, call)
 
@@ -78,16 +78,16 @@ def granting(
     """The same for a call that may be granted something: if it raises, nothing was."""
 
     def method(self: Noun[C_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        desk = self.calls.desk
-        ticket = Ticket(desk.queues)
-        drop = desk.queues.dropped.append
+        context = self.calls.context
+        ticket = Ticket(context.queues)
+        drop = context.queues.dropped.append
         try:
             TICKET.set(ticket)
-            return drive(call(self.calls, *args, **kwargs), desk.store)
+            return drive(call(self.calls, *args, **kwargs), context.store)
         except BaseException:
             drop(ticket)  # first of all: it runs no Python that could be struck again
-            if desk.queues.collect() and desk.queues.owed:
-                desk.queues.on_owed()
+            if context.queues.collect() and context.queues.owed:
+                context.queues.on_owed()
             raise
 
     return update_wrapper(method, call)
@@ -172,7 +172,7 @@ class Held(InHand):
         return self._drive(self._holding.end())
 
     def _drive(self, op: Op[T]) -> T:
-        return drive(op, self._holding.desk.store)
+        return drive(op, self._holding.context.store)
 
 
 class Block:
@@ -191,21 +191,21 @@ class Block:
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.calls.desk.queues)
+            self._ticket = Ticket(self._fleet.calls.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Held:
-        desk = self._fleet.calls.desk
-        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(desk.queues)
+        context = self._fleet.calls.context
+        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
         try:
             self._thread = threading.get_ident()
             on_lost = self._raise_in_thread if self._interrupt else None
             self._fleet.keep(watch=self._interrupt, nudge=False)  # an interrupt leaves it to that
             TICKET.set(ticket)
-            holding = drive(take(desk, self._aim, on_lost, self._terms), desk.store)
+            holding = drive(take(context, self._aim, on_lost, self._terms), context.store)
             TICKET.set(None)
             self._held = held = Held(holding)
-            if holding.leases and holding.leases[-1] is not desk.session_lease:
+            if holding.leases and holding.leases[-1] is not context.session_lease:
                 self._fleet.nudge()
             holding.insist()  # it may have been lost before the block could be told
         except BaseException:
@@ -239,21 +239,21 @@ class Block:
 class Fleet(Noun[FleetCalls]):
     """A client of one store: what ``connect`` returns."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(FleetCalls(desk))
-        self.locks = Locks(LockCalls(desk))
-        self.semaphores = Semaphores(SemaphoreCalls(desk))
-        self.several = Several(SeveralCalls(desk))
-        self.agents = Agents(AgentCalls(desk))
+    def __init__(self, context: Context) -> None:
+        super().__init__(FleetCalls(context))
+        self.locks = Locks(LockCalls(context))
+        self.semaphores = Semaphores(SemaphoreCalls(context))
+        self.several = Several(SeveralCalls(context))
+        self.agents = Agents(AgentCalls(context))
         self._stopped = threading.Event()
         self._bell = SimpleQueue[None]()
-        desk.queues.ring = self._bell.put
-        desk.queues.on_owed = self._wake
-        desk.tending.on_due = self.nudge
-        desk.on_due = desk.tending.on_late = self._wake
+        context.queues.ring = self._bell.put
+        context.queues.on_owed = self._wake
+        context.tending.on_due = self.nudge
+        context.on_due = context.tending.on_late = self._wake
         self._waking = threading.RLock()  # a handler of a signal may wake us, too
         self._threads: dict[str, threading.Thread] = {}
-        callers.debtors.add(desk.queues)
+        callers.debtors.add(context.queues)
         _open.add(self)
 
     maintain = blocking(FleetCalls.maintain)
@@ -272,7 +272,7 @@ class Fleet(Noun[FleetCalls]):
 
         observing = self.calls.observing(nouns)
         drive(observing.open(after), self.store)
-        return Observer(observing, self.calls.desk)
+        return Observer(observing, self.calls.context)
 
     @cached_property
     def record(self) -> Record:
@@ -280,7 +280,7 @@ class Fleet(Noun[FleetCalls]):
         from interlock.client_record import Record
         from interlock.nouns.record.calls import RecordCalls
 
-        return Record(RecordCalls(self.calls.desk))
+        return Record(RecordCalls(self.calls.context))
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -288,7 +288,7 @@ class Fleet(Noun[FleetCalls]):
         from interlock.client_tasks import Tasks
         from interlock.nouns.tasks.calls import TaskCalls
 
-        return Tasks(TaskCalls(self.calls.desk), self)
+        return Tasks(TaskCalls(self.calls.context), self)
 
     @cached_property
     def messages(self) -> Messages:
@@ -296,12 +296,12 @@ class Fleet(Noun[FleetCalls]):
         from interlock.client_messages import Messages
         from interlock.nouns.messages.calls import MessageCalls
 
-        return Messages(MessageCalls(self.calls.desk), self)
+        return Messages(MessageCalls(self.calls.context), self)
 
     @property
     def session(self) -> str:
         """The id of our session."""
-        return self.calls.desk.seat.who.session
+        return self.calls.context.identity.actor.session
 
     @property
     def closed(self) -> bool:
@@ -311,22 +311,22 @@ class Fleet(Noun[FleetCalls]):
     @property
     def store(self) -> Store:
         """The store that we are connected to."""
-        return self.calls.desk.store
+        return self.calls.context.store
 
     @property
     def trace(self) -> str:
         """The trace id that the record keeps beside what we do here."""
-        return TRACE.get() or self.calls.desk.trace
+        return TRACE.get() or self.calls.context.trace
 
     @property
     def trouble(self) -> str:
         """Why the store does not answer at the moment, and since when; empty while it does."""
-        return self.calls.desk.store.trouble
+        return self.calls.context.store.trouble
 
     @property
     def pulse(self) -> Pulse:
         """What we say of ourselves as we go on: ``fleet.pulse.be("busy", doing="task/t1")``."""
-        return self.calls.desk.pulse
+        return self.calls.context.pulse
 
     def lock(
         self,
@@ -398,19 +398,19 @@ class Fleet(Noun[FleetCalls]):
                 if thread.ident is not None:
                     thread.join(timeout=1.0)
         finally:  # an interrupt, too, lets go of the store
-            self.calls.desk.store.close()
+            self.calls.context.store.close()
 
     def _end(self) -> None:
-        desk = self.calls.desk
-        drive(desk.keeper.finish(), desk.store)
-        desk.left = True
-        if desk.began:
+        context = self.calls.context
+        drive(context.keeper.finish(), context.store)
+        context.left = True
+        if context.began:
             if not self.trouble:  # else it lapses by itself: whoever ends need not wait
                 self.agents.leave()
         else:  # a session that goes on without us: nobody else would pay
-            drive(desk.queues.pay(), desk.store)
-        if not self._threads and desk.tending.due:  # a short life
-            drive(desk.tending.tend(Who()), desk.store)
+            drive(context.queues.pay(), context.store)
+        if not self._threads and context.tending.due:  # a short life
+            drive(context.tending.tend(Actor()), context.store)
 
     def __enter__(self) -> Self:
         return self
@@ -445,7 +445,7 @@ class Fleet(Noun[FleetCalls]):
                 self.keep()
 
     def _beat(self) -> None:
-        keeper = self.calls.desk.keeper
+        keeper = self.calls.context.keeper
         pause = 0.0
         while not self._stopped.is_set():
             with suppress(Empty):
@@ -455,13 +455,13 @@ class Fleet(Noun[FleetCalls]):
             pause = 0.0
             if not self._stopped.is_set() and keeper.wait() <= 0:
                 try:
-                    drive(keeper.turn(), self.calls.desk.store)
+                    drive(keeper.turn(), self.calls.context.store)
                 except Exception:  # noqa: BLE001 - whatever it was, the next beat must come
                     pause = 0.1
                 keeper.expire()
 
     def _watch(self) -> None:
-        keeper = self.calls.desk.keeper
+        keeper = self.calls.context.keeper
         while not self._stopped.wait(min(keeper.time_left(), LOOK)):
             keeper.expire()
 
@@ -534,7 +534,7 @@ def begun(
 ) -> Fleet:
     """A client of an open store under this name and session, whatever the environment says."""
     try:
-        desk = desk_at(
+        context = context_at(
             store,
             agent,
             trace=trace,
@@ -543,12 +543,12 @@ def begun(
             clock=clock,
             no_retry=no_retry,
         )
-        drive(desk.begin(session, ttl if join else None, inherited=inherited), store)
+        drive(context.begin(session, ttl if join else None, inherited=inherited), store)
     except BaseException:
         store.close()
         raise
-    fleet = Fleet(desk)
-    if desk.session_lease is not None:
+    fleet = Fleet(context)
+    if context.session_lease is not None:
         fleet.keep()
     return fleet
 

@@ -66,7 +66,7 @@ class Messages(Noun[MessageCalls]):
         without it, those that our session says it has.  Trouble of the store does not end the loop.
         """
         reception = self.calls.recv(can=can, timeout=timeout, ack=ack, redeliver=redeliver)
-        return Receiver(reception, self.calls.desk.store)
+        return Receiver(reception, self.calls.context.store)
 
 
 class Receiver:

@@ -11,7 +11,7 @@ from interlock.core.log import Line
 from interlock.driving import drive
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.record.service import Following
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.observe import Observing
 from interlock.runtime.outage import Outage
 from interlock.store import Resync
@@ -32,16 +32,16 @@ class Record(Noun[RecordCalls]):
         A ``Resync`` among them says that history up to its revision is gone: read what is left
         with ``log``.
         """
-        return Follower(self.calls.follow(after), self.calls.desk)
+        return Follower(self.calls.follow(after), self.calls.context)
 
 
 class Follower:
     """The record as it goes on; use it in a ``with`` block, or close it."""
 
-    def __init__(self, following: Following, desk: Desk) -> None:
+    def __init__(self, following: Following, context: Context) -> None:
         self._following = following
-        self._store = desk.store
-        self._outage = Outage(desk, "following the record")
+        self._store = context.store
+        self._outage = Outage(context, "following the record")
 
     def take(self, timeout: float | None = None) -> tuple[Line, ...] | Resync:
         """What came since the last call, as soon as there is anything; none when time is up."""
@@ -66,10 +66,10 @@ class Follower:
 class Observer:
     """All that happens, as it happens; use it in a ``with`` block, or close it."""
 
-    def __init__(self, observing: Observing, desk: Desk) -> None:
+    def __init__(self, observing: Observing, context: Context) -> None:
         self._observing = observing
-        self._store = desk.store
-        self._outage = Outage(desk, "observing")
+        self._store = context.store
+        self._outage = Outage(context, "observing")
 
     def take(self, timeout: float | None = None) -> tuple[Observed, ...]:
         """What came since the last call, as soon as there is anything; none when time is up."""

@@ -11,7 +11,7 @@ from interlock.driving import drive
 from interlock.errors import StoreClosed, StoreTrouble
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.nouns.tasks.task import TaskEvent
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.outage import AGAIN, Outage
 from interlock.threads import background
 
@@ -70,7 +70,7 @@ class Tasks(Noun[TaskCalls]):
         from interlock.client_work import Worker
         from interlock.nouns.tasks.worker import Shift
 
-        shift = Shift(self.calls.desk, can, ttl, messages=stop_on_messages)
+        shift = Shift(self.calls.context, can, ttl, messages=stop_on_messages)
         return Worker(self._fleet, shift, signals=stop_on_signals)
 
     def serve(
@@ -107,8 +107,8 @@ class Tasks(Noun[TaskCalls]):
         anything else, and ``prefix`` those whose id does not begin with it.
         """
         feed = self.calls.feed(events, prefix, can)
-        drive(feed.open(after), self.calls.desk.store)
-        return Subscription(feed, self.calls.desk, callback)
+        drive(feed.open(after), self.calls.context.store)
+        return Subscription(feed, self.calls.context, callback)
 
     watch = subscribe
 
@@ -117,11 +117,11 @@ class Subscription:
     """Events of tasks as they come; use it in a ``with`` block, or close it."""
 
     def __init__(
-        self, feed: Feed, desk: Desk, callback: Callable[[TaskEvent], object] | None
+        self, feed: Feed, context: Context, callback: Callable[[TaskEvent], object] | None
     ) -> None:
         self._feed = feed
-        self._store = desk.store
-        self._outage = Outage(desk, "a subscription to tasks")
+        self._store = context.store
+        self._outage = Outage(context, "a subscription to tasks")
         self._callback = callback
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None

@@ -97,7 +97,7 @@ class Claim(ClaimInHand):
     __exit__ = Exit[bool]()
 
     def _drive(self, op: Op[T]) -> T:
-        return drive(op, self._working.desk.store)
+        return drive(op, self._working.context.store)
 
 
 class Hold:
@@ -114,17 +114,17 @@ class Hold:
     def entering(self, end: Callable[..., None]) -> None:
         """Take a fresh ticket, unless the block has begun."""
         if self._ticket is None or not self._ticket.tied:
-            self._ticket = Ticket(self._fleet.calls.desk.queues)
+            self._ticket = Ticket(self._fleet.calls.context.queues)
             self._ticket.tie(end)
 
     def __enter__(self) -> Claim:
         task, ttl, wait = self._asked
-        desk = self._fleet.calls.desk
-        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(desk.queues)
+        context = self._fleet.calls.context
+        ticket = self._ticket if self._ticket and self._ticket.tied else Ticket(context.queues)
         try:
             self._fleet.keep(nudge=False)  # an interrupt leaves it to that
             TICKET.set(ticket)
-            working = drive(named(desk, task, ttl=ttl, wait=wait), desk.store)
+            working = drive(named(context, task, ttl=ttl, wait=wait), context.store)
             TICKET.set(None)
             self._claim = claim = Claim(working, ticket=ticket)
             self._fleet.nudge()
@@ -175,10 +175,10 @@ class Worker:
 
     def __iter__(self) -> Iterator[Claim]:
         with Listening(self._heard, wanted=self._signals), self._messages():
-            ticket = Ticket(self._fleet.calls.desk.queues)
+            ticket = Ticket(self._fleet.calls.context.queues)
             try:
                 while True:
-                    ticket = Ticket(self._fleet.calls.desk.queues)
+                    ticket = Ticket(self._fleet.calls.context.queues)
                     TICKET.set(ticket)
                     claim = self._next()
                     TICKET.set(None)

@@ -7,7 +7,7 @@ import os
 from interlock.clock import Clock, SystemClock
 from interlock.errors import BadInput
 from interlock.places import find_store, settings
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.stores import open_store, open_store_async
@@ -48,7 +48,7 @@ def _no_path(store: Store) -> Store:
     return store
 
 
-def desk_at(
+def context_at(
     store: Store,
     agent: str | None,
     *,
@@ -57,7 +57,7 @@ def desk_at(
     caller: str,
     clock: Clock | None,
     no_retry: bool = False,
-) -> Desk:
+) -> Context:
     """A client at a store; without a trace of its own it goes on with that of who started us.
 
     The clock of another machine goes on while this one is suspended, and so must ours beside it.
@@ -66,7 +66,7 @@ def desk_at(
         clock = SystemClock(suspends=store.capabilities.local)
     trace = trace or os.environ.get("INTERLOCK_TRACE", "")
     runner = Runner(store, clock=clock)
-    return Desk(
+    return Context(
         store,
         agent,
         trace,

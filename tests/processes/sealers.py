@@ -11,11 +11,11 @@ from tests.nouns.record.sealed import SMALL, touch
 
 from interlock.driving import Op, drive
 from interlock.nouns.record.sealing import Sealing
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.store import Store
 from interlock.stores import open_store
 
-WHO = Who("sealer")
+WHO = Actor("sealer")
 
 
 def say(*words: object) -> None:

@@ -42,19 +42,19 @@ class Query(Struct, frozen=True, kw_only=True):
 
 def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
     """Ask, and sleep until somebody answered."""
-    who, id_ = client.desk.seat.who, id_ or client.runner.new_id("qry")
-    terms = callers.terms("", client.desk.queues.speaks())
+    actor, id_ = client.context.identity.actor, id_ or client.runner.new_id("qry")
+    terms = callers.terms("", client.context.queues.speaks())
     asleep = Asleep(
         wants=keys.query(id_),
-        agent=who.agent,
-        session=who.session,
-        live=keys.live(who.session),
+        agent=actor.agent,
+        session=actor.session,
+        live=keys.live(actor.session),
         since=client.clock.wall(),
         caller=terms.caller,
         indexed=terms.indexed,
         also=terms.also,
     )
-    query = Query(id=id_, agent=who.agent, session=who.session, to=to)
+    query = Query(id=id_, agent=actor.agent, session=actor.session, to=to)
 
     def asking() -> Deciding[str]:
         yield from ()
@@ -68,15 +68,15 @@ def ask(client: Client, to: str, id_: str = "") -> Op[Unanswered | str]:
         outcome = Unanswered(cycle=cycle) if cycle else None
         return Decision(outcome=outcome, verb="query.end", thing="x", deletes=deletes)
 
-    done = yield from client.runner.change(asking, who)
+    done = yield from client.runner.change(asking, actor)
     start = Start(id=id_, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0)
     watch = yield Open(asleep.wants, done.revision or 0)
     while True:
-        refused = yield from Deadlocks(client.runner).untie(who, start, over)
+        refused = yield from Deadlocks(client.runner).untie(actor, start, over)
         if refused.outcome is not None:
             return refused.outcome
         if (yield Take(watch, 1.0)) and (yield Read(keys.live(id_)))[keys.live(id_)] is None:
-            yield from client.runner.change(over, who)
+            yield from client.runner.change(over, actor)
             return "answered"
 
 
@@ -92,7 +92,7 @@ def answer(client: Client, id_: str) -> Op[None]:
             outcome=None, verb="query.answer", thing="x", puts=(write,), deletes=(keys.live(id_),)
         )
 
-    yield from client.runner.change(deciding, client.desk.seat.who)
+    yield from client.runner.change(deciding, client.context.identity.actor)
 
 
 def serve(client: Client, name: str = "", session: str = "") -> None:
@@ -101,7 +101,7 @@ def serve(client: Client, name: str = "", session: str = "") -> None:
         client.someone.holds.add("inbox")
     session = session or client.session
     value = f'{{"session":"{session}","live":"{keys.live(session)}"}}'.encode()
-    key = keys.serving(client.desk.seat.who.agent, name or client.someone.name)
+    key = keys.serving(client.context.identity.actor.agent, name or client.someone.name)
     client.store.commit(Txn(id=client.runner.new_id("txn"), puts=(Put(key, value),)))
 
 

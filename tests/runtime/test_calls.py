@@ -143,26 +143,26 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
 def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
     from interlock.driving import drive
     from interlock.nouns.grants.calls import LockCalls
-    from interlock.runtime.context import Desk
+    from interlock.runtime.context import Context
 
-    desk = Desk(stage.store, None, "", None)
+    context = Context(stage.store, None, "", None)
     with pytest.raises(BadInput, match="who are you"):
-        drive(LockCalls(desk).acquire("merge"), stage.store)
-    assert drive(LockCalls(desk).list(), stage.store) == ()
+        drive(LockCalls(context).acquire("merge"), stage.store)
+    assert drive(LockCalls(context).list(), stage.store) == ()
 
 
 def test_a_session_that_is_over_cannot_be_resumed(stage: Stage, ada: Client) -> None:
     shell = stage.client("ada", ttl=None)
     stage.clock.advance(31.0)
     with pytest.raises(Lapsed):
-        shell.run(shell.desk.resume(ada.session))
+        shell.run(shell.context.resume(ada.session))
     with pytest.raises(Lapsed):
-        shell.run(shell.desk.resume("ses_nobody"))
+        shell.run(shell.context.resume("ses_nobody"))
 
 
 def test_a_session_cannot_be_resumed_under_another_name(stage: Stage, ada: Client) -> None:
     with pytest.raises(BadInput, match="belongs to ada"):
-        stage.client("bob", ttl=None).run(stage.client("bob", ttl=None).desk.resume(ada.session))
+        stage.client("bob", ttl=None).run(stage.client("bob", ttl=None).context.resume(ada.session))
 
 
 def test_the_record_refuses_nonsense(ada: Client) -> None:

@@ -126,7 +126,7 @@ def test_the_refusal_says_what_was_waited_for_and_leaves_nothing_behind(stage: N
     told = [each.what for each in bob.run(bob.record.explain("task/t")).happenings]
     assert told == ["published", "claimed", "waiting", "refused"]
     with pytest.raises(Deadlocked, match="bob -> ada -> bob; give back what you hold"):
-        bob.run(named(bob.desk, "t", ttl=None, wait=600))
+        bob.run(named(bob.context, "t", ttl=None, wait=600))
 
 
 def test_who_waits_for_its_own_claim_is_refused(stage: Near) -> None:
@@ -140,7 +140,7 @@ def test_two_shells_of_one_name_are_two(stage: Near) -> None:
     """Without a session nobody can tell which of them works on it, and which one waits."""
     ada, _, _ = three(stage)
     publish(ada, "t")
-    ada.desk.seat = replace(ada.desk.seat, caller="@host")
+    ada.context.identity = replace(ada.context.identity, caller="@host")
     holds(ada, "task/t")
     assert cycle(waits(ada, "task/t")) is None
 
@@ -148,7 +148,7 @@ def test_two_shells_of_one_name_are_two(stage: Near) -> None:
 def test_an_agent_goes_by_its_own_name_only(stage: Near) -> None:
     """What ``ada`` waits for on a host is not what an agent waits for that is called so."""
     ada, bob = stage.join("ada"), stage.join("bob")
-    ada.desk.seat = replace(ada.desk.seat, caller="@host")
+    ada.context.identity = replace(ada.context.identity, caller="@host")
     holds(bob, "b")
     waits(ada, "b")
     assert cycle(waits(bob, "ada@host?")) is None
@@ -480,7 +480,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
     """The worker claims as nobody in particular; the handler is another task of the loop."""
     ada, bob, cleo = three(stage)
     publish(cleo, "t")
-    working = ada.run(Shift(ada.desk, (), None).ask())
+    working = ada.run(Shift(ada.context, (), None).ask())
     assert working is not None
     ada.someone = Someone("handler")
     holds(bob, "b")
@@ -495,7 +495,7 @@ def test_what_a_handler_waits_for_is_found_from_its_task(stage: Near) -> None:
 def test_of_two_handlers_of_one_worker_only_the_one_that_waits_is_stuck(stage: Near) -> None:
     ada, bob, cleo = three(stage)
     publish(cleo, "t", "u")
-    shift = Shift(ada.desk, (), None)
+    shift = Shift(ada.context, (), None)
     for name in ("one", "two"):
         ada.someone = Someone(name)
         working = ada.run(shift.ask())

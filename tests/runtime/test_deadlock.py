@@ -56,7 +56,7 @@ class Program:
         """One step; whether there was one to do."""
         if self.done:
             return False
-        self.client.desk.queues.speaks = lambda: self.someone
+        self.client.context.queues.speaks = lambda: self.someone
         if self._hand is None:
             self._hand = Hand(self._next(), self.client.store, self.client.clock)
             return True

@@ -110,10 +110,10 @@ def until(true: Callable[[], bool]) -> None:
 
 def at_rest(fleet: Fleet) -> bool:
     """Whether nothing is held, waited for, renewed or owed."""
-    desk = fleet.calls.desk
-    keeper = desk.keeper
-    leases = [lease for lease in keeper._leases if lease is not desk.session_lease]
-    queues = desk.queues
+    context = fleet.calls.context
+    keeper = context.keeper
+    leases = [lease for lease in keeper._leases if lease is not context.session_lease]
+    queues = context.queues
     return not (leases or keeper._stakes or queues.owed or queues.tickets or queues.dropped)
 
 

@@ -100,7 +100,7 @@ def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Stage) -> 
     stage.clock.advance(86_401.0)
     assert problems(monitor) == ()
     monitor.run(monitor.fleet.maintain())
-    assert monitor.run(monitor.desk.sessions.deaths()) == [], "nothing is kept for ever"
+    assert monitor.run(monitor.context.sessions.deaths()) == [], "nothing is kept for ever"
 
 
 def test_who_leaves_is_not_dead(stage: Stage) -> None:
@@ -176,7 +176,7 @@ def test_who_lives_and_missed_three_paces_is_silent(stage: Stage) -> None:
     assert (found.kind, found.thing, found.agent) == ("silent", "agent/ada", "ada")
     assert "said it is busy with task/t1, but was not heard of for 2 min" in found.says
     assert found.since == stage.clock.wall() - 150.0
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert problems(onlooker(stage)) == ()
 
 
@@ -194,7 +194,7 @@ def test_who_leaves_while_we_look_is_not_silent(stage: Stage) -> None:
         ada.run(ada.agents.status("busy"))  # long ago, but it was heard of since
         for _ in range(4):
             stage.clock.advance(30.0)
-            ada.run(ada.desk.keeper.turn())
+            ada.run(ada.context.keeper.turn())
         hand = Hand(onlooker(stage).fleet.health(), stage.store, stage.clock)
         for _ in range(steps):
             hand.go()

@@ -79,7 +79,7 @@ def test_an_interrupted_wait_that_just_got_the_lock_passes_it_on(stage: Stage, a
 def test_an_interrupted_release_gives_the_lock_back_all_the_same(stage: Stage, ada: Client) -> None:
     at = 0
     while True:
-        held = ada.run(take(ada.desk, LockAim("merge"), None, TERMS))
+        held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
         if not interrupted(ada, held.release, at):
             break
         assert ada.run(ada.locks.show("merge")).state == "free"
@@ -90,7 +90,7 @@ def test_an_interrupted_release_gives_the_lock_back_all_the_same(stage: Stage, a
 
 def test_an_interrupted_release_takes_nothing_from_its_successor(stage: Stage, ada: Client) -> None:
     bob = stage.client("bob")
-    held = ada.run(take(ada.desk, LockAim("merge"), None, TERMS))
+    held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
     wait = bob.start(bob.locks.acquire("merge", wait=60))
     hand = Hand(held.release(), ada.store, stage.clock)
     while not hand.done:

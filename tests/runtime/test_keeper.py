@@ -22,7 +22,7 @@ def hold(client: Client, **terms: float) -> Holding:
         metadata=None,
         given=(),
     )
-    return client.run(take(client.desk, LockAim("merge"), None, wanted))
+    return client.run(take(client.context, LockAim("merge"), None, wanted))
 
 
 @pytest.mark.parametrize("ttl", [0.5, 3.0, 30.0, 900.0])
@@ -42,11 +42,11 @@ def test_a_holder_gives_up_before_the_store_lets_anybody_else_in(ttl: float) -> 
 def test_a_lease_counts_from_when_its_request_was_sent(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=30.0)
     sent = stage.clock.monotonic()
-    beat = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
+    beat = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
     while not beat.done:
         stage.clock.advance(3.0)  # every step is slow
         beat.go()
-    lease = ada.desk.session_lease
+    lease = ada.context.session_lease
     assert lease is not None
     assert lease.ends == sent + 30.0 - margin(30.0)
 
@@ -56,7 +56,7 @@ def test_a_beat_renews_all_leases_in_one_quiet_commit(stage: Stage) -> None:
     held = hold(ada, ttl=12.0)
     before = stage.store.read()
     stage.clock.advance(10.0)
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     after = stage.store.read(keys.live(ada.session), keys.live(held.grant.grant))
     assert after.revision == before.revision + 1
     assert [item and item.expires_in for item in after.items.values()] == [30.0, 12.0]
@@ -65,66 +65,66 @@ def test_a_beat_renews_all_leases_in_one_quiet_commit(stage: Stage) -> None:
 
 def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Stage) -> None:
     ada = stage.client("ada")
-    assert ada.desk.keeper.wait() == 12.0
+    assert ada.context.keeper.wait() == 12.0
     hold(ada, ttl=5.0)
-    assert ada.desk.keeper.wait() == 2.0
+    assert ada.context.keeper.wait() == 2.0
     stage.clock.advance(5.0)
-    assert ada.desk.keeper.wait() == 0.0
+    assert ada.context.keeper.wait() == 0.0
 
 
 def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     told: list[str] = []
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
-    held = ada.run(take(ada.desk, LockAim("merge"), lambda: told.append("lost"), terms))
-    kept = ada.run(take(ada.desk, LockAim("other"), None, terms))
-    ada.run(ada.desk.keeper.beat())
+    held = ada.run(take(ada.context, LockAim("merge"), lambda: told.append("lost"), terms))
+    kept = ada.run(take(ada.context, LockAim("other"), None, terms))
+    ada.run(ada.context.keeper.beat())
     assert not held.lost()
     # As a restored copy would: the lock is gone, the session is there.
-    bob.run(bob.desk.locks.release(ada.desk.seat.who, "merge", token=held.grant.token))
+    bob.run(bob.context.locks.release(ada.context.identity.actor, "merge", token=held.grant.token))
     stage.clock.advance(12.0)
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert held.lost()
     assert told == ["lost"]
     assert not kept.lost()
     stage.clock.advance(12.0)
     ada.run(held.end())
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert told == ["lost"]
 
 
 def test_without_leases_there_is_nothing_to_do(stage: Stage) -> None:
     idle = stage.client("ada", ttl=None)
-    assert idle.desk.keeper.wait() == IDLE
+    assert idle.context.keeper.wait() == IDLE
     revision = stage.store.read().revision
-    idle.run(idle.desk.keeper.beat())
+    idle.run(idle.context.keeper.beat())
     assert stage.store.read().revision == revision
 
 
 def test_a_lease_that_the_store_forgot_is_lost_at_the_next_beat(stage: Stage) -> None:
     ada = stage.client("ada")
     lost: list[str] = []
-    lease = ada.desk.keeper.keep(Write("live/gone", {}, 60.0), stage.clock.monotonic())
+    lease = ada.context.keeper.keep(Write("live/gone", {}, 60.0), stage.clock.monotonic())
     lease.listeners.append(lambda: lost.append("gone"))
-    ada.run(ada.desk.keeper.beat())
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert lost == ["gone"]
     assert not lease.alive()
-    assert ada.desk.session_lease is not None
-    assert ada.desk.session_lease.alive()
+    assert ada.context.session_lease is not None
+    assert ada.context.session_lease.alive()
 
 
 def test_a_lease_whose_time_is_over_is_given_up_once(stage: Stage) -> None:
     ada = stage.client("ada", ttl=30.0)
     lost: list[str] = []
-    assert ada.desk.session_lease is not None
-    ada.desk.session_lease.listeners.append(lambda: lost.append("session"))
+    assert ada.context.session_lease is not None
+    ada.context.session_lease.listeners.append(lambda: lost.append("session"))
     stage.clock.advance(30.0 - margin(30.0) - 0.01)
-    ada.desk.keeper.expire()
+    ada.context.keeper.expire()
     assert lost == []
     stage.clock.advance(0.01)
-    ada.desk.keeper.expire()
-    ada.desk.keeper.expire()
+    ada.context.keeper.expire()
+    ada.context.keeper.expire()
     assert lost == ["session"]
 
 
@@ -132,19 +132,19 @@ def test_an_expired_lease_is_not_renewed_though_the_store_would(stage: Stage) ->
     ada = stage.client("ada", ttl=30.0)
     stage.clock.advance(29.0)
     revision = stage.store.read().revision
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert stage.store.read().revision == revision
-    assert ada.desk.session_lease is not None
-    assert not ada.desk.session_lease.alive()
+    assert ada.context.session_lease is not None
+    assert not ada.context.session_lease.alive()
 
 
 def test_a_beat_that_cannot_reach_the_store_extends_nothing(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=30.0)
-    lease = ada.desk.session_lease
+    lease = ada.context.session_lease
     assert lease is not None
     ends = lease.ends
     stage.clock.advance(10.0)
-    beat = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
+    beat = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
     beat.interrupt(StoreAway("cut off"))
     assert lease.ends == ends
     assert lease.alive()
@@ -155,10 +155,10 @@ def test_a_maximum_hold_ends_the_block_however_often_it_beats(stage: Stage) -> N
     held = hold(ada, ttl=12.0, max_hold=20.0)
     for _ in range(2):
         stage.clock.advance(8.0)
-        ada.run(ada.desk.keeper.beat())
+        ada.run(ada.context.keeper.beat())
         assert not held.lost()
     stage.clock.advance(4.0 - margin(20.0))
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert held.lost()
     bob = stage.client("bob")
     assert isinstance(bob.run(bob.locks.acquire("merge")), LockBusy)
@@ -175,7 +175,7 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
     wanted = Terms(
         wait=3600, ttl=terms.get("ttl"), max_hold=terms.get("max_hold"), metadata=None, given=()
     )
-    taking = bob.start(take(bob.desk, LockAim("merge"), None, wanted))
+    taking = bob.start(take(bob.context, LockAim("merge"), None, wanted))
     stage.clock.advance(60.0)
     ada.run(first.release())
     stage.clock.advance(20.0)  # bob is slow to wake
@@ -193,7 +193,7 @@ def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Stage)
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
     wanted = Terms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
-    taking = Hand(take(bob.desk, LockAim("merge"), None, wanted), bob.store, stage.clock).run()
+    taking = Hand(take(bob.context, LockAim("merge"), None, wanted), bob.store, stage.clock).run()
     stage.clock.advance(60.0)
     ada.run(first.release())
     slept = len(taking.steps)

@@ -6,7 +6,7 @@ from interlock.core import keys
 from interlock.nouns.grants.lock import LockAcquired, LockFenced, Reclaimed
 from interlock.runtime import refusals
 from interlock.runtime.maintain import Maintained, Maintenance
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
@@ -19,7 +19,7 @@ def stage() -> Stage:
 
 
 def maintain(client: Client, bound: int = 1000) -> Maintained:
-    return client.run(Maintenance(client.runner).run(Who("keeper"), bound))
+    return client.run(Maintenance(client.runner).run(Actor("keeper"), bound))
 
 
 def crowd(stage: Stage, count: int) -> None:
@@ -70,7 +70,7 @@ def test_what_came_back_to_life_meanwhile_is_left_alone(stage: Stage) -> None:
     """Between the look and the commit of a pass another one may have been quicker."""
     crowd(stage, 1)
     keeper, bob = stage.remote("keeper"), stage.client("bob")
-    hand = Hand(Maintenance(keeper.runner).run(Who("keeper")), keeper.store, stage.clock)
+    hand = Hand(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(4):
         hand.go()
     assert isinstance(bob.run(bob.locks.acquire("lock-0")), Reclaimed)
@@ -84,7 +84,8 @@ def test_two_passes_at_once_reclaim_everything_once(stage: Stage) -> None:
     crowd(stage, 3)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Hand(Maintenance(keeper.runner).run(Who()), keeper.store, stage.clock) for keeper in keepers
+        Hand(Maintenance(keeper.runner).run(Actor()), keeper.store, stage.clock)
+        for keeper in keepers
     ]
     while not all(hand.done for hand in hands):
         for hand in hands:
@@ -105,9 +106,9 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: St
     keeper = stage.client("keeper")
     for name in ("ada", "bob"):
         client = stage.client(name)
-        client.run(refusals.count(client.runner, Who(name), "limited"))
+        client.run(refusals.count(client.runner, Actor(name), "limited"))
         stage.clock.advance(refusals.OLD / 2 + refusals.MINUTE)
-    keeper.run(Maintenance(keeper.runner).run(Who("keeper")))
+    keeper.run(Maintenance(keeper.runner).run(Actor("keeper")))
     left = stage.store.read(page := Range(keys.refused_by())).ranges[page]
     assert [item.key for item in left] == [keys.refused_by("bob")]
 
@@ -119,10 +120,10 @@ def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
     ada = stage.client("ada", ttl=10_000)
     for number in range(4):
         assert isinstance(ada.run(ada.locks.acquire(f"l{number}", ttl=1)), LockAcquired)
-    assert set(ada.desk.queues.own() or ()) == {keys.lock(f"l{number}") for number in range(4)}
+    assert set(ada.context.queues.own() or ()) == {keys.lock(f"l{number}") for number in range(4)}
     for number in range(4, 8):
         ada.run(ada.locks.acquire(f"l{number}", ttl=1))
-    assert ada.desk.queues.own() is None, "it looks for them from now on"
+    assert ada.context.queues.own() is None, "it looks for them from now on"
 
 
 def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Stage) -> None:
@@ -131,4 +132,4 @@ def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Stag
     assert isinstance(got, LockAcquired)
     stage.clock.advance(2)
     assert isinstance(ada.run(ada.locks.release("merge", token=got.token)), LockFenced)
-    assert ada.desk.queues.own() == set()
+    assert ada.context.queues.own() == set()

@@ -81,7 +81,7 @@ def test_the_wait_that_closes_a_circle_is_refused_and_leaves_nothing_behind(stag
 def test_a_block_that_would_wait_for_ever_raises_who_is_in_the_circle(stage: Near) -> None:
     _, bob, _ = crossed(stage)
     with pytest.raises(Deadlocked, match="bob -> ada -> bob") as refused:
-        bob.run(take(bob.desk, LockAim("a"), None, TERMS))
+        bob.run(take(bob.context, LockAim("a"), None, TERMS))
     assert isinstance(refused.value.outcome, LockDeadlock)
     assert refused.value.outcome.cycle == ("bob", "ada")
 
@@ -125,7 +125,7 @@ def test_a_member_that_lapses_meanwhile_refuses_nobody(stage: Near, steps: int) 
         hand.go()
     refused = hand.done
     stage.clock.advance(6.0)
-    bob.run(bob.desk.keeper.beat())
+    bob.run(bob.context.keeper.beat())
     while not hand.run().done:
         stage.clock.advance(hand.wakes - stage.clock.monotonic())
     assert isinstance(hand.result(), LockDeadlock if refused else LockAcquired | Reclaimed)
@@ -187,7 +187,7 @@ def test_a_capacity_that_is_lowered_may_close_a_circle_which_the_next_look_finds
 def test_a_killed_waiter_is_no_edge_and_maintenance_clears_what_it_listed(stage: Near) -> None:
     ada, bob, _ = crossed(stage, ttl=5.0)
     stage.clock.advance(6.0)
-    bob.run(bob.desk.keeper.beat())
+    bob.run(bob.context.keeper.beat())
     assert isinstance(bob.run(bob.locks.acquire("a", wait=600)), Reclaimed)
     bob.run(bob.locks.release("b"))
     bob.run(bob.fleet.maintain())
@@ -210,16 +210,16 @@ def test_a_wait_that_is_over_is_listed_no_more(stage: Near, how: str) -> None:
             for _ in range(70):
                 stage.clock.advance(10.0)
                 for client in (ada, bob):
-                    client.run(client.desk.keeper.beat())
+                    client.run(client.context.keeper.beat())
                 waits.run()
     assert listed(stage) == []
 
 
 def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: Near) -> None:
     ada = stage.join("ada")
-    held = ada.run(take(ada.desk, LockAim("a"), None, TERMS))
+    held = ada.run(take(ada.context, LockAim("a"), None, TERMS))
     ada.run(ada.locks.acquire("other"))
-    ada.desk.queues.owe(ada.desk.seat, held.aim.ask(held.grant.grant))
+    ada.context.queues.owe(ada.context.identity, held.aim.ask(held.grant.grant))
     waits = ada.start(ada.locks.acquire("a", wait=600))
     assert isinstance(waits.run().result(), LockAcquired)
 

@@ -21,7 +21,7 @@ from interlock.nouns.grants.lock import (
 )
 from interlock.nouns.grants.pool import WAITERS
 from interlock.nouns.grants.targets import LockAim, SeveralAim, SlotsAim, Terms
-from interlock.runtime.runner import PATIENCE, Who
+from interlock.runtime.runner import PATIENCE, Actor
 from interlock.runtime.steps import Commit, Open, Read, Take
 from interlock.store import Txn
 from interlock.testing.audit import audit
@@ -88,7 +88,7 @@ def test_three_things_at_once_are_one_commit(stage: Stage) -> None:
 def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=1))
-    waiting = bob.start(take(bob.desk, SlotsAim("x", capacity=1), None, TERMS))
+    waiting = bob.start(take(bob.context, SlotsAim("x", capacity=1), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.semaphores.release("x"))
@@ -100,7 +100,7 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> N
 def test_waiting_for_several_things_costs_no_more(stage: Stage) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
-    waiting = bob.start(take(bob.desk, SeveralAim(("lock/a", "lock/b")), None, TERMS))
+    waiting = bob.start(take(bob.context, SeveralAim(("lock/a", "lock/b")), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("a"))
@@ -154,33 +154,33 @@ def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) ->
 
 def test_joining_is_one_commit(stage: Stage) -> None:
     ada = stage.remote("ada", ttl=None)
-    assert steps(ada, ada.desk.join(30.0)) == [Commit]
+    assert steps(ada, ada.context.join(30.0)) == [Commit]
 
 
 def test_an_idle_session_is_renewed_by_one_commit(stage: Stage) -> None:
     ada = remote(stage, "ada")
     stage.clock.advance(12.0)
-    assert steps(ada, ada.desk.keeper.beat()) == [Commit]
+    assert steps(ada, ada.context.keeper.beat()) == [Commit]
 
 
 def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Stage) -> None:
     ada = remote(stage, "ada")
     for name in ("a", "b"):
-        ada.run(take(ada.desk, LockAim(name), None, replace(TERMS, ttl=20.0)))
+        ada.run(take(ada.context, LockAim(name), None, replace(TERMS, ttl=20.0)))
     stage.clock.advance(8.0)
-    assert steps(ada, ada.desk.keeper.beat()) == [Commit, Read]
+    assert steps(ada, ada.context.keeper.beat()) == [Commit, Read]
 
 
 def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
     ada = remote(stage, "ada")
-    held = ada.run(take(ada.desk, LockAim("a"), None, replace(TERMS, ttl=10.0)))
+    held = ada.run(take(ada.context, LockAim("a"), None, replace(TERMS, ttl=10.0)))
     stage.clock.advance(8.9)
-    hand = Hand(ada.desk.keeper.beat(), ada.store, stage.clock)
+    hand = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
     assert kinds(hand.run()) == [Commit, Commit, Read]
     assert held.lost()
-    assert ada.desk.session_lease is not None
-    assert ada.desk.session_lease.alive()
+    assert ada.context.session_lease is not None
+    assert ada.context.session_lease.alive()
 
 
 def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
@@ -196,7 +196,7 @@ def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
 def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stage) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
+    waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
     assert kinds(waiting) == [Commit, Commit, Open, Read, Read]
     slept = len(waiting.steps)
     giving = ada.start(ada.locks.release("merge"))
@@ -211,7 +211,7 @@ def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Stage)
     """A wrong guess costs a whole commit on some engines, a look costs less on all of them."""
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
-    waiting = bob.start(take(bob.desk, LockAim("merge"), None, TERMS))
+    waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
     ada.run(ada.locks.release("merge"))
     held = waiting.run().result()
     assert steps(bob, held.release()) == [Read, Commit]
@@ -238,7 +238,7 @@ def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
     near = stage.client("near")
     ada.run(ada.locks.acquire("merge"))
     token = ada.run(ada.locks.show("merge")).token
-    near.run(near.fleet.desk.locks.release(ada.desk.seat.who, "merge", token=token))
+    near.run(near.fleet.context.locks.release(ada.context.identity.actor, "merge", token=token))
     near.run(near.locks.acquire("merge"))
     giving = ada.start(ada.locks.release("merge", token=token))
     assert isinstance(giving.result(), LockFenced)
@@ -274,12 +274,12 @@ def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stag
 def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) -> None:
     ada = remote(stage, "ada")
     held = [
-        ada.run(take(ada.desk, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
+        ada.run(take(ada.context, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
         for number in range(9)
     ]
     small(ada, 4)
     stage.clock.advance(15.0)
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     stage.clock.advance(15.0)
     assert not any(each.lost() for each in held)
 
@@ -334,6 +334,6 @@ def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Stage) ->
     lock = bob.run(bob.locks.show("merge"))
     assert lock.state == "stale"
     outcome = bob.run(
-        bob.desk.locks.release(Who("nobody", "ses_nobody"), "merge", token=lock.token or 0)
+        bob.context.locks.release(Actor("nobody", "ses_nobody"), "merge", token=lock.token or 0)
     )
     assert isinstance(outcome, LockNotOwner)

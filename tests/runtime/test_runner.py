@@ -10,7 +10,7 @@ from interlock.core.log import Entry, decode
 from interlock.driving import Op, Step
 from interlock.errors import OutcomeUnknown, StoreBusy, TooLarge
 from interlock.runtime.chain import Chain, Draft
-from interlock.runtime.runner import ATTEMPTS, TRACE, Deciding, Done, Who
+from interlock.runtime.runner import ATTEMPTS, TRACE, Actor, Deciding, Done
 from interlock.runtime.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit
@@ -34,7 +34,7 @@ def change(
     *,
     quiet: bool = False,
 ) -> Op[Done[int]]:
-    return client.runner.change(lambda: add(key, quiet=quiet), Who("ada", "ses_a"), guess)
+    return client.runner.change(lambda: add(key, quiet=quiet), Actor("ada", "ses_a"), guess)
 
 
 def kinds(hand: Hand[Done[int]]) -> list[type[Step]]:
@@ -90,7 +90,7 @@ def test_a_decision_that_changes_nothing_commits_nothing(stage: Stage, far: Clie
         yield ("n",)
         return Decision(outcome="seen")
 
-    done = far.run(far.runner.change(look, Who()))
+    done = far.run(far.runner.change(look, Actor()))
     assert (done.outcome, done.revision) == ("seen", None)
     assert stage.store.read().revision == 0
 
@@ -172,7 +172,7 @@ def test_retries_are_bounded(far: Client) -> None:
 
 def test_a_quiet_change_of_unknown_outcome_is_simply_repeated(stage: Stage, far: Client) -> None:
     far.network.script(["lost reply"])
-    hand = far.start(far.runner.change(lambda: _touch("c"), Who()))
+    hand = far.start(far.runner.change(lambda: _touch("c"), Actor()))
     assert hand.result().outcome == "touched"
     assert entries(stage) == []
 
@@ -311,10 +311,10 @@ def test_the_stamp_of_an_item_is_the_hash_of_its_entrys_bytes(stage: Stage, far:
 def test_an_entry_says_who_and_what_and_by_which_trace(stage: Stage, far: Client) -> None:
     token = TRACE.set("trc_of_the_context")
     try:
-        far.run(far.runner.change(lambda: add("n"), Who("ada", "ses_a", "trc_of_the_call")))
+        far.run(far.runner.change(lambda: add("n"), Actor("ada", "ses_a", "trc_of_the_call")))
     finally:
         TRACE.reset(token)
-    far.run(far.runner.change(lambda: add("n"), Who("ada", "ses_a", "trc_of_the_call")))
+    far.run(far.runner.change(lambda: add("n"), Actor("ada", "ses_a", "trc_of_the_call")))
     first, second = entries(stage)
     assert (first.trace, second.trace) == ("trc_of_the_context", "trc_of_the_call")
     assert (first.agent, first.session, first.verb, first.outcome) == (
@@ -338,7 +338,7 @@ def test_a_value_above_the_stores_limit_is_refused_and_nothing_happens(
         return Decision(outcome=None, verb="x", puts=(Write("n", "x" * 2_000_000),))
 
     with pytest.raises(TooLarge, match="n would have 2000002 bytes"):
-        client.run(client.runner.change(large, Who()))
+        client.run(client.runner.change(large, Actor()))
     assert stage.store.read().revision == 0
 
 

@@ -58,7 +58,9 @@ def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Stage) -> 
     names = ("ada", "bob", "cleo", "dan")
     clients = {name: stage.client(name) for name in names}
     for name, lock in zip(names, "abcd", strict=True):
-        clients[name].desk.seat = replace(clients[name].desk.seat, caller=f"shell-{name}")
+        clients[name].context.identity = replace(
+            clients[name].context.identity, caller=f"shell-{name}"
+        )
         clients[name].run(clients[name].locks.acquire(lock))
     for name, lock in zip(names, "bcd", strict=False):
         clients[name].start(clients[name].locks.acquire(lock, wait=60))
@@ -74,7 +76,7 @@ def test_a_chain_of_waits_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(why_service, "LINKS", 2)
     clients = [stage.client(f"w{number}") for number in range(5)]
     for number, client in enumerate(clients):
-        client.desk.seat = replace(client.desk.seat, caller=f"shell-{number}")
+        client.context.identity = replace(client.context.identity, caller=f"shell-{number}")
         client.run(client.locks.acquire(f"l{number}"))
     for number, client in enumerate(clients[:-1]):
         client.start(client.locks.acquire(f"l{number + 1}", wait=60))

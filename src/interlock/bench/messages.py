@@ -20,7 +20,7 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.messages.message import SendOutcome, Sent, Subscription
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.rate_limit import Rate
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 SUBSCRIBERS = {"quick": 50, "full": 500}
 FLOODED = {"quick": 0.3, "full": 0.6}
@@ -122,8 +122,8 @@ def many_subscribers(engine: Engine, quick: bool) -> Iterator[Row]:
         allow(calls, _PLENTY)
         for number in range(many):
             for type_ in (f"to.{many}", f"to.{one}")[: 1 if number else 2]:
-                who = Who(f"{_READER}.{number}")
-                drive(calls.topics.subscribe(who, type_, Subscription(), 0), fleet.store)
+                actor = Actor(f"{_READER}.{number}")
+                drive(calls.topics.subscribe(actor, type_, Subscription(), 0), fleet.store)
         before = _entries(fleet)
         for _ in range(locks.ONE_BY_ONE["quick" if quick else "full"]):
             for number, took in spans.items():

@@ -22,8 +22,8 @@ from interlock.clock import SystemClock
 from interlock.driving import drive
 from interlock.nouns.agents.session import TTL
 from interlock.runtime.chain import Draft
-from interlock.runtime.context import Desk
-from interlock.runtime.runner import Attempt, Runner, Who
+from interlock.runtime.context import Context
+from interlock.runtime.runner import Actor, Attempt, Runner
 from interlock.stores import open_store
 
 VERIFY = "at least 100,000 /s of CPU time"
@@ -87,16 +87,16 @@ async def _fill(url: str, rounds: int, each: int) -> None:
 class Unrecorded(Runner):
     """A writer that keeps no record."""
 
-    def draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+    def draft(self, attempt: Attempt, actor: Actor, *, checked: bool) -> Draft:
         """The transaction alone."""
         quiet = replace(attempt, decision=replace(attempt.decision, quiet=True))
-        return super().draft(quiet, who, checked=checked)
+        return super().draft(quiet, actor, checked=checked)
 
 
 def unrecorded(url: str) -> interlock.Fleet:
     """A client whose acquisitions leave no trace."""
     store = open_store(url)
     clock = SystemClock(suspends=store.capabilities.local)
-    desk = Desk(store, "bench", "", Unrecorded(store, clock=clock))
-    drive(desk.begin(None, TTL), store)
-    return interlock.Fleet(desk)
+    context = Context(store, "bench", "", Unrecorded(store, clock=clock))
+    drive(context.begin(None, TTL), store)
+    return interlock.Fleet(context)

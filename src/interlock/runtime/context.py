@@ -22,11 +22,11 @@ from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.runtime.given import Given, fenced, proofs
 from interlock.runtime.housekeeping import Tending
 from interlock.runtime.keeper import Keeper, Lease
-from interlock.runtime.runner import TRACE, Runner, Who
+from interlock.runtime.runner import TRACE, Actor, Runner
 from interlock.runtime.steps import Upkeep
 from interlock.settings import Settings
 from interlock.store import Store
@@ -50,7 +50,7 @@ _MEANWHILE = 0.02
 """Seconds after which a caller looks again whether another one has joined."""
 
 
-class Desk:
+class Context:
     """One client at one store: who it is, and the services it talks to."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Desk:
         self._agent = None if agent is None else validate.own(agent)
         self._trace = validate.name(trace, "trace") if trace else ""
         self.trace = self._trace or self.runner.new_id("trc")
-        self.seat = self._seat(self.runner.new_id("ses"))
+        self.identity = self._identity(self.runner.new_id("ses"))
 
     @cached_property
     def semaphores(self) -> Semaphores:
@@ -128,9 +128,9 @@ class Desk:
         """What we say of ourselves as we go on, likewise."""
         from interlock.nouns.agents.reports import Pulse, Reports, paces
 
-        who = self.joined().who
+        actor = self.joined().actor
         reports, clock = Reports(self.runner), self.runner.clock
-        pulse = Pulse(reports, who, paces(self.settings), clock, self.wake)
+        pulse = Pulse(reports, actor, paces(self.settings), clock, self.wake)
         self.keeper.take_on(pulse)
         return pulse
 
@@ -153,14 +153,14 @@ class Desk:
 
     def join(self, ttl: float) -> Op[None]:
         """Begin a session of our own, and keep it alive."""
-        yield from self._joined_as(self.me().who, ttl)
+        yield from self._joined_as(self.me().actor, ttl)
 
-    def _joined_as(self, who: Who, ttl: float) -> Op[None]:
+    def _joined_as(self, actor: Actor, ttl: float) -> Op[None]:
         ttl = validate.lease(ttl, self.runner.capabilities.min_ttl)
         sent = self.runner.clock.monotonic()
-        yield from self.sessions.join(who.agent, ttl=ttl, session=who.session, trace=self.trace)
-        self.seat = Seat(who=who, session_ttl=ttl, joined=True, caller=self._caller)
-        write = Write(keys.live(who.session), {"agent": who.agent}, ttl)
+        yield from self.sessions.join(actor.agent, ttl=ttl, session=actor.session, trace=self.trace)
+        self.identity = Identity(actor=actor, session_ttl=ttl, joined=True, caller=self._caller)
+        write = Write(keys.live(actor.session), {"agent": actor.agent}, ttl)
         self.session_lease = self.keeper.keep(write, sent)
         self.began = True
 
@@ -176,32 +176,32 @@ class Desk:
         except Lapsed as error:
             self._agent, self._over = None, error
             return
-        self.seat = replace(self.seat, whole_session=False)
-        who = self.seat.who
-        write = Write(keys.live(session), {"agent": who.agent}, self.seat.session_ttl)
+        self.identity = replace(self.identity, whole_session=False)
+        actor = self.identity.actor
+        write = Write(keys.live(session), {"agent": actor.agent}, self.identity.session_ttl)
         self.session_lease = self.keeper.keep(write, sent)
 
-    def rejoins(self, seat: Seat) -> bool:
+    def rejoins(self, identity: Identity) -> bool:
         """Whether a session that lapsed can be followed by a new one: it was our own."""
-        return not self.left and (self.began or self.seat is not seat)
+        return not self.left and (self.began or self.identity is not identity)
 
-    def rejoin(self, seat: object) -> Op[None]:
-        """Begin a new session under the same name, unless that was done since this seat was had."""
-        while self._rejoining and self.seat is seat:
+    def rejoin(self, identity: object) -> Op[None]:
+        """Begin a new session under the same name, unless the client already did."""
+        while self._rejoining and self.identity is identity:
             yield Pause(_MEANWHILE)
         lease = self.session_lease
-        if self.seat is not seat or lease is None:
+        if self.identity is not identity or lease is None:
             return
         self._rejoining = True
         try:
-            who = replace(self.seat.who, session=self.runner.new_id("ses"))
-            yield from self._joined_as(who, self.seat.session_ttl)
+            actor = replace(self.identity.actor, session=self.runner.new_id("ses"))
+            yield from self._joined_as(actor, self.identity.session_ttl)
         finally:
             self._rejoining = False
         lease.lose()
         self.keeper.drop(lease)
         if "pulse" in self.__dict__:
-            self.pulse.follow(self.seat.who)
+            self.pulse.follow(self.identity.actor)
         self.wake()
 
     def resume(self, session: str) -> Op[None]:
@@ -214,9 +214,9 @@ class Desk:
         if found is None or isinstance(beat, sessions.SessionLapsed):
             raise lapsed(session)
         self._agent = found.agent
-        who = Who(found.agent, session, self.trace)
-        self.seat = Seat(
-            who=who,
+        actor = Actor(found.agent, session, self.trace)
+        self.identity = Identity(
+            actor=actor,
             session_ttl=found.ttl,
             joined=True,
             whole_session=True,
@@ -238,7 +238,7 @@ class Desk:
         ttl = settings.get("ttl") if ttl is None else ttl
         max_hold = settings.get("max_hold") if max_hold is None else max_hold
         if ttl is None:
-            ttl = self._grant_ttl if self.seat.joined else self._grant_ttl or GRANT_TTL
+            ttl = self._grant_ttl if self.identity.joined else self._grant_ttl or GRANT_TTL
         return (
             None if ttl is None else validate.lease(ttl, least),
             None if max_hold is None else validate.lease(max_hold, least, "maximum hold"),
@@ -246,10 +246,10 @@ class Desk:
 
     def asking(self, wait: float | str) -> float:
         """See that we may ask for something, and how long we would wait for it."""
-        seat, lease = self.me(), self.session_lease
+        identity, lease = self.me(), self.session_lease
         if lease is not None and not lease.alive():  # whatever the store still says
-            raise Lapsed(f"session {seat.who.session} was not renewed in time; connect again")
-        if not seat.joined and validate.patience(wait):
+            raise Lapsed(f"session {identity.actor.session} was not renewed in time; connect again")
+        if not identity.joined and validate.patience(wait):
             raise BadInput("a place in the queue needs a session; connect with join=True to wait")
         return validate.patience(wait)
 
@@ -258,7 +258,7 @@ class Desk:
         """The name that we act under, if we have one."""
         return None if self._over is not None else self._agent
 
-    def me(self) -> Seat:
+    def me(self) -> Identity:
         """Who we are; an error that says how to say it, if nobody did."""
         if self._over is not None:
             raise self._over
@@ -266,28 +266,28 @@ class Desk:
             raise BadInput(
                 "who are you? say connect(agent=NAME), --agent NAME, or set INTERLOCK_AGENT"
             )
-        return self.seat
+        return self.identity
 
-    def joined(self) -> Seat:
+    def joined(self) -> Identity:
         """Who we are, in a session that lives; an error that says how to get one otherwise."""
         if not self.me().joined:
             raise BadInput(
                 "this needs a session: connect with join=True; in a shell"
                 ' eval "$(interlock agent join --agent NAME)"'
             )
-        return self.seat
+        return self.identity
 
     @property
     def purpose(self) -> str:
         """The trace that the caller named; none if we made one up."""
         return TRACE.get() or self._trace
 
-    def who(self, agent: str) -> Who:
+    def actor_for(self, agent: str) -> Actor:
         """In whose name something is done for an agent: ours if we have one, else its own."""
-        return self.seat.who if self._agent is not None else Who(agent, "", self.trace)
+        return self.identity.actor if self._agent is not None else Actor(agent, "", self.trace)
 
-    def _seat(self, session: str) -> Seat:
-        return Seat(who=Who(self._agent or "", session, self.trace), caller=self._caller)
+    def _identity(self, session: str) -> Identity:
+        return Identity(actor=Actor(self._agent or "", session, self.trace), caller=self._caller)
 
 
 def _explained(id_: str, explain: Callable[[str], Op[Why]], folder: str) -> Op[Why]:
@@ -317,19 +317,19 @@ def _contradiction(session: str, owner: str, named: str) -> BadInput:
 class Calls:
     """The calls of one noun, on behalf of one client."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: Context) -> None:
+        self.context = context
 
-    def _seat(self, given: Given) -> Seat:
+    def _identity(self, given: Given) -> Identity:
         """Who we are, and what the call relies on."""
-        seat = self.desk.me()
-        if not given and not self.desk.given:
-            return seat
-        relied = (*self.desk.given, *proofs(given))
-        return replace(seat, who=replace(seat.who, given=relied))
+        identity = self.context.me()
+        if not given and not self.context.given:
+            return identity
+        relied = (*self.context.given, *proofs(given))
+        return replace(identity, actor=replace(identity.actor, given=relied))
 
-    def _fenced(self, seat: Seat, op: Op[T]) -> Op[T | GivenFenced]:
-        return fenced(op, self.desk.runner, seat.who) if seat.who.given else op
+    def _fenced(self, identity: Identity, op: Op[T]) -> Op[T | GivenFenced]:
+        return fenced(op, self.context.runner, identity.actor) if identity.actor.given else op
 
 
 class FleetCalls(Calls):
@@ -340,8 +340,12 @@ class FleetCalls(Calls):
         from interlock.nouns.agents.log_service import Logs
         from interlock.runtime.maintain import Maintenance
 
-        done = yield from Maintenance(self.desk.runner, self.desk.settings).run(self.desk.seat.who)
-        yield from Logs(self.desk.runner, self.desk.settings).forget(self.desk.seat.who)
+        done = yield from Maintenance(self.context.runner, self.context.settings).run(
+            self.context.identity.actor
+        )
+        yield from Logs(self.context.runner, self.context.settings).forget(
+            self.context.identity.actor
+        )
         yield Upkeep("sweep")
         return done
 
@@ -375,7 +379,7 @@ class FleetCalls(Calls):
             held=validate.duration(held, "held"),
             stuck=validate.duration(stuck, "stuck"),
         )
-        return Checkup(self.desk.runner, self.desk.settings, patience).run()
+        return Checkup(self.context.runner, self.context.settings, patience).run()
 
     def check(self) -> Op[Diagnosis]:
         """What ``interlock doctor`` says of this store: each check is ok, a warning, or bad.
@@ -385,13 +389,13 @@ class FleetCalls(Calls):
         """
         from interlock.runtime.diagnosis import Examination  # seldom
 
-        return Examination(self.desk).run()
+        return Examination(self.context).run()
 
     def observing(self, nouns: Iterable[str] | None = None) -> Observing:
         """The events of some nouns, or of all, as they come; whoever opens it closes it."""
         from interlock.runtime import observe
 
-        return observe.Observing(observe.nouns(nouns), self.desk.runner.clock)
+        return observe.Observing(observe.nouns(nouns), self.context.runner.clock)
 
     def counters(self, *, since: Moment = "1m") -> Op[Counters]:
         """How many agents are here, how many questions are open, and what was done since a moment.
@@ -401,7 +405,7 @@ class FleetCalls(Calls):
         """
         from interlock.runtime import observe
 
-        now = self.desk.runner.clock.wall()
+        now = self.context.runner.clock.wall()
         return observe.counters(validate.moment(since, now, "'since'"))
 
     def why(self, thing: str) -> Op[Why]:
@@ -413,13 +417,13 @@ class FleetCalls(Calls):
         from interlock.runtime.why import with_ended
 
         found = yield from self._why(thing)
-        return (yield from with_ended(found, self.desk.runner.clock.wall()))
+        return (yield from with_ended(found, self.context.runner.clock.wall()))
 
     def _why(self, thing: str) -> Op[Why]:
         from interlock.runtime.why import Explain
 
-        desk = self.desk
-        explain = Explain(desk.runner, desk.sessions)
+        context = self.context
+        explain = Explain(context.runner, context.sessions)
         kind, _, name = validate.text(thing, "thing", validate.METADATA_LIMIT).partition("/")
         if name and kind == "sem":
             return explain.semaphore(validate.name(name, "semaphore name"))
@@ -429,14 +433,14 @@ class FleetCalls(Calls):
             from interlock.nouns.messages.why import Questions
 
             query = validate.name(name or kind, "query id")
-            return _explained(query, Questions(desk.runner).query, keys.QUERIES)
+            return _explained(query, Questions(context.runner).query, keys.QUERIES)
         if (name and kind == "message") or kind.startswith("msg_"):
             from interlock.nouns.messages.why import message
 
             return _explained(validate.name(name or kind, "message id"), message, keys.MESSAGES)
         from interlock.nouns.tasks.why import Reasons
 
-        reasons = Reasons(desk.runner, desk.sessions)
+        reasons = Reasons(context.runner, context.sessions)
         if name and kind == "task":
             return reasons.task(validate.task(name))
         return reasons.either(validate.name(thing, "thing"), explain)

@@ -24,7 +24,7 @@ from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.request import Ask
 from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, outside
-from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.around import Around
 
@@ -44,7 +44,7 @@ class Deadlocks:
 
     def refuse(
         self,
-        who: Who,
+        actor: Actor,
         ask: Ask[Any],
         around: Around,
         let_go: AbstractSet[str] = frozenset(),
@@ -66,11 +66,11 @@ class Deadlocks:
             )
 
         start = Start(id=ask.grant, wants=ask.keys)
-        return (yield from self.untie(who, start, withdraw, around, let_go))
+        return (yield from self.untie(actor, start, withdraw, around, let_go))
 
     def untie(
         self,
-        who: Who,
+        actor: Actor,
         start: Start,
         withdraw: Withdrawal[T],
         around: Around | None = None,
@@ -110,7 +110,7 @@ class Deadlocks:
             graph = Graph(base, start, around, let_go)
             yield from outside(graph.explore())
             if (yield from outside(graph.living(dead))) is not None:
-                done: Done[T | None] = yield from self._runner.change(deciding, who)
+                done: Done[T | None] = yield from self._runner.change(deciding, actor)
                 if done.outcome is not None:
                     return done
             elif graph.seen == last or not graph.stuck(dead):

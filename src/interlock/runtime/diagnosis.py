@@ -15,10 +15,10 @@ from interlock.core.validate import span
 from interlock.driving import Op
 from interlock.errors import InterlockError, StoreDamaged
 from interlock.nouns.record.sealing import Sealing
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.history import EVERYTHING, search
 from interlock.runtime.integrity import unreadable
-from interlock.runtime.runner import Deciding, Who
+from interlock.runtime.runner import Actor, Deciding
 from interlock.runtime.steps import Upkeep
 from interlock.store import Finding
 
@@ -48,8 +48,8 @@ class Diagnosis(outcomes.Listing[Finding], frozen=True, kw_only=True):
 class Examination:
     """All checks of one client at one store, as generators for a driver."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def run(self) -> Op[Diagnosis]:
         """Every check, in the order in which one builds on the other."""
@@ -82,7 +82,7 @@ class Examination:
 
     def _writing(self) -> Op[Finding]:
         """A full disk shows only at a commit: this one is not recorded, and lapses by itself."""
-        runner = self._desk.runner
+        runner = self._context.runner
         key = keys.live(runner.new_id("doc"))
 
         def deciding() -> Deciding[str]:
@@ -92,7 +92,7 @@ class Examination:
 
         began = runner.clock.monotonic()
         try:
-            yield from runner.change(deciding, Who())
+            yield from runner.change(deciding, Actor())
         except InterlockError as error:
             return trouble("writing", error)
         took = (runner.clock.monotonic() - began) * 1000
@@ -107,11 +107,11 @@ class Examination:
         return found or [ok("integrity", everything)]
 
     def _record(self) -> Op[list[Finding]]:
-        desk = self._desk
-        return list((yield from Sealing(desk.runner, desk.settings).findings()))
+        context = self._context
+        return list((yield from Sealing(context.runner, context.settings).findings()))
 
     def _clock(self) -> Op[list[Finding]]:
-        now = self._desk.runner.clock.wall()
+        now = self._context.runner.clock.wall()
         last = yield from search(EVERYTHING, limit=1)
         ahead = last[-1].at - now if last else 0.0
         if now < EARLIEST:
@@ -122,13 +122,13 @@ class Examination:
         return [ok("clock", "plausible")]
 
     def _stale(self) -> Op[list[Finding]]:
-        found = [lock.lock for lock in (yield from self._desk.locks.list()) if _is_stale(lock)]
-        for each in (yield from self._desk.semaphores.list()):
+        found = [lock.lock for lock in (yield from self._context.locks.list()) if _is_stale(lock)]
+        for each in (yield from self._context.semaphores.list()):
             found += [f"sem/{each.semaphore}"] if any(map(_is_stale, each.holders)) else []
         return [_left_over("stale grants", found)]
 
     def _lapsed(self) -> Op[list[Finding]]:
-        agents = yield from self._desk.sessions.list()
+        agents = yield from self._context.sessions.list()
         found = [agent.agent for agent in agents if agent.state == "lapsed"]
         return [_left_over("lapsed sessions", found)]
 

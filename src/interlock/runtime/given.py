@@ -18,7 +18,7 @@ from interlock.nouns.grants.pool import Proof
 from interlock.runtime import decode
 
 if TYPE_CHECKING:
-    from interlock.runtime.runner import Deciding, Reading, Runner, Who
+    from interlock.runtime.runner import Actor, Deciding, Reading, Runner
     from interlock.store import Item
 
 T = TypeVar("T")
@@ -88,12 +88,12 @@ def relying(deciding: Deciding[T], given: Iterable[Proof], base: int, agent: str
     return (yield from deciding)
 
 
-def fenced(op: Op[T], runner: Runner, who: Who) -> Op[T | GivenFenced]:
+def fenced(op: Op[T], runner: Runner, actor: Actor) -> Op[T | GivenFenced]:
     """The outcome of a call, or which grant is over that it relies on."""
     try:
         return (yield from op)
     except Over as over:
         from interlock.runtime.refusals import count
 
-        yield from count(runner, who, over.code)
+        yield from count(runner, actor, over.code)
         return GivenFenced(given=over.thing)

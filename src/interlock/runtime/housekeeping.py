@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from interlock.driving import Op
 from interlock.errors import InterlockError
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.settings import Settings
 from interlock.store import Store
 
@@ -49,7 +49,7 @@ class Tending:
         self.on_due: Callable[[], None] | None = None
         self.on_late: Callable[[], None] | None = None
         """Called instead if it was due before, and nobody came."""
-        self.also: dict[str, Callable[[Who], Op[bool]]] = {}
+        self.also: dict[str, Callable[[Actor], Op[bool]]] = {}
         """By what it is about; each says whether there is more to do at once."""
         self._runner = runner
         self._store = store
@@ -57,7 +57,7 @@ class Tending:
         self._warned = False
         runner.chain.on_many = self._many
 
-    def tend(self, who: Who) -> Op[None]:
+    def tend(self, actor: Actor) -> Op[None]:
         """Do a bounded part of what is to be done, unless somebody has just done it."""
         from interlock.nouns.record.sealing import Sealing  # few ever come here
 
@@ -67,9 +67,9 @@ class Tending:
             return
         _passed[self._store] = now + BETWEEN
         sealing = Sealing(self._runner, self._settings)
-        tidied = yield from self._unharmed(lambda: sealing.tidy(who, STEPS))
+        tidied = yield from self._unharmed(lambda: sealing.tidy(actor, STEPS))
         for also in tuple(self.also.values()):
-            self.due = (yield from self._unharmed(partial(also, who))) is True or self.due
+            self.due = (yield from self._unharmed(partial(also, actor))) is True or self.due
         if self.due or (tidied is not None and tidied.left and not tidied.finding):
             _passed.pop(self._store, None)
 

@@ -30,7 +30,7 @@ from interlock.nouns.agents.service import Sessions
 from interlock.nouns.grants.pool import Break
 from interlock.nouns.grants.service import Queues
 from interlock.runtime.housekeeping import Tending
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.runtime.steps import Read
 
 BEATS_PER_TTL = 2.5
@@ -220,7 +220,7 @@ class Keeper:
             yield Read()  # is it back?  There may be nothing left to renew
         yield from self._queues.pay()
         if self.tending is not None and self.tending.due:
-            yield from self.tending.tend(Who())
+            yield from self.tending.tend(Actor())
 
     def _renew(self) -> Op[list[Lease]]:
         """Renew everything; what the store no longer knows is lost."""

@@ -20,7 +20,7 @@ from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listing
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, every, looked_up
-from interlock.runtime.runner import Deciding, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Reading, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -53,7 +53,7 @@ class Maintenance:
         self._runner = runner
         self._settings = settings
 
-    def run(self, who: Who, bound: int = BOUND) -> Op[Maintained]:
+    def run(self, actor: Actor, bound: int = BOUND) -> Op[Maintained]:
         """Reclaim what is stale, lapsed or waited for by nobody, up to a bound; then seal."""
         from interlock.nouns.messages.housekeeping import Tidying
         from interlock.nouns.messages.limits import limits  # few commands ever need these
@@ -65,24 +65,24 @@ class Maintenance:
         base = yield from self._runner.base()
         forgetting = Forgetting(self._runner, kept(self._settings))
         look = yield from forgetting.look()
-        tasks = yield from Upkeep(self._runner).run(who, bound)
+        tasks = yield from Upkeep(self._runner).run(actor, bound)
         reclaimed, left = tasks.reclaimed, tasks.left
         for item in (yield from self._stale(base)):
             if reclaimed >= bound:
                 left += 1
                 continue
             try:
-                done = yield from self._runner.change(self._deciding(item, base), who)
+                done = yield from self._runner.change(self._deciding(item, base), actor)
             except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
                 left += 1
                 continue
             reclaimed += done.outcome in ("reclaimed", "cleared")
             left += done.outcome == "at work"
-        mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(who)
-        over = yield from forgetting.run(who, first=look)
-        mended = yield from mend(self._runner, who)
-        yield from self._expire(who)
-        tidied = yield from Sealing(self._runner, self._settings).tidy(who)
+        mail = yield from Tidying(self._runner, limits(self._settings or Settings())).run(actor)
+        over = yield from forgetting.run(actor, first=look)
+        mended = yield from mend(self._runner, actor)
+        yield from self._expire(actor)
+        tidied = yield from Sealing(self._runner, self._settings).tidy(actor)
         return Maintained(
             reclaimed=reclaimed + mail.reclaimed + mended,
             sealed=tidied.sealed,
@@ -93,7 +93,7 @@ class Maintenance:
             finding=tidied.finding or "",
         )
 
-    def _expire(self, who: Who) -> Op[None]:
+    def _expire(self, actor: Actor) -> Op[None]:
         """Delete notes for operators and holders, and counts, that were kept for long enough."""
         from interlock.runtime import clocks, refusals
 
@@ -109,7 +109,7 @@ class Maintenance:
         old += [item for item in counted if refusals.refused(item).is_old(now)]
         for start in range(0, len(old), portion):
             some = {item.key: item.revision for item in old[start : start + portion]}
-            yield from self._runner.change(partial(_deleting, some), who)
+            yield from self._runner.change(partial(_deleting, some), actor)
 
     def _stale(self, base: int) -> Op[list[Item]]:
         """Pools with a grant or a first waiter, and sessions, whose liveness is gone."""

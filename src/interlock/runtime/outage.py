@@ -20,7 +20,7 @@ from interlock.driving import Op, Pause
 from interlock.errors import Lapsed, OutcomeUnknown, StoreAway, StoreBusy, StoreTrouble
 
 if TYPE_CHECKING:
-    from interlock.runtime.context import Calls, Desk
+    from interlock.runtime.context import Calls, Context
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,32 +34,32 @@ PASSING = (StoreAway, StoreBusy, OutcomeUnknown)
 class Outage:
     """What keeps one wait going while the store does not answer."""
 
-    def __init__(self, desk: Desk, waiting: str) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, waiting: str) -> None:
+        self._context = context
         from interlock.runtime.outage_log import Complaints  # few calls wait
 
         self._complaints = Complaints(waiting)
 
     def through(self, attempt: Callable[[float], Op[T]], patience: float) -> Op[T]:
         """Carry out an attempt, which is told how much time is left, until it has an answer."""
-        clock = self._desk.runner.clock
+        clock = self._context.runner.clock
         ends = clock.monotonic() + patience
         left = patience
         last: StoreTrouble | None = None
         while True:
-            seat = self._desk.seat
+            identity = self._context.identity
             try:
                 found = yield from attempt(left)
             except PASSING as trouble:
                 last = trouble
-                if self._desk.no_retry or not (yield from self._over(trouble, ends)):
+                if self._context.no_retry or not (yield from self._over(trouble, ends)):
                     raise
             except Lapsed:
                 if last is not None and clock.monotonic() >= ends:
                     raise last from None
-                if self._desk.no_retry or not self._desk.rejoins(seat):
+                if self._context.no_retry or not self._context.rejoins(identity):
                     raise
-                yield from self._rejoined(seat, ends)
+                yield from self._rejoined(identity, ends)
             else:
                 self._complaints.over()
                 return found
@@ -71,12 +71,12 @@ class Outage:
         One takes ten seconds while the store is away, so who has a session leaves it to the
         keeper to find out when that is over: a wait is to end at its limit.
         """
-        clock, desk = self._desk.runner.clock, self._desk
-        if not desk.store.trouble:  # else the store told it
+        clock, context = self._context.runner.clock, self._context
+        if not context.store.trouble:  # else the store told it
             self._complaints.tell(trouble)
         while (left := ends - clock.monotonic()) > 0:
             yield Pause(min(AGAIN, left))
-            if desk.session_lease is None or not desk.store.trouble:
+            if context.session_lease is None or not context.store.trouble:
                 return clock.monotonic() < ends
         return False
 
@@ -89,22 +89,22 @@ class Outage:
         try:
             return (yield from self.through(take, timeout))
         except PASSING as trouble:
-            if self._desk.no_retry:
+            if self._context.no_retry:
                 raise
-            if not self._desk.store.trouble:
+            if not self._context.store.trouble:
                 self._complaints.tell(trouble)
             return ()
 
     def revive(self, ends: float) -> Op[None]:
         """See that we have a session that lives."""
-        seat, lease = self._desk.seat, self._desk.session_lease
+        identity, lease = self._context.identity, self._context.session_lease
         if lease is not None and not lease.alive():
-            yield from self._rejoined(seat, ends)
+            yield from self._rejoined(identity, ends)
 
-    def _rejoined(self, seat: object, ends: float) -> Op[None]:
+    def _rejoined(self, identity: object, ends: float) -> Op[None]:
         while True:
             try:
-                yield from self._desk.rejoin(seat)
+                yield from self._context.rejoin(identity)
             except PASSING as trouble:
                 if not (yield from self._over(trouble, ends)):
                     raise
@@ -123,7 +123,7 @@ def patient(waiting: str) -> Callable[[Callable[P, Op[T]]], Callable[P, Op[T]]]:
                 return op
             again: Callable[..., Op[T]] = partial(call, *args, **kwargs)
             attempts = chain((op,), repeat(None))
-            outage = Outage(cast("Calls", args[0]).desk, waiting)
+            outage = Outage(cast("Calls", args[0]).context, waiting)
             return outage.through(lambda left: next(attempts) or again(wait=left), patience)
 
         return update_wrapper(method, call)

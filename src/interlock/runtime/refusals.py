@@ -19,7 +19,7 @@ from interlock.errors import StoreDamaged, StoreTrouble
 from interlock.runtime.decode import decoded
 
 if TYPE_CHECKING:
-    from interlock.runtime.runner import Deciding, Runner, Who
+    from interlock.runtime.runner import Actor, Deciding, Runner
     from interlock.store import Item
 
 MINUTE = 60
@@ -57,9 +57,9 @@ def refused(item: Item | None) -> Refused:
         return Refused()
 
 
-def count(runner: Runner, who: Who, word: str) -> Op[None]:
+def count(runner: Runner, actor: Actor, word: str) -> Op[None]:
     """Count one more."""
-    key = keys.refused_by(who.agent)
+    key = keys.refused_by(actor.agent)
 
     def deciding() -> Deciding[None]:
         before = refused((yield (key,))[key])
@@ -72,6 +72,6 @@ def count(runner: Runner, who: Who, word: str) -> Op[None]:
         return Decision(outcome=None, puts=(put,), quiet=True)
 
     try:
-        yield from runner.change(deciding, who.plain)
+        yield from runner.change(deciding, actor.plain)
     except StoreTrouble:
         return

@@ -18,20 +18,20 @@ from interlock.nouns.messages.message import ReadMark, Unread
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.decode import readable
 from interlock.runtime.integrity import broken, damage
-from interlock.runtime.runner import Deciding, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Reading, Runner
 from interlock.store import Item
 
 BOUND = 1000
 """What a pass mends, at most."""
 
 
-def mend(runner: Runner, who: Who) -> Op[int]:
+def mend(runner: Runner, actor: Actor) -> Op[int]:
     """Mend what can be; returns how much that was."""
     found: list[Item] = []
     for prefix in keys.DERIVED:
         found += yield from broken(prefix)
     for item in found[:BOUND]:
-        yield from runner.change(partial(_deciding, item.key, runner.clock.wall()), who)
+        yield from runner.change(partial(_deciding, item.key, runner.clock.wall()), actor)
     return min(len(found), BOUND)
 
 

@@ -87,7 +87,7 @@ TRACE: ContextVar[str] = ContextVar("interlock_trace", default="")
 """The trace id that entries of this context carry."""
 
 
-class Who(Struct, frozen=True, gc=False):
+class Actor(Struct, frozen=True, gc=False):
     """In whose name something is done; only while the grants that are ``given`` live."""
 
     agent: str = ""
@@ -96,9 +96,9 @@ class Who(Struct, frozen=True, gc=False):
     given: tuple[Proof, ...] = ()
 
     @property
-    def plain(self) -> Who:
+    def plain(self) -> Actor:
         """The same without what a call relies on: for what follows from it when it is done."""
-        return Who(self.agent, self.session, self.trace) if self.given else self
+        return Actor(self.agent, self.session, self.trace) if self.given else self
 
 
 class Done(Struct, Generic[T], frozen=True, gc=False):
@@ -174,7 +174,7 @@ class Runner:
     def change(
         self,
         deciding: Callable[[], Deciding[T]],
-        who: Who,
+        actor: Actor,
         guess: Mapping[str, Item | None] | None = None,
         *,
         urgent: bool = False,
@@ -186,32 +186,34 @@ class Runner:
         What is ``hopeful`` may take somebody for alive who is not, unless it relies on that.
         """
         if trace := TRACE.get():  # asked here: the work itself may run in another task's context
-            who = Who(who.agent, who.session, trace, who.given)
-        if who.given:
-            deciding = yield from self._relying(deciding, who)
+            actor = Actor(actor.agent, actor.session, trace, actor.given)
+        if actor.given:
+            deciding = yield from self._relying(deciding, actor)
         if self.capabilities.local:
-            done = yield from self._inside(deciding, who)
+            done = yield from self._inside(deciding, actor)
         else:
             known = dict(guess or {})
-            done = yield from self._optimistic(deciding, who, known, urgent=urgent, hopeful=hopeful)
+            done = yield from self._optimistic(
+                deciding, actor, known, urgent=urgent, hopeful=hopeful
+            )
         if done.revision is None or done.quiet:
-            yield from self.counted(done.outcome, who)
+            yield from self.counted(done.outcome, actor)
         return done
 
-    def counted(self, outcome: object, who: Who) -> Op[None]:
+    def counted(self, outcome: object, actor: Actor) -> Op[None]:
         """Count a refusal that leaves no entry."""
-        if who.agent and getattr(outcome, "counted", False):
+        if actor.agent and getattr(outcome, "counted", False):
             from interlock.runtime.refusals import count
 
-            yield from count(self, who, _word(outcome))
+            yield from count(self, actor, _word(outcome))
 
     def _relying(
-        self, deciding: Callable[[], Deciding[T]], who: Who
+        self, deciding: Callable[[], Deciding[T]], actor: Actor
     ) -> Op[Callable[[], Deciding[T]]]:
         from interlock.runtime.given import relying
 
         base = yield from self.base()
-        return lambda: relying(deciding(), who.given, base, who.agent)
+        return lambda: relying(deciding(), actor.given, base, actor.agent)
 
     def remember(self, key: str, known: Item | tuple[Put, int, Txn]) -> None:
         """Keep an item as we know it for a later guess; the oldest are forgotten."""
@@ -238,9 +240,9 @@ class Runner:
             known = Item(key, put.value, revision, revision, txn.id, txn.hash)
         return {key: known}
 
-    def _inside(self, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
+    def _inside(self, deciding: Callable[[], Deciding[T]], actor: Actor) -> Op[Done[T]]:
         """One transaction of a local engine."""
-        work = Inside(self, deciding, who)
+        work = Inside(self, deciding, actor)
         for _ in range(ATTEMPTS):
             sent = self.clock.monotonic()
             try:
@@ -271,7 +273,7 @@ class Runner:
     def _optimistic(
         self,
         deciding: Callable[[], Deciding[T]],
-        who: Who,
+        actor: Actor,
         known: dict[str, Item | None],
         *,
         urgent: bool,
@@ -285,7 +287,7 @@ class Runner:
                 attempt = yield from _decide(deciding(), known, hopeful=hope)
                 if _bare(attempt.decision):
                     key = keys.refusals(self.random_below(SLOTS))
-                    attempt = linked(attempt, (yield Read(key)), key, who)
+                    attempt = linked(attempt, (yield Read(key)), key, actor)
             except InterlockError:
                 if not guessed and not hope:
                     raise
@@ -298,7 +300,7 @@ class Runner:
                 # A wrong guess says nothing about what was hoped for.
                 known, guessed, hope = {} if guessed else known, False, hope and guessed
                 continue
-            draft = self.draft(attempt, who, checked=True)
+            draft = self.draft(attempt, actor, checked=True)
             answer = yield from self._commit(draft)
             if isinstance(answer, Committed):
                 self._learn(draft.txn, answer.revision)
@@ -430,7 +432,7 @@ class Runner:
             return error
         return None
 
-    def draft(self, attempt: Attempt, who: Who, *, checked: bool) -> Draft:
+    def draft(self, attempt: Attempt, actor: Actor, *, checked: bool) -> Draft:
         """The transaction that carries a decision out, with its entry."""
         decision = attempt.decision
         txn = self.new_id("txn")
@@ -458,12 +460,12 @@ class Runner:
                 id=txn,
                 at=round(self.clock.wall(), 3),
                 writer=self.chain.writer,
-                agent=who.agent,
-                session=who.session,
+                agent=actor.agent,
+                session=actor.session,
                 verb=decision.verb,
                 outcome=_word(decision.outcome),
                 thing=decision.thing,
-                trace=decision.trace or who.trace,
+                trace=decision.trace or actor.trace,
                 on=attempt.on,
                 after=after,
                 saw={k: _stamp(i) for k, i in attempt.seen.items() if not k.startswith(LIVE)},
@@ -513,12 +515,12 @@ os.register_at_fork(after_in_child=_pools.clear)  # parent and child must not ma
 class Inside:
     """The work of one transaction: it may run again, and in a thread of the engine."""
 
-    def __init__(self, runner: Runner, deciding: Callable[[], Deciding[Any]], who: Who) -> None:
+    def __init__(self, runner: Runner, deciding: Callable[[], Deciding[Any]], actor: Actor) -> None:
         self.attempt: Attempt | None = None
         self.draft: Draft | None = None
         self._runner = runner
         self._deciding = deciding
-        self._who = who
+        self._who = actor
         self._off = False
         self._guard = threading.Lock()
 
@@ -557,7 +559,7 @@ def _bare(decision: Decision[Any]) -> bool:
     return all(key.startswith(LIVE) for key in decision.deletes)
 
 
-def linked(attempt: Attempt, snapshot: Snapshot, key: str, who: Who) -> Attempt:
+def linked(attempt: Attempt, snapshot: Snapshot, key: str, actor: Actor) -> Attempt:
     """The attempt with a write of its own: the next entry that is linked there saw this one.
 
     A refusal is an event: what speaks of a grant that it does not have is told to watchers.
@@ -565,7 +567,7 @@ def linked(attempt: Attempt, snapshot: Snapshot, key: str, who: Who) -> Attempt:
     bare, word = attempt.decision, _word(attempt.decision.outcome)
     if not bare.events and word in REFUSALS:
         noun = bare.thing.partition("/")[0]
-        told = Event(f"{_SPOKEN.get(noun, noun)}:{word}", who.agent)
+        told = Event(f"{_SPOKEN.get(noun, noun)}:{word}", actor.agent)
         bare = replace(bare, events=(told,))
     put = Write(key, {"verb": bare.verb, "thing": bare.thing, "outcome": word})
     seen = {**attempt.seen, key: snapshot.items[key]}

@@ -22,7 +22,7 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.nouns.record.calls import RecordCalls
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import Someone
-from interlock.runtime.context import Desk, FleetCalls
+from interlock.runtime.context import Context, FleetCalls
 from interlock.runtime.runner import Runner
 from interlock.store import Store
 from interlock.stores.memory import MemoryStore
@@ -40,22 +40,22 @@ class Client:
         self.store = store
         self.clock = stage.clock
         self.runner = Runner(store, clock=stage.clock, randomness=stage.random.randbytes)
-        self.desk = Desk(store, agent, "", self.runner)
+        self.context = Context(store, agent, "", self.runner)
         self.someone = Someone(self.runner.new_id("tsk"))
-        self.desk.queues.speaks = lambda: self.someone
-        self.locks = LockCalls(self.desk)
-        self.semaphores = SemaphoreCalls(self.desk)
-        self.several = SeveralCalls(self.desk)
-        self.tasks = TaskCalls(self.desk)
-        self.agents = AgentCalls(self.desk)
-        self.messages = MessageCalls(self.desk)
-        self.record = RecordCalls(self.desk)
-        self.fleet = FleetCalls(self.desk)
+        self.context.queues.speaks = lambda: self.someone
+        self.locks = LockCalls(self.context)
+        self.semaphores = SemaphoreCalls(self.context)
+        self.several = SeveralCalls(self.context)
+        self.tasks = TaskCalls(self.context)
+        self.agents = AgentCalls(self.context)
+        self.messages = MessageCalls(self.context)
+        self.record = RecordCalls(self.context)
+        self.fleet = FleetCalls(self.context)
 
     @property
     def session(self) -> str:
         """The id of its session."""
-        return self.desk.seat.who.session
+        return self.context.identity.actor.session
 
     @property
     def network(self) -> FaultyStore:
@@ -84,7 +84,7 @@ class Stage:
         """A client in this process; without a ttl it begins no session."""
         client = Client(self, agent, store or self.store)
         if ttl is not None:
-            client.run(client.desk.join(ttl))
+            client.run(client.context.join(ttl))
         return client
 
     def remote(

@@ -7,7 +7,7 @@ from tests.faces.shell import Here, Shell, until
 
 from interlock.driving import Op
 from interlock.runtime.housekeeping import Tending
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 
 
 def test_a_free_lock_is_acquired_with_a_token(ada: Shell) -> None:
@@ -167,7 +167,7 @@ def test_who_is_interrupted_while_it_tends_the_record_has_its_answer(
 ) -> None:
     """The grant is committed: without the answer nobody would know its token."""
 
-    def interrupted(_: Tending, __: Who) -> Op[None]:
+    def interrupted(_: Tending, __: Actor) -> Op[None]:
         yield from ()
         raise KeyboardInterrupt
 

@@ -23,7 +23,7 @@ from interlock.nouns import registry
 from interlock.nouns.record.operations import Entries
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.history import EVERYTHING
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Resync
 from interlock.stores.memory import MemoryStore
 from interlock.stores.sqlite import SQLiteStore
@@ -225,9 +225,9 @@ def test_a_follower_that_missed_many_entries_shows_them_all() -> None:
     fleet = interlock.connect(agent="ada", store=store, join=False)
     for number in range(150):
         fleet.locks.acquire(f"lock-{number}")
-    sealing = Sealing(fleet.calls.desk.runner)
+    sealing = Sealing(fleet.calls.context.runner)
     sealing.limits = SMALL
-    assert drive(sealing.tidy(Who()), store).sealed > 100, "the feed forgot them"
+    assert drive(sealing.tidy(Actor()), store).sealed > 100, "the feed forgot them"
     lines, gap = next(record._later(fleet, 1, EVERYTHING))
     missed = [line.thing for line in lines if line.verb == "lock.acquire"]
     assert (missed, gap) == ([f"lock/lock-{number}" for number in range(1, 150)], None)

@@ -123,7 +123,7 @@ def test_a_log_is_kept_under_any_name(stage: Stage, ada: Client) -> None:
     (found,) = ada.run(ada.agents.logged("swarm/eu"))
     assert (found.text, found.session) == ("x", ada.session)
     nobody = Client(stage, "bob", stage.store)
-    nobody.desk._agent = None
+    nobody.context._agent = None
     assert nobody.run(nobody.agents.log(["y"], name="swarm/eu")).lines == 1
 
 
@@ -169,7 +169,7 @@ def uploader(near: Client) -> Uploader:
 
 def test_lines_gather_for_a_second(stage: Stage, near: Client, uploader: Uploader) -> None:
     woken: list[int] = []
-    near.desk.on_due = lambda: woken.append(1)
+    near.context.on_due = lambda: woken.append(1)
     assert uploader.wait() == float("inf")
     for number in range(3):
         uploader.add(f"line {number}")
@@ -177,7 +177,7 @@ def test_lines_gather_for_a_second(stage: Stage, near: Client, uploader: Uploade
     assert (uploader.wait(), len(woken)) == (0.25, 1)
     stage.clock.advance(0.25)
     before = stage.store.read().revision
-    near.run(near.desk.keeper.turn())
+    near.run(near.context.keeper.turn())
     assert texts(near) == ["line 0", "line 1", "line 2"]
     assert stage.store.read().revision == before + 1, "one commit, and no lease out of turn"
     assert uploader.wait() == float("inf")
@@ -214,7 +214,7 @@ def test_what_could_not_be_uploaded_goes_with_the_next_batch(
     assert uploader.wait() == 1.0, "not at once again"
     away.undo()
     stage.clock.advance(1.0)
-    near.run(near.desk.keeper.turn())
+    near.run(near.context.keeper.turn())
     assert texts(near) == ["one", "two"]
 
 
@@ -257,7 +257,7 @@ def test_a_batch_that_is_interrupted_is_not_lost(stage: Stage) -> None:
 
 def test_closing_uploads_what_is_left_and_takes_no_more(near: Client, uploader: Uploader) -> None:
     uploader.add("one")
-    near.run(near.desk.keeper.finish())
+    near.run(near.context.keeper.finish())
     assert texts(near) == ["one"]
     with pytest.raises(StoreClosed, match="connect again"):
         uploader.add("two")
@@ -270,7 +270,7 @@ def test_what_is_left_when_the_store_is_away_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     uploader.add("one")
-    near.run(near.desk.keeper.finish())
+    near.run(near.context.keeper.finish())
     assert "1 lines of the log of ada were not uploaded: cut off" in caplog.text
 
 

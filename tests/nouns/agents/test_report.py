@@ -59,15 +59,15 @@ def test_what_a_session_says_is_seen_beside_it(stage: Stage, ada: Client) -> Non
 def test_somebody_who_changes_all_the_time_is_heard_of_now_and_then(
     stage: Stage, ada: Client
 ) -> None:
-    pulse = ada.desk.pulse
+    pulse = ada.context.pulse
     pulse.be("busy", "task/t1", can=["rust"], calmly=True)
     assert pulse.wait() == 0.0
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     for number in range(2, 9):
         pulse.be("busy", f"task/t{number}", can=["rust"], calmly=True)
         assert pulse.wait() == CALM
     stage.clock.advance(CALM)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert (shown(ada).doing, shown(ada).can) == ("task/t8", ("rust",))
     assert verbs(stage).count("agent.status") == 2
 
@@ -82,9 +82,9 @@ def test_a_heartbeat_is_seen_and_not_recorded(stage: Stage, ada: Client) -> None
     stage.clock.advance(29.0)
     ada.run(ada.agents.beat())
     assert shown(ada).heard == stage.clock.wall() - 29.0
-    assert ada.desk.pulse.wait() == 1.0
+    assert ada.context.pulse.wait() == 1.0
     stage.clock.advance(1.0)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).heard == stage.clock.wall()
     assert verbs(stage) == before
     assert audit(stage.store) == [], "a heartbeat is no tampering"
@@ -93,39 +93,39 @@ def test_a_heartbeat_is_seen_and_not_recorded(stage: Stage, ada: Client) -> None
 @pytest.mark.parametrize("state", ["busy", "waiting", "idle"])
 def test_the_keeper_beats_at_the_pace_of_the_state(stage: Stage, state: str) -> None:
     ada = stage.client("ada", ttl=3600.0)
-    ada.desk.pulse.be(state)  # type: ignore[arg-type]
-    assert ada.desk.keeper.wait() == 0.0, "said at once"
-    ada.run(ada.desk.keeper.turn())
-    assert ada.desk.keeper.wait() == {**PACES}[state]  # type: ignore[index]
+    ada.context.pulse.be(state)  # type: ignore[arg-type]
+    assert ada.context.keeper.wait() == 0.0, "said at once"
+    ada.run(ada.context.keeper.turn())
+    assert ada.context.keeper.wait() == {**PACES}[state]  # type: ignore[index]
 
 
 def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Stage, ada: Client) -> None:
     woken: list[str] = []
-    ada.desk.on_due = lambda: woken.append("ada")
+    ada.context.on_due = lambda: woken.append("ada")
     for number in range(3):
-        ada.desk.pulse.be("busy", doing=f"task/t{number}")
+        ada.context.pulse.be("busy", doing=f"task/t{number}")
     assert woken == ["ada"] * 3
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).doing == "task/t2"
     assert verbs(stage).count("agent.status") == 1
 
 
 def test_what_is_said_while_a_report_is_written_is_written_next(stage: Stage) -> None:
     ada = stage.remote("ada")
-    ada.desk.pulse.be("busy")
-    turn = Hand(ada.desk.keeper.turn(), ada.store, stage.clock)
+    ada.context.pulse.be("busy")
+    turn = Hand(ada.context.keeper.turn(), ada.store, stage.clock)
     turn.go()
-    ada.desk.pulse.be("idle")
+    ada.context.pulse.be("idle")
     turn.run()
-    assert ada.desk.keeper.wait() == 0.0
-    ada.run(ada.desk.keeper.turn())
+    assert ada.context.keeper.wait() == 0.0
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).status == "idle"
 
 
 def test_a_pulse_renews_no_lease_out_of_turn(stage: Stage, ada: Client) -> None:
     stage.clock.advance(5.0)
-    ada.desk.pulse.be("idle")
-    ada.run(ada.desk.keeper.turn())
+    ada.context.pulse.be("idle")
+    ada.run(ada.context.keeper.turn())
     live = stage.store.read(keys.live(ada.session), times=True)[keys.live(ada.session)]
     assert live is not None
     assert live.expires_in == 25.0
@@ -138,22 +138,22 @@ def test_what_could_not_be_said_is_said_later(
         raise StoreAway("cut off")
 
     ada = stage.client("ada", ttl=3600.0)
-    ada.desk.pulse.be("busy")
+    ada.context.pulse.be("busy")
     with monkeypatch.context() as patched:
         patched.setattr(stage.store, "transact", away)
         with pytest.raises(StoreAway):
-            ada.run(ada.desk.keeper.turn())
-    assert 0 < ada.desk.keeper.wait() <= 1.0, "soon, but not at once"
+            ada.run(ada.context.keeper.turn())
+    assert 0 < ada.context.keeper.wait() <= 1.0, "soon, but not at once"
     stage.clock.advance(1.0)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).status == "busy"
 
 
 def test_a_client_that_never_reports_pays_nothing(stage: Stage, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     ada.run(ada.agents.leave())
-    assert ada.desk.keeper.chores == ()
+    assert ada.context.keeper.chores == ()
     ref = Log()
     entries = [decode(item.value) for item in stage.store.read(ref).ranges[ref]]
     assert not [key for entry in entries for key in (*entry.put, *entry.deleted) if "report" in key]
@@ -170,10 +170,10 @@ def test_a_report_goes_with_its_session_in_one_commit(stage: Stage, ada: Client)
 
 
 def test_a_session_that_left_has_nothing_to_say_any_more(stage: Stage, ada: Client) -> None:
-    ada.desk.pulse.be("busy")
+    ada.context.pulse.be("busy")
     ada.run(ada.agents.leave())
-    ada.run(ada.desk.keeper.turn())
-    assert ada.desk.pulse.wait() == float("inf")
+    ada.run(ada.context.keeper.turn())
+    assert ada.context.pulse.wait() == float("inf")
     assert isinstance(ada.run(ada.agents.status("idle")), SessionLapsed)
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
 
@@ -220,11 +220,11 @@ def test_joining_with_abilities_is_one_commit(stage: Stage) -> None:
 def test_a_shell_promises_no_pace(stage: Stage) -> None:
     ada = stage.client("ada", ttl=None)
     joined = ada.run(ada.agents.join())
-    ada.run(ada.desk.resume(joined.session))
+    ada.run(ada.context.resume(joined.session))
     outcome = ada.run(ada.agents.status("busy"))
     assert isinstance(outcome, Reported)
     assert outcome.pace == 0
-    assert ada.desk.keeper.chores == ()
+    assert ada.context.keeper.chores == ()
     stage.clock.advance(600.0)
     assert ada.run(ada.fleet.health()).healthy, "so it is never silent"
 
@@ -234,7 +234,7 @@ def test_reporting_needs_a_session(stage: Stage) -> None:
     with pytest.raises(BadInput, match="agent join"):
         ada.run(ada.agents.status("busy"))
     with pytest.raises(BadInput, match="join=True"):
-        _ = ada.desk.pulse
+        _ = ada.context.pulse
 
 
 @pytest.mark.parametrize(
@@ -334,17 +334,17 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
 
 def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> None:
     """The state is looked up whenever it is said, and the pace follows it."""
-    ada.desk.pulse.be("idle", can=["rust"], look=without_work)
-    ada.run(ada.desk.keeper.turn())
+    ada.context.pulse.be("idle", can=["rust"], look=without_work)
+    ada.run(ada.context.keeper.turn())
     assert (shown(ada).status, shown(ada).can) == ("idle", ("rust",))
-    assert ada.desk.pulse.wait() == 300.0
+    assert ada.context.pulse.wait() == 300.0
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
-    ada.desk.pulse.be("idle", can=["rust"], look=without_work)
-    ada.run(ada.desk.keeper.turn())
+    ada.context.pulse.be("idle", can=["rust"], look=without_work)
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).status == "waiting"
-    assert ada.desk.pulse.wait() == 60.0
+    assert ada.context.pulse.wait() == 60.0
     ada.run(ada.tasks.cancel("t1"))
-    ada.run(ada.desk.pulse.run())
+    ada.run(ada.context.pulse.run())
     assert shown(ada).status == "idle"
 
 
@@ -355,41 +355,41 @@ def test_a_wait_for_work_that_lasts_is_reported_and_then_what_was_before(
     ada.run(ada.agents.status("busy", can=["rust"], doing="task/t0", note="half"))
     waiting = ada.start(ada.tasks.next(wait=600))
     stage.clock.advance(CALM)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     found = shown(ada)
     assert (found.status, found.doing, found.can) == ("waiting", "", ("rust",))
-    assert ada.desk.pulse.wait() == 60.0
+    assert ada.context.pulse.wait() == 60.0
     ada.run(ada.tasks.publish("t2"))
     assert isinstance(waiting.run().result(), Claimed)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert (shown(ada).status, shown(ada).doing, shown(ada).note) == ("busy", "task/t0", "half")
-    assert ada.desk.pulse.wait() == 30.0
+    assert ada.context.pulse.wait() == 30.0
 
 
 def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Stage, ada: Client) -> None:
     waits = [ada.start(ada.tasks.next(wait=600)) for _ in range(2)]
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
     stage.clock.advance(CALM)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).status == "waiting"
     for task, each in zip(("t2", "t3"), waits, strict=True):
         assert shown(ada).status == "waiting", "the other wait goes on"
         ada.run(ada.tasks.publish(task))
         assert isinstance(each.run().result(), Claimed)
-        ada.run(ada.desk.keeper.turn())
+        ada.run(ada.context.keeper.turn())
     assert shown(ada).status == "idle"
 
 
 def test_a_wait_for_work_that_is_short_writes_no_report(stage: Stage, ada: Client) -> None:
     ada.run(ada.tasks.publish("t1"))
     assert isinstance(ada.run(ada.tasks.next(wait=600)), Claimed)
-    assert "pulse" not in ada.desk.__dict__, "it did not wait at all"
+    assert "pulse" not in ada.context.__dict__, "it did not wait at all"
     waiting = ada.start(ada.tasks.next(wait=600))
     stage.clock.advance(CALM / 2)
     ada.run(ada.tasks.publish("t2"))
     waiting.run()
     stage.clock.advance(CALM)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert shown(ada).status == ""
     assert "agent.status" not in verbs(stage)
 
@@ -400,30 +400,30 @@ def test_what_is_said_during_a_wait_for_work_stays(stage: Stage, ada: Client) ->
     ada.run(ada.tasks.publish("t1"))
     waiting.run()
     stage.clock.advance(CALM)
-    ada.run(ada.desk.keeper.turn())
+    ada.run(ada.context.keeper.turn())
     assert (shown(ada).status, shown(ada).note) == ("busy", "by hand")
 
 
 def test_a_pulse_goes_on_for_the_session_that_followed_while_it_spoke(
     stage: Stage, ada: Client
 ) -> None:
-    ada.desk.pulse.be("busy", "task/t1")
-    ada.run(ada.desk.pulse.run())
-    old, seat = ada.session, ada.desk.seat
+    ada.context.pulse.be("busy", "task/t1")
+    ada.run(ada.context.pulse.run())
+    old, identity = ada.session, ada.context.identity
     stage.clock.advance(3600.0)
-    speaking = Hand(ada.desk.pulse.run(), ada.store, stage.clock)
-    ada.run(ada.desk.rejoin(seat))
+    speaking = Hand(ada.context.pulse.run(), ada.store, stage.clock)
+    ada.run(ada.context.rejoin(identity))
     speaking.run()
     assert ada.session != old
-    assert ada.desk.pulse.wait() == 0.0, "what was said was for the session that is over"
-    ada.run(ada.desk.pulse.run())
+    assert ada.context.pulse.wait() == 0.0, "what was said was for the session that is over"
+    ada.run(ada.context.pulse.run())
     found = {each.session: each for each in ada.run(ada.agents.show("ada"))}
     assert (found[ada.session].status, found[ada.session].doing) == ("busy", "task/t1")
 
 
 def test_a_note_of_its_own_stays_beside_the_state(ada: Client) -> None:
     ada.run(ada.agents.status("busy", doing="task/t1", note="compiling"))
-    ada.run(ada.desk.pulse.run())
+    ada.run(ada.context.pulse.run())
     assert (shown(ada).status, shown(ada).doing, shown(ada).note) == (
         "busy", "task/t1", "compiling",
     )  # fmt: skip

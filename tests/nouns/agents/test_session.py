@@ -91,8 +91,8 @@ def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Stage, ada: Client)
 
 def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
-    another_task = replace(ada.desk.seat, caller="another")
-    wait = ada.start(ada.desk.locks.acquire(another_task, "merge", wait=600))
+    another_task = replace(ada.context.identity, caller="another")
+    wait = ada.start(ada.context.locks.acquire(another_task, "merge", wait=600))
     assert not wait.done
     ada.run(ada.agents.leave())
     assert ada.run(ada.locks.show("merge")).state == "free"
@@ -182,7 +182,7 @@ def test_a_resumed_session_speaks_for_what_it_holds(stage: Stage) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     shell = stage.client("ada", ttl=None)
-    shell.run(shell.desk.resume(ada.session))
+    shell.run(shell.context.resume(ada.session))
     assert isinstance(shell.run(shell.locks.acquire("merge")), LockExtended)
     assert isinstance(shell.run(shell.locks.release("merge")), LockReleased)
 
@@ -247,7 +247,7 @@ def test_what_a_session_works_on_is_among_what_it_holds(stage: Stage, ada: Clien
 def shell(stage: Stage, session: str) -> Client:
     """A command of its own process in a session that another one began."""
     command = stage.client("ada", ttl=None)
-    command.run(command.desk.resume(session))
+    command.run(command.context.resume(session))
     return command
 
 
@@ -304,7 +304,7 @@ def test_a_pool_stays_listed_while_its_session_has_anything_of_it(
 ) -> None:
     one, two = shell(stage, ada.session), shell(stage, ada.session)
     for command in (one, two):
-        command.desk.seat = replace(command.desk.seat, whole_session=False)
+        command.context.identity = replace(command.context.identity, whole_session=False)
     first = one.run(one.semaphores.acquire("s", capacity=2))
     second = two.run(two.semaphores.acquire("s"))
     assert isinstance(first, SlotsAcquired)
@@ -327,9 +327,9 @@ def test_a_session_that_its_own_process_does_not_end_is_left_whole_too(stage: St
 def test_a_session_of_an_older_version_is_left_whole_too(stage: Stage) -> None:
     """Whose grants are listed nowhere."""
     joins = stage.client("ada", ttl=None)
-    session = joins.run(joins.desk.sessions.join("ada", ttl=900.0)).session
+    session = joins.run(joins.context.sessions.join("ada", ttl=900.0)).session
     command = shell(stage, session)
-    command.desk.seat = replace(command.desk.seat, listed=False)
+    command.context.identity = replace(command.context.identity, listed=False)
     command.run(command.locks.acquire("merge"))
     assert listed(stage) == []
     left = command.run(command.agents.leave())

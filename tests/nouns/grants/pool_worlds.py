@@ -28,10 +28,10 @@ from interlock.nouns.grants.request import Ask, Caller
 from interlock.nouns.grants.semaphore_service import Semaphores
 from interlock.nouns.grants.service import Queues
 from interlock.nouns.grants.several_service import Several
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.runtime import decode
 from interlock.runtime.maintain import Maintenance
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.store import Item, Store
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore
@@ -84,7 +84,7 @@ class World(Protocol):
 
     def acquire(self, terms: Terms) -> Call: ...
 
-    def release(self, who: Who, things: tuple[str, ...], token: int) -> object: ...
+    def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object: ...
 
     def resize(self, name: str, capacity: int) -> None: ...
 
@@ -129,8 +129,8 @@ class CoreWorld:
     def acquire(self, terms: Terms) -> CoreCall:
         return CoreCall(self, terms)
 
-    def release(self, who: Who, things: tuple[str, ...], token: int) -> object:
-        return self.carry_out(rules.release(_caller(who, things, token), self.facts(), 0.0))
+    def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object:
+        return self.carry_out(rules.release(_caller(actor, things, token), self.facts(), 0.0))
 
     def resize(self, name: str, capacity: int) -> None:
         self.carry_out(semaphore.resize(name, capacity, self.facts(), 0.0))
@@ -233,39 +233,39 @@ class ServiceWorld:
         self._under = under
         self._ttls: dict[str, float] = {}
         self._random = Random(1)
-        self._desks: dict[str, _Desk] = {}
+        self._contexts: dict[str, _Context] = {}
 
     def join(self, session: str, agent: str, ttl: float) -> None:
         self._ttls[session] = ttl
-        join = self._desk(session).sessions.join(agent, ttl=ttl, session=session)
+        join = self._context(session).sessions.join(agent, ttl=ttl, session=session)
         self._run(join)
 
     def beat(self, session: str) -> bool:
-        return _word(self._run(self._desk(session).sessions.beat(session))) == "renewed"
+        return _word(self._run(self._context(session).sessions.beat(session))) == "renewed"
 
     def leave(self, session: str, agent: str) -> None:
-        self._run(self._desk(session).sessions.leave(Who(agent, session)))
+        self._run(self._context(session).sessions.leave(Actor(agent, session)))
 
     def acquire(self, terms: Terms) -> ServiceCall:
-        desk = self._desk(terms.session)
-        seat = Seat(
-            who=Who(terms.agent, terms.session),
+        context = self._context(terms.session)
+        identity = Identity(
+            actor=Actor(terms.agent, terms.session),
             session_ttl=self._ttls[terms.session],
             joined=True,
             caller=f"task{terms.number}",
         )
-        op = desk.queues.acquire(seat, _ask(terms, "", 0.0), wait=terms.wait)
+        op = context.queues.acquire(identity, _ask(terms, "", 0.0), wait=terms.wait)
         return ServiceCall(terms, Hand(op, self.store, self.clock).run())
 
-    def release(self, who: Who, things: tuple[str, ...], token: int) -> object:
-        desk = self._desk(who.session)
-        return self._run(desk.queues.release(who, _caller(who, things, token)))
+    def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object:
+        context = self._context(actor.session)
+        return self._run(context.queues.release(actor, _caller(actor, things, token)))
 
     def resize(self, name: str, capacity: int) -> None:
-        self._run(self._desk("").semaphores.resize(Who(), name, capacity))
+        self._run(self._context("").semaphores.resize(Actor(), name, capacity))
 
     def maintain(self) -> None:
-        self._run(Maintenance(self._desk("").runner).run(Who()))
+        self._run(Maintenance(self._context("").runner).run(Actor()))
 
     def advance(self, seconds: float) -> None:
         if isinstance(self.store, FaultyStore):
@@ -281,16 +281,16 @@ class ServiceWorld:
         items = self._under.read(*dict.fromkeys(wanted)).items
         return frozenset(key for key, item in items.items() if item is not None)
 
-    def _desk(self, session: str) -> _Desk:
-        if session not in self._desks:
-            self._desks[session] = _Desk(self.store, self.clock, self._random)
-        return self._desks[session]
+    def _context(self, session: str) -> _Context:
+        if session not in self._contexts:
+            self._contexts[session] = _Context(self.store, self.clock, self._random)
+        return self._contexts[session]
 
     def _run(self, op: Any) -> Any:
         return by_hand(op, self.store, self.clock)
 
 
-class _Desk:
+class _Context:
     """The services as one process has them, with a memory of its own."""
 
     def __init__(self, store: Store, clock: FakeClock, random: Random) -> None:
@@ -344,8 +344,8 @@ def _ask(terms: Terms, grant: str, session_ttl: float) -> Ask[Any]:
     return semaphore.Acquire(semaphore=name, weight=weight, **common)
 
 
-def _caller(who: Who, things: tuple[str, ...], token: int) -> Caller[Any]:
-    common: dict[str, Any] = {"agent": who.agent, "session": who.session, "token": token}
+def _caller(actor: Actor, things: tuple[str, ...], token: int) -> Caller[Any]:
+    common: dict[str, Any] = {"agent": actor.agent, "session": actor.session, "token": token}
     if len(things) > 1:
         return several.Caller(things=things, **common)
     kind, _, name = things[0].partition("/")

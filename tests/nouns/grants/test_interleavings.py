@@ -97,7 +97,7 @@ class Worker:
                 self.holding = self._taking = self._giving = None
         except Crash:
             self._restart()
-        lease = self.client.desk.session_lease
+        lease = self.client.context.session_lease
         if lease is not None and not lease.alive() and self._taking is None:
             self._restart()
 
@@ -112,7 +112,7 @@ class Worker:
         self._start()
 
     def _beat(self) -> None:
-        keeper = self.client.desk.keeper
+        keeper = self.client.context.keeper
         if self._beating is None and keeper.wait() <= 0:
             self._beating = Hand(keeper.beat(), self.client.store, self._stage.clock)
         if self._beating is not None:
@@ -141,7 +141,7 @@ class Worker:
 
     def _take(self) -> None:
         if self._taking is None:
-            taking = take(self.client.desk, LockAim("merge"), None, self._terms)
+            taking = take(self.client.context, LockAim("merge"), None, self._terms)
             self._taking = Hand(taking, self.client.store, self._stage.clock)
         self._taking.go()
         if self._taking.done:

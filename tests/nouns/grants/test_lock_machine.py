@@ -45,11 +45,11 @@ from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.pool import Pool
 from interlock.nouns.grants.pool_change import Facts, complete
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.runtime import decode
 from interlock.runtime.keeper import margin
 from interlock.runtime.maintain import Maintenance
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.store import VOID, Item, Log, Store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -407,18 +407,18 @@ class ServiceWorld:
         return word(self._run(self._sessions.beat(session)))
 
     def leave(self, session: str, agent: str) -> None:
-        self._run(self._sessions.leave(Who(agent, session)))
+        self._run(self._sessions.leave(Actor(agent, session)))
 
     def acquire(self, terms: Terms) -> ServiceCall:
-        seat = Seat(
-            who=Who(terms.agent, terms.session),
+        identity = Identity(
+            actor=Actor(terms.agent, terms.session),
             session_ttl=self._ttls[terms.session],
             joined=True,
             whole_session=terms.whole,
             caller=f"task{terms.number}",
         )
         op = self._locks.acquire(
-            seat,
+            identity,
             NAME,
             ttl=terms.ttl,
             max_hold=terms.max_hold,
@@ -429,15 +429,15 @@ class ServiceWorld:
         return ServiceCall(terms, Hand(op, self.store, self.clock).run())
 
     def release(self, session: str, agent: str, token: int | None) -> str:
-        return word(self._run(self._locks.release(Who(agent, session), NAME, token=token)))
+        return word(self._run(self._locks.release(Actor(agent, session), NAME, token=token)))
 
     def beat(self, session: str, agent: str, token: int | None) -> str:
         ttl = self._ttls[session]
-        beat = self._locks.heartbeat(Who(agent, session), NAME, token=token, session_ttl=ttl)
+        beat = self._locks.heartbeat(Actor(agent, session), NAME, token=token, session_ttl=ttl)
         return word(self._run(beat))
 
     def maintain(self) -> None:
-        self._run(Maintenance(self._runner).run(Who()))
+        self._run(Maintenance(self._runner).run(Actor()))
 
     def advance(self, seconds: float) -> None:
         if isinstance(self.store, FaultyStore):

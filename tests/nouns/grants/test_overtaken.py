@@ -15,11 +15,11 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.record import sealing as service
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing, Tidied
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
-WHO = Who("keeper")
+WHO = Actor("keeper")
 
 
 @pytest.fixture

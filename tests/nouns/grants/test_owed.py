@@ -86,7 +86,7 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
         interlock.connect(str(path), agent="bob") as bob,
     ):
         bob.locks.acquire("merge")
-        waiting = ada.calls.desk.locks.acquire(ada.calls.desk.seat, "merge", wait=2)
+        waiting = ada.calls.context.locks.acquire(ada.calls.context.identity, "merge", wait=2)
         step = next(waiting)
         while not bob.locks.show("merge").waiters:
             step = waiting.send(step.perform(ada.store))
@@ -146,7 +146,9 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
         shell.locks.acquire("merge")
         grant = shell.locks.acquire("merge")
         assert isinstance(grant, interlock.Extended)
-        shell.calls.desk.queues.owe(shell.calls.desk.seat, LockAim("merge").ask(grant.grant))
+        shell.calls.context.queues.owe(
+            shell.calls.context.identity, LockAim("merge").ask(grant.grant)
+        )
         shell.close()
         assert ada.locks.show("merge").state == "free"
 
@@ -154,11 +156,11 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
 def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
     stage = Stage()
     ada = stage.client("ada")
-    seat = ada.desk.seat
+    identity = ada.context.identity
     for name in ("a", "b", "c"):
-        ada.desk.queues.owe(seat, LockAim(name).ask("grt_0"))
-    paying = ada.desk.queues.pay()
+        ada.context.queues.owe(identity, LockAim(name).ask("grt_0"))
+    paying = ada.context.queues.pay()
     next(paying)
     with pytest.raises(StopIteration):
         paying.throw(StoreBusy("held up"))
-    assert [debt.thing for debt in ada.desk.queues.owed] == ["lock/b", "lock/c", "lock/a"]
+    assert [debt.thing for debt in ada.context.queues.owed] == ["lock/b", "lock/c", "lock/a"]

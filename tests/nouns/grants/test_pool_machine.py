@@ -40,7 +40,7 @@ from interlock.core import keys, outcomes
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter
 from interlock.runtime.keeper import margin
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
@@ -213,12 +213,12 @@ class PoolMachine(RuleBasedStateMachine):
         return multiple((belief.terms.session, things[0], belief.token))
 
     def _release(self, belief: Belief, things: tuple[str, ...]) -> None:
-        who = Who(belief.terms.agent, belief.terms.session)
+        actor = Actor(belief.terms.agent, belief.terms.session)
         given = tuple(map(keys.of, things))
         grants = [grant for key in given if (grant := self._grant(key, belief.grant))]
         live = {key for grant in grants for key in grant.live}
         stands = bool(grants) and self.world.alive(live) == live
-        outcome = self.world.release(who, things, belief.token)
+        outcome = self.world.release(actor, things, belief.token)
         assert isinstance(outcome, outcomes.Released) == stands
         for key in given:
             belief.weights.pop(key)
@@ -235,7 +235,7 @@ class PoolMachine(RuleBasedStateMachine):
         agent = self.agents[session]
         if any((grant.token, grant.agent) == (token, agent) for grant in pool.grants):
             return  # only a part of it was given back
-        outcome = self.world.release(Who(agent, session), (thing,), token)
+        outcome = self.world.release(Actor(agent, session), (thing,), token)
         assert not isinstance(outcome, outcomes.Released)
         self.observe()
 

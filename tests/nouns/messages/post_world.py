@@ -148,10 +148,10 @@ class World(RuleBasedStateMachine):
 
     def _start(self, agent: str, *, join: bool = True, store: Store | None = None) -> Process:
         client = self.stage.client(agent, ttl=1e6 if join else None, store=store or self.store)
-        client.desk.settings = Small()
+        client.context.settings = Small()
         if join:
             self.model.known.add(agent)
-        calls = MessageCalls(client.desk)
+        calls = MessageCalls(client.context)
         receiver = calls.receiver(can=ABLE.get(agent, ()), redeliver=REDELIVER)
         born = len(self.model.letters)
         return Process(agent=agent, client=client, calls=calls, receiver=receiver, born=born)

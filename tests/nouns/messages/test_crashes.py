@@ -42,7 +42,7 @@ class Actor(Struct):
 def actor(stage: Stage, agent: str) -> Actor:
     client = stage.remote(agent, ttl=1000.0)
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=30)
-    return Actor(client, MessageCalls(client.desk))
+    return Actor(client, MessageCalls(client.context))
 
 
 def scene(stage: Stage) -> None:
@@ -223,7 +223,7 @@ def finish(stage: Stage, act: Act) -> dict[str, Any]:
 
 def answers(who: Actor) -> None:
     """Answer what one is asked, but for what is too late."""
-    able = ("maths",) if who.client.desk.me().who.agent == "cyd" else ()
+    able = ("maths",) if who.client.context.me().actor.agent == "cyd" else ()
     for each in who.run(who.calls.inbox(kind="query", can=able)).messages:
         who.run(who.calls.reply(each.id, "because", can=able))
 

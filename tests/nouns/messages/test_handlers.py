@@ -144,7 +144,7 @@ def test_of_two_shells_that_wait_for_messages_one_is_there_when_the_other_ends(c
     ada = stage.client("ada")
     shells = [stage.client("bob", ttl=30.0 if caller == "*" else None) for _ in range(2)]
     for shell in shells:
-        shell.desk.seat = replace(shell.desk.seat, caller=caller)
+        shell.context.identity = replace(shell.context.identity, caller=caller)
     waiting = [shell.start(shell.messages.wait(600)) for shell in shells]
     assert len(serving(stage)) == 2
     with pytest.raises(KeyboardInterrupt):
@@ -158,7 +158,7 @@ def test_of_two_shells_that_wait_for_messages_one_is_there_when_the_other_ends(c
 def test_a_shell_that_waits_for_messages_is_there_whatever_its_other_commands_wait_for() -> None:
     stage = Stage()
     ada, bob = stage.client("ada"), stage.client("bob")
-    bob.desk.seat = replace(bob.desk.seat, caller="*")
+    bob.context.identity = replace(bob.context.identity, caller="*")
     waiting = bob.start(bob.messages.wait(600))
     first = bob.start(bob.messages.query("ada", "?", timeout=60))
     asks = ada.start(ada.messages.query("bob", "?", timeout=60))

@@ -80,7 +80,7 @@ def test_what_a_person_is_asked_is_told_at_once(stage: Stage) -> None:
 
 def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Stage) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=HOUR)
-    bob.run(serve(bob.runner, bob.desk.me().who, "c1", 10.0))
+    bob.run(serve(bob.runner, bob.context.me().actor, "c1", 10.0))
     ada.start(ada.messages.query("bob", "where?", timeout="10s"))
     stage.clock.advance(70.0)
     assert [each.kind for each in problems(ada)] == ["stale"]

@@ -18,7 +18,7 @@ from interlock.nouns.messages.query_rules import Answered, Late, Replied, TimedO
 from interlock.nouns.messages.retention_rules import Keep, Mark
 from interlock.nouns.messages.views import Inbox
 from interlock.runtime.maintain import Maintained
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.runtime.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
@@ -137,7 +137,7 @@ def test_small_parts_of_a_round_come_to_every_chosen_id(
     ada.run(ada.messages.alert("built", id="msg_a"))
     passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
     for _ in range(20):
-        ada.run(passes.some(Who("ada")))
+        ada.run(passes.some(Actor("ada")))
     assert folder(stage, keys.IDS) == [keys.taken("msg_a")]
 
 
@@ -156,7 +156,7 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
 def looked_at(client: Client, passes: housekeeping.Tidying) -> int:
     """How many alerts a small part of a round reads."""
     passes._place = (housekeeping.FOLDERS.index(keys.TOPICS), "")
-    hand = Hand(passes.some(Who("ada")), client.store, client.clock).run()
+    hand = Hand(passes.some(Actor("ada")), client.store, client.clock).run()
     pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(each, Range) and each.prefix == keys.topic("built") for each in pages)
 
@@ -328,7 +328,7 @@ def test_two_who_forget_at_once_leave_nothing_over(stage: Stage) -> None:
     alerts(ada, 3)
     stage.clock.advance(DAY + 1)
     remotes = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
-    hands = [Hand(each.messages.tidying.run(Who()), each.store, stage.clock) for each in remotes]
+    hands = [Hand(each.messages.tidying.run(Actor()), each.store, stage.clock) for each in remotes]
     while not all(hand.done for hand in hands):
         for hand in hands:
             hand.go()
@@ -383,7 +383,7 @@ def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Stage) -> None:
 
     ada, bob = pair(stage)
     sent(ada, "bob")
-    bob.run(serve(bob.runner, bob.desk.me().who, "c1", 10.0))
+    bob.run(serve(bob.runner, bob.context.me().actor, "c1", 10.0))
     assert ada.run(ada.fleet.maintain()) == Maintained()
     stage.clock.advance(DAY + 1)
     assert ada.run(ada.fleet.maintain()) == Maintained(reclaimed=1, forgotten=1)
@@ -409,10 +409,10 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
     ada = stage.client("ada", ttl=None)
     for each in readers:
         each.run(each.messages.subscribe("hello"))
-        id_ = ada.run(ada.messages.share(each.desk.me().who.agent, "fact")).message  # type: ignore[union-attr]
+        id_ = ada.run(ada.messages.share(each.context.me().actor.agent, "fact")).message  # type: ignore[union-attr]
         each.run(each.messages.ack(id_))
     stage.clock.advance(DAY + 1)
-    parts = [ada.run(ada.messages.tidying.some(Who())).forgotten for _ in range(16)]
+    parts = [ada.run(ada.messages.tidying.some(Actor())).forgotten for _ in range(16)]
     assert max(parts) <= 3 * 100, "a group of turns is the largest here"
     assert folder(stage, keys.READ) == folder(stage, keys.MESSAGES) == []
 
@@ -420,8 +420,8 @@ def test_a_small_part_goes_on_where_the_last_one_ended(
 def kept_up(client: Client) -> int:
     """Let the keeper do what is due; how many turns that took."""
     turns = 0
-    while client.desk.tending.due:
-        client.run(client.desk.keeper.turn())
+    while client.context.tending.due:
+        client.run(client.context.keeper.turn())
         turns += 1
     return turns
 

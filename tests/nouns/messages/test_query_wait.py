@@ -32,7 +32,7 @@ def two(request: pytest.FixtureRequest) -> tuple[Stage, Client, Client]:
 
 def shell(client: Client) -> Client:
     """A command within the session of a shell."""
-    client.desk.seat = replace(client.desk.seat, whole_session=True, caller="*")
+    client.context.identity = replace(client.context.identity, whole_session=True, caller="*")
     return client
 
 
@@ -93,7 +93,7 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
     for _ in range(5):
         stage.clock.advance(4.0)
         killed.run()
-    name = asker.desk.seat.who.agent
+    name = asker.context.identity.actor.agent
     assert isinstance(asks(bob, name).result(), QueryDeadlock), "it still waits"
     stage.clock.advance(10.0)
     assert not asks(bob, name).done

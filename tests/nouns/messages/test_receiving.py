@@ -606,7 +606,7 @@ class Crew:
         sender = self.senders[number % 2]
         messages = sender.messages
         op = messages.send("bob", number) if number % 3 else messages.alert("build", number)
-        self.sent[sender.desk.me().who.agent].append(sent(sender, op))
+        self.sent[sender.context.me().actor.agent].append(sent(sender, op))
 
     def receive(self) -> None:
         for each in came(self.bob, self.receiver):

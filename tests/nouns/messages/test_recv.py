@@ -588,7 +588,7 @@ def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Stage) -> Non
     live = keys.serves(session, bob.someone.name)
     assert stage.store.read(key, live).items.keys() == {key, live}
     stage.clock.advance(31)
-    bob.desk.keeper.expire()
+    bob.context.keeper.expire()
     assert stage.store.read(live)[live] is None
     waits.run()
     stage.clock.advance(1)

@@ -53,7 +53,7 @@ def decide(client: Client, decided: Callable[[], Decision[Any]]) -> None:
         yield ()
         return decided()
 
-    client.run(client.runner.change(deciding, client.desk.me().who))
+    client.run(client.runner.change(deciding, client.context.me().actor))
 
 
 def test_mail_to_one_to_several_and_to_all_reaches_each_of_them(stage: Stage) -> None:

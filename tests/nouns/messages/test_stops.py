@@ -22,24 +22,24 @@ def stage() -> Stage:
 
 
 def stop(client: Client, to: str, reason: str = "enough") -> str:
-    sent = client.run(MessageCalls(client.desk).stop(to, reason))
+    sent = client.run(MessageCalls(client.context).stop(to, reason))
     assert isinstance(sent, Sent)
     return sent.message
 
 
 def mail(client: Client, to: str, *, urgent: bool = False) -> str:
-    sent = client.run(MessageCalls(client.desk).send(to, "hello", urgent=urgent))
+    sent = client.run(MessageCalls(client.context).send(to, "hello", urgent=urgent))
     assert isinstance(sent, Sent)
     return sent.message
 
 
 def unread(client: Client) -> list[str]:
-    inbox = client.run(MessageCalls(client.desk).inbox())
+    inbox = client.run(MessageCalls(client.context).inbox())
     return [message.id for message in inbox.messages]
 
 
 def stops(client: Client) -> Stops:
-    return Stops(client.runner, client.desk.me().who)
+    return Stops(client.runner, client.context.me().actor)
 
 
 def came(client: Client, listening: Stops) -> list[str]:
@@ -275,7 +275,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
     stage: Stage,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    shift = Shift(ada.desk, (), None)
+    shift = Shift(ada.context, (), None)
     waits = ada.start(shift.wait())
     mail(bob, "ada", urgent=True)
     assert waits.run().asleep
@@ -288,7 +288,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
 
 def test_a_worker_that_does_not_want_to_know_works_on(stage: Stage) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
-    shift = Shift(ada.desk, (), None, messages=False)
+    shift = Shift(ada.context, (), None, messages=False)
     waits = ada.start(shift.wait())
     stop(bob, "ada")
     assert waits.run().asleep
@@ -303,7 +303,7 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Stage)
 
     def commits(*, messages: bool) -> int:
         ada, bob = stage.client("ada"), stage.client("bob")
-        shift = Shift(ada.desk, (), None, messages=messages)
+        shift = Shift(ada.context, (), None, messages=messages)
         waits = ada.start(shift.wait())
         bob.run(bob.tasks.publish(f"t{messages}"))
         before = stage.store.read().revision

@@ -23,8 +23,8 @@ class Few(Settings):
 
 def ada(stage: Stage) -> tuple[Client, MessageCalls]:
     client = stage.client("ada")
-    client.desk.settings = Few()
-    return client, MessageCalls(client.desk)
+    client.context.settings = Few()
+    return client, MessageCalls(client.context)
 
 
 def test_a_turn_that_another_process_took_is_free_again_when_its_window_ends() -> None:
@@ -44,8 +44,8 @@ def test_a_turn_that_another_process_took_is_free_again_when_its_window_ends() -
 
 def remote(stage: Stage) -> tuple[Client, MessageCalls]:
     client = stage.remote("ada")
-    client.desk.settings = Few()
-    return client, MessageCalls(client.desk)
+    client.context.settings = Few()
+    return client, MessageCalls(client.context)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -101,5 +101,5 @@ def test_to_ask_again_with_the_same_id_takes_no_turn() -> None:
     again = other.start(there.query("bob", "why?", id="qry_1"))
     for _ in range(2):
         assert isinstance(other.run(there.alert("built")), Sent)
-    bob.run(MessageCalls(bob.desk).reply("qry_1", "because"))
+    bob.run(MessageCalls(bob.context).reply("qry_1", "because"))
     assert isinstance(again.run().result(), Answered)

@@ -15,7 +15,7 @@ from interlock.core.log import Mark, Sealed, Segment, roll
 from interlock.driving import drive
 from interlock.nouns.record.segment import pack
 from interlock.nouns.record.verdict import Verified
-from interlock.runtime.runner import Deciding, Who
+from interlock.runtime.runner import Actor, Deciding
 from interlock.store import LOG, Item, Log
 
 
@@ -47,7 +47,7 @@ def record(fleet: interlock.Fleet, verb: str, *puts: Write, deletes: tuple[str, 
         yield tuple(put.key for put in puts)
         return Decision(outcome="done", verb=verb, thing="record", puts=puts, deletes=deletes)
 
-    drive(fleet.calls.desk.runner.change(deciding, Who()), fleet.store)
+    drive(fleet.calls.context.runner.change(deciding, Actor()), fleet.store)
 
 
 def seal(fleet: interlock.Fleet, count: int, begins: Mark | None = None) -> Mark:

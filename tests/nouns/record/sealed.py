@@ -12,7 +12,7 @@ from interlock.core.log import Mark, Sealed, Segment, roll
 from interlock.driving import drive
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.segment import unpack
-from interlock.runtime.runner import Deciding, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Runner
 from interlock.store import LOG, Log, Range, Store
 
 Row: TypeAlias = tuple[int, str, bytes]
@@ -26,7 +26,7 @@ def fill(store: Store, count: int) -> list[Row]:
     """Commit as agents do; returns what the log has then."""
     runner = Runner(store, clock=getattr(store, "_clock", None))
     for number in range(count):
-        drive(runner.change(lambda n=number: touch(n), Who("ada")), store)  # type: ignore[misc]
+        drive(runner.change(lambda n=number: touch(n), Actor("ada")), store)  # type: ignore[misc]
     return log(store)
 
 

@@ -16,7 +16,7 @@ from interlock.errors import StoreDamaged
 from interlock.nouns.record.seal_rules import LIMITS, Limits
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.housekeeping import BETWEEN, Tending
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Put, Txn
 from interlock.testing.stage import Stage
 
@@ -86,7 +86,7 @@ def test_an_entry_that_would_not_come_out_of_a_segment_is_not_sealed() -> None:
         ada.run(ada.locks.release("merge"))
     sealing = Sealing(ada.runner)
     sealing.limits = SMALL
-    assert "at revision 1" in ada.run(sealing.tidy(Who())).finding
+    assert "at revision 1" in ada.run(sealing.tidy(Actor())).finding
 
 
 def test_a_lock_that_cannot_be_read_is_told_in_one_line() -> None:
@@ -111,13 +111,13 @@ def test_a_session_outlives_a_record_that_cannot_be_tended(
         spoil(fleet, value)
     else:
         monkeypatch.setattr(Sealing, "tidy", _broken)
-    desk = fleet.calls.desk
-    desk.tending._many()  # a thousand commits are many
-    assert desk.session_lease is not None
+    context = fleet.calls.context
+    context.tending._many()  # a thousand commits are many
+    assert context.session_lease is not None
     for _ in range(2):  # the first one comes before it tends
-        until = desk.session_lease.ends
-        while desk.session_lease.ends <= until:
-            assert desk.session_lease.alive()
+        until = context.session_lease.ends
+        while context.session_lease.ends <= until:
+            assert context.session_lease.alive()
     assert fleet.agents.list()[0].state == "alive"
 
 
@@ -128,9 +128,9 @@ def test_a_task_goes_on_beating_whatever_a_beat_meets(
 
     async def work() -> None:
         async with await aio.connect(str(tmp_path / "store.db"), agent="ada", ttl=10.0) as fleet:
-            lease = fleet.calls.desk.session_lease
+            lease = fleet.calls.context.session_lease
             assert lease is not None
-            fleet.calls.desk.tending._many()
+            fleet.calls.context.tending._many()
             for _ in range(2):  # the first one comes before it tends
                 until = lease.ends
                 while lease.ends <= until:
@@ -148,7 +148,7 @@ def test_what_nobody_foresaw_is_logged_once(
     ada = stage.client("ada", ttl=None)
     tending = Tending(ada.runner, stage.store)
     for _ in range(3):
-        ada.run(tending.tend(Who()))
+        ada.run(tending.tend(Actor()))
         stage.clock.advance(BETWEEN)
     assert [r.getMessage() for r in caplog.records] == [
         "the record could not be tended (ZeroDivisionError()); run 'interlock record verify'"

@@ -37,7 +37,7 @@ from interlock.nouns.record.segment import unpack
 from interlock.nouns.record.service import Following
 from interlock.runtime.housekeeping import BETWEEN, Tending
 from interlock.runtime.maintain import Maintained, Maintenance
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import LOG, VOID, Put, Range, Resync, Store, void
@@ -49,7 +49,7 @@ from interlock.testing.faults import Crash, FaultyStore
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
 
-WHO = Who("keeper")
+WHO = Actor("keeper")
 
 
 @pytest.fixture
@@ -635,7 +635,7 @@ def tended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when somebody tends."""
     found = threading.Event()
 
-    def tend(tending: Tending, _: Who) -> Op[None]:
+    def tend(tending: Tending, _: Actor) -> Op[None]:
         tending.due = False
         found.set()
         yield from ()
@@ -648,9 +648,9 @@ def test_a_long_life_without_a_session_tends_before_its_end(
     tmp_path: Path, tended: threading.Event
 ) -> None:
     with interlock.connect(str(tmp_path / "store.db"), "ada", join=False) as fleet:
-        fleet.calls.desk.tending._many()
+        fleet.calls.context.tending._many()
         assert not fleet._threads, "a short life would pay at its end"
-        fleet.calls.desk.tending._many()
+        fleet.calls.context.tending._many()
         assert tended.wait(30)
 
 
@@ -660,8 +660,8 @@ def test_a_long_life_without_a_session_tends_in_its_loop(
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.desk.tending._many()
-            fleet.calls.desk.tending._many()
+            fleet.calls.context.tending._many()
+            fleet.calls.context.tending._many()
             assert await asyncio.to_thread(tended.wait, 30)
 
     asyncio.run(work())
@@ -671,7 +671,7 @@ def test_a_short_life_in_a_loop_pays_at_its_end(tmp_path: Path, tended: threadin
     async def work() -> None:
         url = str(tmp_path / "store.db")
         async with await aio.connect(url, "ada", join=False) as fleet:
-            fleet.calls.desk.tending._many()
+            fleet.calls.context.tending._many()
 
     asyncio.run(work())
     assert tended.is_set()

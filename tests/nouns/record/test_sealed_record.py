@@ -16,7 +16,7 @@ from interlock.driving import drive
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing
 from interlock.nouns.record.verdict import Verified
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 SMALL = Limits(hot_entries=40, newest=10, age=-1.0, pressed=-1.0, between=30)
 """Redis keeps what is younger than three minutes, sealed or not: what stands twice counts once."""
@@ -31,9 +31,9 @@ def busy(fleet: interlock.Fleet, rounds: int) -> None:
 
 
 def seal(fleet: interlock.Fleet, limits: Limits = SMALL) -> None:
-    sealing = Sealing(fleet.calls.desk.runner)
+    sealing = Sealing(fleet.calls.context.runner)
     sealing.limits = limits
-    tidied = drive(sealing.tidy(Who()), fleet.store)
+    tidied = drive(sealing.tidy(Actor()), fleet.store)
     assert not tidied.finding
 
 

@@ -28,7 +28,7 @@ def stage() -> Stage:
 
 
 def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -> Working:
-    return client.run(named(client.desk, task, ttl=ttl, wait=wait))
+    return client.run(named(client.context, task, ttl=ttl, wait=wait))
 
 
 def published(client: Client, task: str = "t1") -> str:
@@ -64,19 +64,19 @@ def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Stage) -> None:
     ada = stage.client("ada", ttl=600.0)
     working = hold(ada, published(ada), ttl=5.0)
     for _ in range(4):
-        assert ada.desk.keeper.wait() <= 2.0
+        assert ada.context.keeper.wait() <= 2.0
         stage.clock.advance(2.0)
-        ada.run(ada.desk.keeper.beat())
+        ada.run(ada.context.keeper.beat())
     assert not working.lost()
     assert isinstance(ada.run(working.complete()), core.Completed)
     stage.clock.advance(2.0)
-    assert ada.desk.keeper.wait() > 2.0, "nothing is left to renew but the session"
+    assert ada.context.keeper.wait() > 2.0, "nothing is left to renew but the session"
 
 
 def test_a_claim_that_was_waited_for_counts_from_when_it_began(stage: Stage) -> None:
     ada, bob = stage.client("ada", ttl=600.0), stage.client("bob", ttl=600.0)
     first = hold(ada, published(ada), ttl=60.0)
-    waits = bob.start(named(bob.desk, "t1", ttl=8.0, wait=600))
+    waits = bob.start(named(bob.context, "t1", ttl=8.0, wait=600))
     stage.clock.advance(30.0)
     ada.run(first.release())
     while not waits.done:
@@ -99,10 +99,10 @@ def test_a_claim_that_the_store_no_longer_has_is_lost_with_the_next_beat(stage: 
     working = hold(ada, published(ada))
     told: list[str] = []
     working.on_lost = lambda: told.append("lost")
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert not working.lost()
     bob.run(bob.tasks.cancel("t1"))
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert working.lost()
     assert told == ["lost"]
     with pytest.raises(Lost, match=r"task t1 .* is no longer ours"):
@@ -136,17 +136,17 @@ def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -
     ada.run(working.complete())
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=[proof])
     with pytest.raises(Unavailable, match=r"^task 't1', which this relies on, .* claim it again$"):
-        ada.run(take(ada.desk, aim, None, terms))
+        ada.run(take(ada.context, aim, None, terms))
 
 
 def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
     ada = stage.client("ada")
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
-    held = ada.run(take(ada.desk, SlotsAim("gpus", 1, 1), None, terms))
+    held = ada.run(take(ada.context, SlotsAim("gpus", 1, 1), None, terms))
     proof = ada.run(held.check())
     ada.run(held.release())
     with pytest.raises(Unavailable, match=r"^semaphore 'gpus', which .* acquire it again$"):
-        ada.run(take(ada.desk, LockAim("merge"), None, replace(terms, given=[proof])))
+        ada.run(take(ada.context, LockAim("merge"), None, replace(terms, given=[proof])))
 
 
 def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
@@ -217,7 +217,7 @@ def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Stage
     while_away(ada, working.end(None))
     assert working.lost()
     assert status(stage).state == "running"
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
@@ -242,7 +242,7 @@ def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Stage) -> 
     end = Hand(working.end(CUT_OFF), ada.store, ada.clock)
     end.interrupt(StoreAway("cut off")).result()
     assert working.lost()
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
@@ -252,7 +252,7 @@ def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stag
     while_away(ada, working.fail("no such branch"))
     with pytest.raises(StoreTrouble, match="task t1 was not settled and goes back: cut off"):
         ada.run(working.end(None))
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
@@ -261,7 +261,7 @@ def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Stag
     working = hold(ada, published(ada))
     while_away(ada, working.fail("no such branch", retry=False))
     ada.run(working.end(CUT_OFF))
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert (status(stage).state, status(stage).reason) == ("pending", "")
 
 
@@ -270,7 +270,7 @@ def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Stage) -> Non
     while_away(ada, hold(ada, published(ada)).end(None))
     stage.clock.advance(30.1)
     assert isinstance(bob.run(bob.tasks.claim("t1")), core.Claimed)
-    ada.run(ada.desk.queues.pay())
+    ada.run(ada.context.queues.pay())
     assert status(stage).state == "running"
 
 
@@ -284,7 +284,7 @@ def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Stage) -> None:
     answer = next(settling).perform(stage.store)
     while status(stage).state == "running":
         answer = settling.send(answer).perform(stage.store)
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     with pytest.raises(StopIteration):
         settling.send(answer)
     assert told == []
@@ -298,5 +298,5 @@ def test_a_claim_that_nobody_can_settle_any_more_is_released(stage: Stage, *, tr
     if tried:
         while_away(ada, claim._working.complete())
     del claim
-    ada.run(ada.desk.queues.pay())
+    ada.run(ada.context.queues.pay())
     assert status(stage).state == "pending"

@@ -78,7 +78,7 @@ def next_that_reclaims(stage: Stage, client: Client) -> Op[Any]:
     stage.clock.advance(9)
     client.run(client.agents.beat())
     stage.clock.advance(2)
-    return client.desk.tasks.progress.step(client.desk.me().who)
+    return client.context.tasks.progress.step(client.context.me().actor)
 
 
 def complete(stage: Stage, client: Client) -> Op[Any]:
@@ -91,7 +91,7 @@ def drain(stage: Stage, client: Client) -> Op[Any]:
     first.network.script(["crash after"])
     with pytest.raises(Crash):
         first.run(first.tasks.complete("root", token=token))
-    return client.desk.tasks.progress.drain(client.desk.me().who, "root")
+    return client.context.tasks.progress.drain(client.context.me().actor, "root")
 
 
 def fail(stage: Stage, client: Client) -> Op[Any]:

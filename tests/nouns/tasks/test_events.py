@@ -158,7 +158,7 @@ def test_batches_of_an_import_are_nobodys_business(stage: Stage) -> None:
     ada = stage.client("ada")
     feed = opened(ada)
     spec = core.Spec(at=stage.clock.wall())
-    ada.run(ada.desk.tasks.publish(ada.desk.me().who, "+batch", spec))
+    ada.run(ada.context.tasks.publish(ada.context.me().actor, "+batch", spec))
     ada.run(ada.tasks.publish("t1"))
     assert told(ada, feed) == [("published", "t1")]
 

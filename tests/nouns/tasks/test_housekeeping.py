@@ -7,7 +7,7 @@ from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import Upkeep
 from interlock.nouns.tasks.progress import Progress
 from interlock.runtime.maintain import Maintained, Maintenance
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Range
 from interlock.testing.audit import audit
 from interlock.testing.hand import Hand
@@ -21,7 +21,7 @@ def stage() -> Stage:
 
 def maintain(stage: Stage, bound: int = 1000) -> Maintained:
     keeper = stage.client("keeper", ttl=None)
-    return keeper.run(Maintenance(keeper.runner).run(Who("keeper"), bound))
+    return keeper.run(Maintenance(keeper.runner).run(Actor("keeper"), bound))
 
 
 def lost(stage: Stage, count: int) -> None:
@@ -62,7 +62,7 @@ def test_a_session_that_lapses_during_a_pass_does_not_leave_its_claims_alone(ste
     ada, keeper = stage.client("ada", ttl=1.0), stage.client("keeper", ttl=None)
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1"))
-    hand = Hand(Maintenance(keeper.runner).run(Who("keeper")), keeper.store, stage.clock)
+    hand = Hand(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(steps):
         hand.go()
     stage.clock.advance(2.0)
@@ -80,7 +80,7 @@ def test_nothing_expires_before_its_deadline(stage: Stage) -> None:
     ada.run(ada.tasks.publish("t2", deadline=10))
     progress = Progress(ada.runner)
     for task in ("t1", "t2"):
-        assert ada.run(progress.expire(Who("keeper"), (task,))) == 0
+        assert ada.run(progress.expire(Actor("keeper"), (task,))) == 0
         assert state(ada, task) == "pending"
 
 
@@ -159,7 +159,9 @@ def test_two_passes_at_once_do_everything_once(stage: Stage) -> None:
     ada.run(ada.tasks.publish("late", deadline=0.5))
     stage.clock.advance(1.0)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
-    hands = [Hand(Upkeep(each.runner).run(Who(), 100), each.store, stage.clock) for each in keepers]
+    hands = [
+        Hand(Upkeep(each.runner).run(Actor(), 100), each.store, stage.clock) for each in keepers
+    ]
     while not all(hand.done for hand in hands):
         for hand in hands:
             hand.go()
@@ -170,7 +172,7 @@ def test_two_passes_at_once_do_everything_once(stage: Stage) -> None:
 
 def test_a_store_without_tasks_costs_one_look(stage: Stage) -> None:
     keeper = stage.client("keeper")
-    hand = Hand(Upkeep(keeper.runner).run(Who(), 100), keeper.store, stage.clock)
+    hand = Hand(Upkeep(keeper.runner).run(Actor(), 100), keeper.store, stage.clock)
     hand.go()
     assert hand.done
 

@@ -144,12 +144,12 @@ def test_every_schedule_leaves_the_tasks_sound(local: bool, seed: int, schedule:
 
 def _beat(client: Client) -> None:
     """Its keeper renews its session beside it; that is not what is tried here."""
-    lease = client.desk.session_lease
+    lease = client.context.session_lease
     if lease is None or _dead(client) or not lease.alive():
         return
     if isinstance(client.store, FaultyStore):
         client.store.chances = Chances()
-    client.run(client.desk.keeper.beat())
+    client.run(client.context.keeper.beat())
     if isinstance(client.store, FaultyStore):
         client.store.chances = CHANCES
 

@@ -51,7 +51,7 @@ def test_a_time_that_came_for_nobody_hides_nothing_and_goes_away(ada: Client) ->
 
 
 def test_who_waits_for_work_is_told_that_its_session_is_over(ada: Client) -> None:
-    ada.desk.no_retry = True
+    ada.context.no_retry = True
     waits = ada.start(ada.tasks.next(wait=60))
     ada.clock.advance(31)
     with pytest.raises(Lapsed):

@@ -16,7 +16,7 @@ from interlock.nouns.tasks import task
 from interlock.nouns.tasks.progress import PLACES_AT_ONCE
 from interlock.nouns.tasks.requirement_sets import let_go
 from interlock.runtime.maintain import Maintenance
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Put, Range, Store, Txn
 from interlock.testing.hand import Hand
 from interlock.testing.stage import Client, Stage
@@ -35,11 +35,11 @@ def sets(store: Store) -> set[str]:
 
 def test_a_set_without_a_ready_task_goes_and_comes_back_with_the_next_one(ada: Client) -> None:
     ada.run(ada.tasks.publish("t", requires=["gpu"]))
-    assert ada.run(let_go(ada.runner, Who(), ["gpu"])) == 0, "a task is ready"
+    assert ada.run(let_go(ada.runner, Actor(), ["gpu"])) == 0, "a task is ready"
     assert sets(ada.store) == {"gpu"}
     claimed = ada.run(ada.tasks.next(can=["gpu"]))
     assert isinstance(claimed, task.Claimed)
-    assert ada.run(let_go(ada.runner, Who(), ["gpu", "none"])) == 1
+    assert ada.run(let_go(ada.runner, Actor(), ["gpu", "none"])) == 1
     assert sets(ada.store) == set()
     ada.run(ada.tasks.release("t"))
     assert sets(ada.store) == {"gpu"}
@@ -76,7 +76,7 @@ def test_a_set_that_was_missed_is_listed_again(ada: Client, by: str) -> None:
         )
     )
     if by == "maintenance":
-        ada.run(Maintenance(ada.runner).run(Who()))
+        ada.run(Maintenance(ada.runner).run(Actor()))
     else:
         assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.NoTask)
     assert isinstance(ada.run(ada.tasks.next(can=["gpu", "rust"])), task.Claimed)
@@ -122,7 +122,7 @@ def test_a_set_that_was_used_again_meanwhile_stays(first: int, then: int) -> Non
     stage = Stage()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     _set_only(ada)
-    goes = Hand(let_go(bob.runner, Who(), ["gpu"]), bob.store, bob.clock)
+    goes = Hand(let_go(bob.runner, Actor(), ["gpu"]), bob.store, bob.clock)
     for _ in range(first):
         goes.go()
     ada.run(ada.tasks.publish("between", requires=["gpu"]))
@@ -162,7 +162,7 @@ def _begun(before: Callable[[Client], None], act: Act) -> tuple[Client, Client, 
     if "gpu" not in sets(ada.store):  # as left by a task before this one
         value = (Put(keys.set_of("gpu"), b'["gpu"]'), Put(keys.SETS_MARK, b"{}"))
         ada.store.commit(Txn(id=ada.runner.new_id("txn"), entry=b"{}", puts=value))
-    goes = let_go(bob.runner, Who(), ["gpu"])
+    goes = let_go(bob.runner, Actor(), ["gpu"])
     return ada, bob, [Hand(act(ada), ada.store, ada.clock), Hand(goes, bob.store, bob.clock)]
 
 

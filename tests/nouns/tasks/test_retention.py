@@ -28,7 +28,7 @@ from interlock.nouns.tasks.task import (
     TaskExists,
     TaskNotOwner,
 )
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.runtime.steps import Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.stores import open_store
@@ -89,7 +89,9 @@ def standing(stage: Stage) -> list[str]:
 
 
 def sweep(client: Client, keep: Keep | None = None) -> Op[retention.Forgot]:
-    return Forgetting(client.runner, keep or Keep(age=1.0, count=100)).run(client.desk.seat.who)
+    return Forgetting(client.runner, keep or Keep(age=1.0, count=100)).run(
+        client.context.identity.actor
+    )
 
 
 # ---- what goes, and when ------------------------------------------------------------------------
@@ -139,8 +141,8 @@ def test_a_pass_is_bounded_and_says_what_is_left(stage: Stage, ada: Client) -> N
     done(ada, *[f"t{number}" for number in range(6)])
     stage.clock.advance(LONG)
     again = Forgetting(ada.runner, Keep(age=DAY, count=100))
-    assert ada.run(again.run(Who(), bound=4)) == retention.Forgot(forgotten=4, left=2)
-    assert ada.run(again.run(Who(), bound=4)) == retention.Forgot(forgotten=2)
+    assert ada.run(again.run(Actor(), bound=4)) == retention.Forgot(forgotten=4, left=2)
+    assert ada.run(again.run(Actor(), bound=4)) == retention.Forgot(forgotten=2)
 
 
 def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Stage, ada: Client) -> None:
@@ -279,7 +281,7 @@ def test_what_hangs_on_a_need_that_was_completed_is_worked_off_before_that_goes(
     ada.network.revive()
     pass_time(stage, ada)
     assert heir.run(sweep(heir)).forgotten == 0
-    heir.run(heir.desk.tasks.progress.drain(Who(), "root"))
+    heir.run(heir.context.tasks.progress.drain(Actor(), "root"))
     assert heir.run(sweep(heir)).forgotten == 1
     assert "root" not in standing(stage)
 
@@ -510,13 +512,13 @@ def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
     seen = []
     for _ in range(4):
         looked.clear()
-        assert not ada.run(some.some(Who()))
+        assert not ada.run(some.some(Actor()))
         seen.append(sum(looked))
     assert sum(seen) == 3000
     assert max(seen) <= retention.SOME_LOOKED_AT
     looked.clear()
     revision = stage.store.read().revision
-    assert not ada.run(some.some(Who()))
+    assert not ada.run(some.some(Actor()))
     assert sum(looked) == 0, "nothing can be old enough, nor can too many have come"
     assert stage.store.read().revision == revision
 
@@ -531,7 +533,7 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
     bob = stage.client("bob", ttl=None)
     looked.clear()
     assert bob.run(sweep(bob, keep)).forgotten == 0
-    assert not bob.run(Forgetting(bob.runner, keep).some(Who()))
+    assert not bob.run(Forgetting(bob.runner, keep).some(Actor()))
     assert sum(looked) == 0
     pass_time(stage, ada, DAY + 2)
     assert bob.run(sweep(bob, keep)).forgotten == 600
@@ -545,12 +547,12 @@ def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
     stage.clock.advance(LONG)
     some = Forgetting(ada.runner, Keep(age=DAY, count=1000))
     for _ in range(3):  # begins anywhere, suspects it, and finds who needs it
-        ada.run(some.some(Who()))
+        ada.run(some.some(Actor()))
     looked.clear()
-    ada.run(some.some(Who()))
+    ada.run(some.some(Actor()))
     assert sum(looked) == 0
     stage.clock.advance(DAY / 64)
-    ada.run(some.some(Who()))
+    ada.run(some.some(Actor()))
     assert sum(looked) == 4
 
 
@@ -560,7 +562,7 @@ def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
     fill(stage, 1500)
     stage.clock.advance(LONG)
     some = Forgetting(ada.runner, Keep(age=DAY, count=100))
-    parts = [ada.run(some.some(Who())) for _ in range(30)]
+    parts = [ada.run(some.some(Actor())) for _ in range(30)]
     assert sum(parts) >= 1500 // (retention.SOME + retention.SOME_PAGE // 2)
     assert not parts[-1]
     assert standing(stage) == []
@@ -572,16 +574,16 @@ def test_whoever_works_a_lot_lets_go_of_what_is_over_now_and_then(
     monkeypatch.setenv("INTERLOCK_TASK_KEPT", "5")
     worker = stage.client("worker", ttl=None)
     done(worker, *[f"t{number}" for number in range(12)])
-    worker.desk.tending.also = {"broken": _broken, **worker.desk.tending.also}
+    worker.context.tending.also = {"broken": _broken, **worker.context.tending.also}
     for _ in range(4):  # begins anywhere, counts, and lets go
-        worker.desk.tending.due = True
-        while worker.desk.tending.due:
-            worker.run(worker.desk.keeper.turn())
+        worker.context.tending.due = True
+        while worker.context.tending.due:
+            worker.run(worker.context.keeper.turn())
         stage.clock.advance(2)
     assert standing(stage) == ["t10", "t11", "t7", "t8", "t9"]
 
 
-def _broken(_who: Who) -> Op[bool]:
+def _broken(_who: Actor) -> Op[bool]:
     """Something else that is to be done now and then, and cannot be."""
     yield from ()
     raise StoreBusy("others are quicker")

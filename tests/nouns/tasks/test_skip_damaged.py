@@ -117,7 +117,7 @@ def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Stage, ada: Client
 
 def test_nobody_waits_past_the_end_of_its_session(stage: Stage) -> None:
     bob = stage.client("bob", ttl=2.0)
-    bob.desk.no_retry = True
+    bob.context.no_retry = True
     bob.run(bob.tasks.publish("bad"))
     damage(stage, keys.status("bad"))
     with pytest.raises(Lapsed, match="join again"):
@@ -129,7 +129,7 @@ def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Stage, ada
     damage(stage, keys.status("bad"))
     for _ in range(5):
         ada.run(ada.tasks.next())
-    assert len(ada.desk.queues.owed) == 1, "what it may have begun there"
+    assert len(ada.context.queues.owed) == 1, "what it may have begun there"
     sound = codec.encode(core.FRESH)
     stage.store.commit(Txn(id="mend", puts=(Put(keys.status("bad"), sound),), quiet=True))
     assert done(ada) == ["bad"]

@@ -34,11 +34,11 @@ from tests.nouns.tasks import task_truths
 from tests.nouns.tasks.task_model import LONGEST_REST, Held, Job, Model, Times
 
 from interlock.errors import Lapsed
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.retention_rules import Keep
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.retention import Forgetting
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit
@@ -139,8 +139,10 @@ class TaskMachine(RuleBasedStateMachine):
         agent = ("ada", "bob")[len(self.clients) % 2]
         client = self.stage.client(agent, ttl=None, store=self.store)
         session = client.session
-        client.run(client.desk.sessions.join(agent, ttl=ttl, session=session))
-        client.desk.seat = Seat(who=Who(agent, session), session_ttl=ttl, joined=True)
+        client.run(client.context.sessions.join(agent, ttl=ttl, session=session))
+        client.context.identity = Identity(
+            actor=Actor(agent, session), session_ttl=ttl, joined=True
+        )
         self.clients[session] = client
         self._live(session, ttl)
         return session
@@ -156,7 +158,7 @@ class TaskMachine(RuleBasedStateMachine):
         word = type(client.run(client.agents.beat())).__name__
         assert (word == "Renewed") == self._lives(session)
         if word == "Renewed":
-            self._live(session, client.desk.seat.session_ttl)
+            self._live(session, client.context.identity.session_ttl)
 
     def freeze(self, data: st.DataObject) -> None:
         """Nobody renews it any more."""
@@ -272,7 +274,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _claimed(self, session: str, got: object, job: Job, ttl: float | None) -> None:
         assert isinstance(got, core.Claimed), got
-        agent = self.clients[session].desk.seat.who.agent
+        agent = self.clients[session].context.identity.actor.agent
         told = (got.task, got.holder, got.data, got.attempt, got.priority, frozenset(got.requires))
         attempt = job.attempts + 1
         due = (job.name, agent, {"name": job.name}, attempt, job.priority, job.requires)
@@ -384,7 +386,7 @@ class TaskMachine(RuleBasedStateMachine):
         if own is not None and self.model.alive(own):
             assert isinstance(got, core.TaskExtended), got
             if own.ttl is None:
-                self._live(own.session, self.clients[own.session].desk.seat.session_ttl)
+                self._live(own.session, self.clients[own.session].context.identity.session_ttl)
             elif self.moves:
                 own.ends = self.now + own.ttl
         elif own is not None:
@@ -460,7 +462,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def make_progress(self, data: st.DataObject) -> None:
         client = self.clients[self._worker(data)]
-        client.run(client.desk.tasks.progress.step(client.desk.me().who))
+        client.run(client.context.tasks.progress.step(client.context.me().actor))
         self.observe()
         assert not self.model.lost(), "one step is enough for a few"
 
@@ -470,7 +472,7 @@ class TaskMachine(RuleBasedStateMachine):
             age=data.draw(AGES, "age"), count=data.draw(st.sampled_from([0, 2, 100]), "count")
         )
         client = self.clients[self._worker(data)]
-        client.run(Forgetting(client.runner, keep).run(Who()))
+        client.run(Forgetting(client.runner, keep).run(Actor()))
         board = task_truths.look(self.under)
         for job in [job for job in self.model.jobs.values() if job.name not in board.statuses]:
             self.model.forget(job)

@@ -99,7 +99,7 @@ def test_a_claim_is_given_back_when_nobody_drives_it_any_more(
         if hand.done:
             break
         op.close()
-        ada.run(ada.desk.keeper.beat())
+        ada.run(ada.context.keeper.beat())
         assert state(ada) == "pending"
         at += 1
     assert at > 0
@@ -128,7 +128,7 @@ def test_a_claim_whose_data_cannot_be_read_is_given_back(stage: Stage, way: str)
     with pytest.raises(StoreAway):
         ada.run(WAYS[way](ada))
     assert state(ada) == "running"
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert state(ada) == "pending"
 
 
@@ -137,7 +137,7 @@ def test_a_call_that_could_not_even_look_owes_nothing(stage: Stage) -> None:
     hand = Hand(ada.tasks.next(), ada.store, ada.clock)
     with pytest.raises(StoreAway):
         hand.interrupt(StoreAway("cut off")).result()
-    assert not ada.desk.queues.owed
+    assert not ada.context.queues.owed
 
 
 def test_what_is_owed_is_found_among_any_number_of_claims(stage: Stage) -> None:
@@ -150,7 +150,7 @@ def test_what_is_owed_is_found_among_any_number_of_claims(stage: Stage) -> None:
     while state(ada) == "pending":
         answer = op.send(answer).perform(stage.store)
     op.close()
-    ada.run(ada.desk.keeper.beat())
+    ada.run(ada.context.keeper.beat())
     assert state(ada) == "pending"
 
 
@@ -167,5 +167,5 @@ class Contested(dict[str, core.Spec]):
 def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: Stage) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
-    ada.desk.tasks.claiming.specs = Contested()
+    ada.context.tasks.claiming.specs = Contested()
     assert isinstance(ada.run(ada.tasks.claim("t1")), core.Claimed)

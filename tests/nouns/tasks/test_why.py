@@ -173,7 +173,7 @@ def test_a_task_that_runs_names_its_worker_and_what_that_waits_for(
     bob = stage.client("bob")
     bob.run(bob.locks.acquire("merge"))
     publish(ada, "t1")
-    ada.desk.seat = replace(ada.desk.seat, caller="shell-7")
+    ada.context.identity = replace(ada.context.identity, caller="shell-7")
     claimed = ada.run(ada.tasks.claim("t1"))
     ada.start(ada.locks.acquire("merge", wait=60))
     found = why(stage, "t1")
@@ -189,7 +189,7 @@ def test_a_blocked_task_leads_to_the_holder_at_the_end_of_the_chain(
 ) -> None:
     bob, cleo = stage.client("bob"), stage.client("cleo")
     for client, caller in ((ada, "shell-7"), (bob, "shell-8")):
-        client.desk.seat = replace(client.desk.seat, caller=caller)
+        client.context.identity = replace(client.context.identity, caller=caller)
     publish(ada, "t1")
     publish(ada, "t2", "t1")
     ada.run(ada.tasks.claim("t1"))

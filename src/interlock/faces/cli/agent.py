@@ -49,10 +49,10 @@ def join(parsed: Parsed) -> int:
         try:
             return answer(parsed, joined)
         except OSError:  # no caller learned which session it is
-            from interlock.runtime.runner import Who
+            from interlock.runtime.runner import Actor
 
-            desk, who = fleet.calls.desk, Who(joined.agent, joined.session)
-            drive(desk.sessions.leave(who), desk.store)
+            context, actor = fleet.calls.context, Actor(joined.agent, joined.session)
+            drive(context.sessions.leave(actor), context.store)
             raise
 
 
@@ -103,7 +103,7 @@ def _follow(parsed: Parsed, fleet: Fleet, lines: tuple[LogLine, ...]) -> None:
     _show(parsed, name, lines)
     from interlock.runtime.outage import Outage
 
-    outage = Outage(fleet.calls.desk, "the log")
+    outage = Outage(fleet.calls.context, "the log")
     with closing(fleet.agents.calls.trail(name, last)) as trail:
         while True:
             _show(parsed, name, tuple(drive(outage.feed(trail.take, None), fleet.store)))

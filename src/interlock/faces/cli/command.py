@@ -273,7 +273,7 @@ def _table(parsed: Parsed) -> int:
         stoppable()
     with connected(parsed) as fleet:
         outcome = parsed.operation.act(fleet, parsed.request)
-        you = fleet.calls.desk.seat.who.agent
+        you = fleet.calls.context.identity.actor.agent
         try:
             # before what may take long at the end, or be cut off
             return answer_to(you, parsed, outcome)

@@ -64,7 +64,7 @@ def connected(parsed: Parsed, *, anew: bool = False) -> Fleet:
     if given := getattr(parsed.request, "given", ()):
         from interlock.runtime.given import proofs
 
-        fleet.calls.desk.given = proofs(given)
+        fleet.calls.context.given = proofs(given)
     tell(parsed, fleet)
     if joins:
         speak_up()
@@ -89,7 +89,7 @@ def opened(url: str | None, *, create: bool = True, **options: Any) -> Fleet:  #
     if is_network(place):
         hush()
     fleet = begun(open_store(place, create=create and url is not None), **options)
-    fleet.calls.desk.runner.via = "cli"
+    fleet.calls.context.runner.via = "cli"
     return fleet
 
 
@@ -141,11 +141,11 @@ def tell(parsed: Parsed, fleet: Fleet) -> None:
     if parsed.common.verbose:
         import logging
 
-        who = fleet.calls.desk.seat.who
+        actor = fleet.calls.context.identity.actor
         place = shown(url_of(fleet.store, parsed.common.store))
         log = logging.getLogger("interlock")
-        log.info("store %s, agent %s", plain(place), plain(who.agent or "-"))
-        log.debug("session %s, trace %s", who.session, who.trace)
+        log.info("store %s, agent %s", plain(place), plain(actor.agent or "-"))
+        log.debug("session %s, trace %s", actor.session, actor.trace)
 
 
 def _connected(parsed: Parsed, identity: Identity, *, joins: bool, named: bool) -> Fleet:
@@ -189,10 +189,10 @@ def _kept(fleet: Fleet) -> Fleet:
     from interlock.core import keys
     from interlock.core.decision import Write
 
-    desk = fleet.calls.desk
-    who = desk.me().who
-    write = Write(keys.live(who.session), {"agent": who.agent}, desk.seat.session_ttl)
-    desk.keeper.keep(write, desk.runner.clock.monotonic())
+    context = fleet.calls.context
+    actor = context.me().actor
+    write = Write(keys.live(actor.session), {"agent": actor.agent}, context.identity.session_ttl)
+    context.keeper.keep(write, context.runner.clock.monotonic())
     fleet.keep()
     return fleet
 

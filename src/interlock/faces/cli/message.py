@@ -46,7 +46,7 @@ def _introduce(fleet: Fleet) -> None:
     from interlock.nouns.messages.text import newcomer
     from interlock.nouns.messages.views import Inbox
 
-    you = fleet.calls.desk.me().who.agent
+    you = fleet.calls.context.me().actor.agent
     if drive(is_new(you), fleet.store):
         note(newcomer(introduced(fleet, Inbox(agent=you, messages=(), new=True))))
 
@@ -81,7 +81,7 @@ def _left(fleet: Fleet, request: Ask, waited: float) -> str:
     from interlock.core.validate import duration
     from interlock.nouns.messages.query_rules import TIMEOUT
 
-    usual = fleet.calls.desk.settings.query(request.who, request.type) or TIMEOUT
+    usual = fleet.calls.context.settings.query(request.who, request.type) or TIMEOUT
     timeout = usual if request.timeout is None else duration(request.timeout, "timeout")
     stays = f"{request.id} stays open for up to {max(timeout - waited, 0.0):.0f} s"
     return f"interrupted; {stays}: 'interlock cancel {request.id}', or ask again with this --id"
@@ -127,7 +127,7 @@ def _follow(parsed: Parsed, fleet: Fleet, type_: str) -> None:
     from interlock.runtime.outage import Outage
 
     with closing(fleet.messages.calls.receiver(only=type_)) as receiver:
-        outage = Outage(fleet.calls.desk, "the subscription")
+        outage = Outage(fleet.calls.context, "the subscription")
         while is_read():
             for each in drive(outage.feed(receiver.take, _LOOK), fleet.store):
                 answer(parsed, each)

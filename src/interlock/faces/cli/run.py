@@ -52,7 +52,7 @@ def run(parsed: Parsed) -> int:
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
     if validate.patience(request.wait) or request.max_hold or request.metadata is not None:
         raise BadInput("--wait, --max-hold and --metadata are about what is held; name it: --hold")
-    return _Guard(parsed).run(lambda fleet: (fleet.calls.desk.session_lease,), {})
+    return _Guard(parsed).run(lambda fleet: (fleet.calls.context.session_lease,), {})
 
 
 def lock_run(parsed: Parsed) -> int:
@@ -93,15 +93,15 @@ def _holding(parsed: Parsed, aim: Aim, environment: dict[str, str]) -> int:
     holding = guard.holding
 
     def hold(fleet: Fleet) -> Sequence[Lease | None]:
-        held = drive(take(fleet.calls.desk, aim, guard.wake, terms), fleet.store)
+        held = drive(take(fleet.calls.context, aim, guard.wake, terms), fleet.store)
         fleet.keep()
         holding.append(held)
         environment["INTERLOCK_TOKEN"] = str(held.grant.token)
-        return (fleet.calls.desk.session_lease, *held.leases)
+        return (fleet.calls.context.session_lease, *held.leases)
 
     def give_back() -> None:
         for held in holding:
-            drive(held.release(), held.desk.store)
+            drive(held.release(), held.context.store)
 
     try:
         return guard.run(hold, environment, give_back)
@@ -208,8 +208,8 @@ class _Guard:
         from interlock.nouns.messages.stops import Stops
         from interlock.threads import background
 
-        over, desk = threading.Event(), fleet.calls.desk
-        stops = Stops(desk.runner, desk.me().who)
+        over, context = threading.Event(), fleet.calls.context
+        stops = Stops(context.runner, context.me().actor)
         op = stops.apart().listen(self._obey, lambda: not over.is_set())
         background(lambda: drive(op, fleet.store), "interlock-stops").start()
         try:
@@ -256,7 +256,7 @@ class _Guard:
         identity = self._identity
         if identity.session and not identity.agent:
             outer = opened(identity.store, session=identity.session)
-            identity.agent = outer.calls.desk.me().who.agent
+            identity.agent = outer.calls.context.me().actor.agent
             outer.close()
         if not identity.agent:
             raise BadInput("who are you? give --agent NAME, or set INTERLOCK_AGENT")
@@ -272,13 +272,13 @@ class _Guard:
         return fleet
 
     def _environment(self, fleet: Fleet) -> dict[str, str]:
-        who, seat = fleet.calls.desk.me().who, fleet.calls.desk.seat
+        actor, identity = fleet.calls.context.me().actor, fleet.calls.context.identity
         return {
-            "INTERLOCK_AGENT": who.agent,
-            "INTERLOCK_CALLER": caller(who.agent, who.session, seat.caller),
-            "INTERLOCK_SESSION": who.session,
+            "INTERLOCK_AGENT": actor.agent,
+            "INTERLOCK_CALLER": caller(actor.agent, actor.session, identity.caller),
+            "INTERLOCK_SESSION": actor.session,
             "INTERLOCK_STORE": url_of(fleet.store, self._identity.store),
-            "INTERLOCK_TRACE": who.trace,
+            "INTERLOCK_TRACE": actor.trace,
         }
 
     def _listen(self) -> None:

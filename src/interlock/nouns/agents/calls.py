@@ -14,7 +14,7 @@ from interlock.driving import Op
 from interlock.errors import BadInput
 from interlock.nouns.agents import session as sessions
 from interlock.runtime.context import Calls
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 if TYPE_CHECKING:
     import logging
@@ -44,19 +44,19 @@ class AgentCalls(Calls):
         ``can`` is what it can do; others see it beside the session.
         ``pid`` is the process that others see as its own: this one, unless another is named.
         """
-        desk = self.desk
-        agent = desk.agent or (yield from self._unused_name())
-        session, least = desk.runner.new_id("ses"), desk.runner.capabilities.min_ttl
+        context = self.context
+        agent = context.agent or (yield from self._unused_name())
+        session, least = context.runner.new_id("ses"), context.runner.capabilities.min_ttl
         lives, said = validate.lease(ttl, least), validate.metadata(metadata)
         process = None if pid is None else validate.whole(pid, "pid", 0, validate.LARGEST)
         more = self._able(agent, session, can) if can else ()
-        others = yield from desk.sessions.here(agent)
-        joined = yield from desk.sessions.join(
+        others = yield from context.sessions.here(agent)
+        joined = yield from context.sessions.join(
             agent,
             ttl=lives,
             session=session,
             metadata=said,
-            trace=desk.seat.who.trace,
+            trace=context.identity.actor.trace,
             pid=process,
             more=more,
             listed=True,
@@ -67,14 +67,14 @@ class AgentCalls(Calls):
         """A readable name that no agent here has."""
         from interlock.nouns.agents.names import readable
 
-        taken = yield from self.desk.sessions.names()
-        return readable(self.desk.runner.random_below, taken)
+        taken = yield from self.context.sessions.names()
+        return readable(self.context.runner.random_below, taken)
 
     def _able(self, agent: str, session: str, can: Iterable[str]) -> tuple[Write, ...]:
         """The report of a session that can do this, and does nothing yet."""
         from interlock.nouns.agents.report import Report, writes
 
-        now, known = self.desk.runner.clock.wall(), validate.abilities(can)
+        now, known = self.context.runner.clock.wall(), validate.abilities(can)
         return writes(Report(agent=agent, session=session, state="idle", at=now, can=known))
 
     def status(
@@ -94,20 +94,22 @@ class AgentCalls(Calls):
         """
         from interlock.nouns.agents import reports as report
 
-        who, reports = self.desk.joined().who, report.Reports(self.desk.runner)
+        actor, reports = self.context.joined().actor, report.Reports(self.context.runner)
         if state is None and can is None and doing is None and note is None:
-            return reports.show(who.session)
-        kept = self.desk.session_lease is not None
-        paces = report.paces(self.desk.settings) if kept else None
+            return reports.show(actor.session)
+        kept = self.context.session_lease is not None
+        paces = report.paces(self.context.settings) if kept else None
         ask = report.asked(state, can=can, doing=doing, note=note, paces=paces)
-        return self._say(reports.say(who, ask))
+        return self._say(reports.say(actor, ask))
 
     def _say(
         self, saying: Op[Reported | sessions.SessionLapsed]
     ) -> Op[Reported | Unreported | sessions.SessionLapsed]:
         outcome = yield from saying
-        if self.desk.session_lease is not None and not isinstance(outcome, sessions.SessionLapsed):
-            self.desk.pulse.go_on(outcome)
+        if self.context.session_lease is not None and not isinstance(
+            outcome, sessions.SessionLapsed
+        ):
+            self.context.pulse.go_on(outcome)
         return outcome
 
     def leave(self) -> Op[sessions.Left | sessions.SessionLapsed]:
@@ -115,19 +117,19 @@ class AgentCalls(Calls):
 
         What it worked on goes back to the queue first.
         """
-        who = self.desk.me().who
-        self.desk.left = True
-        tasks = yield from self.desk.sessions.works_on(who)
-        released = (yield from self.desk.tasks.leave(who)) if tasks else ()
-        own = self.desk.queues.own() if self.desk.began else None
-        left = yield from self.desk.sessions.leave(who, own)
+        actor = self.context.me().actor
+        self.context.left = True
+        tasks = yield from self.context.sessions.works_on(actor)
+        released = (yield from self.context.tasks.leave(actor)) if tasks else ()
+        own = self.context.queues.own() if self.context.began else None
+        left = yield from self.context.sessions.leave(actor, own)
         if released and isinstance(left, sessions.Left):
             return replace(left, released=(*released, *left.released))
         return left
 
     def beat(self) -> Op[sessions.Renewed | sessions.SessionLapsed]:
         """Renew this session."""
-        return self.desk.sessions.beat(self.desk.me().who.session)
+        return self.context.sessions.beat(self.context.me().actor.session)
 
     def log(self, lines: Iterable[str], *, name: str | None = None) -> Op[Uploaded]:
         """Put lines into the log of this agent, or of another one, now.
@@ -136,7 +138,7 @@ class AgentCalls(Calls):
         line above 16 KiB is cut, with a mark.  To upload as a program goes on, use ``handler``.
         """
         agent = self._named(name)
-        return self._logs().upload(agent, lines, self.desk.who(agent))
+        return self._logs().upload(agent, lines, self.context.actor_for(agent))
 
     def log_file(self, path: str | os.PathLike[str], *, name: str | None = None) -> Op[Uploaded]:
         """Upload a whole file for this agent, or for another one, under its base name.
@@ -150,7 +152,9 @@ class AgentCalls(Calls):
         if not isinstance(path, str | os.PathLike):
             raise BadInput(f"'path' is the path of a file, not {path!r:.40}")
         agent, file = self._named(name), validate.name(os.path.basename(path), "file name")
-        return self._logs().upload_file(agent, file, file_lines(path), self.desk.who(agent))
+        return self._logs().upload_file(
+            agent, file, file_lines(path), self.context.actor_for(agent)
+        )
 
     def log_files(self, name: str | None = None) -> Op[tuple[LogFile, ...]]:
         """The files that this agent uploaded, or another one."""
@@ -190,10 +194,10 @@ class AgentCalls(Calls):
         """What uploads lines for as long as this client is open."""
         from interlock.nouns.agents.uploader import Uploader
 
-        desk, agent = self.desk, validate.name(name, "agent name")
-        clock = desk.runner.clock
-        uploader = Uploader(self._logs(), agent, desk.who(agent), clock, desk.wake)
-        desk.keeper.take_on(uploader)
+        context, agent = self.context, validate.name(name, "agent name")
+        clock = context.runner.clock
+        uploader = Uploader(self._logs(), agent, context.actor_for(agent), clock, context.wake)
+        context.keeper.take_on(uploader)
         return uploader
 
     def trail(self, name: str, after: int) -> Trail:
@@ -203,12 +207,12 @@ class AgentCalls(Calls):
         return Trail(self._logs(), validate.name(name, "agent name"), after)
 
     def _named(self, name: str | None) -> str:
-        return self.desk.me().who.agent if name is None else validate.name(name, "agent name")
+        return self.context.me().actor.agent if name is None else validate.name(name, "agent name")
 
     def _logs(self) -> Logs:
         from interlock.nouns.agents.log_service import Logs
 
-        return Logs(self.desk.runner, self.desk.settings)
+        return Logs(self.context.runner, self.context.settings)
 
     def pause(self, name: str, reason: str = "") -> Op[PausedAgent | UnknownAgent]:
         """Let an agent send nothing until it is resumed; it can still read, answer and work.
@@ -222,34 +226,36 @@ class AgentCalls(Calls):
             validate.name(name, "agent name"),
             validate.text(reason, "reason", REASON_LIMIT),
         )
-        return pause(self.desk.runner, self.desk.me().who, agent, said)
+        return pause(self.context.runner, self.context.me().actor, agent, said)
 
     def resume(self, name: str) -> Op[Resumed | UnknownAgent]:
         """Let an agent send again."""
         from interlock.nouns.messages.pausing import resume
 
-        return resume(self.desk.runner, self.desk.me().who, validate.name(name, "agent name"))
+        return resume(
+            self.context.runner, self.context.me().actor, validate.name(name, "agent name")
+        )
 
     def ack(self, name: str) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
         """Acknowledge that sessions under a name ended without leaving, or one by its id.
 
         ``health`` no longer shows them; unacknowledged it shows them for a day.
         """
-        found, who = validate.name(name, "agent name"), self.desk.me().who
-        return self._acknowledge(found, who)
+        found, actor = validate.name(name, "agent name"), self.context.me().actor
+        return self._acknowledge(found, actor)
 
     def _acknowledge(
-        self, name: str, who: Who
+        self, name: str, actor: Actor
     ) -> Op[sessions.DeathsAcknowledged | sessions.NoDeath]:
         if name.startswith("ses_"):
             from interlock.runtime.id_prefix import whole_id
 
             name = yield from whole_id(name, keys.DEATHS)
-        return (yield from self.desk.sessions.acknowledge(name, who))
+        return (yield from self.context.sessions.acknowledge(name, actor))
 
     def list(self) -> Op[tuple[sessions.Agent, ...]]:
         """All sessions with what they hold."""
-        return self.desk.sessions.list()
+        return self.context.sessions.list()
 
     def show(self, name: str) -> Op[tuple[sessions.Agent, ...]]:
         """The sessions under one name."""
@@ -258,5 +264,5 @@ class AgentCalls(Calls):
             from interlock.runtime.id_prefix import whole_id
 
             name = yield from whole_id(name, keys.SESSIONS)
-        found = yield from self.desk.sessions.list()
+        found = yield from self.context.sessions.list()
         return tuple(agent for agent in found if name in (agent.agent, agent.session))

@@ -16,7 +16,7 @@ from interlock.nouns.agents import logs as core
 from interlock.runtime import decode
 from interlock.runtime.clocks import agreed
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.runtime.steps import Open, Read, Take
 from interlock.settings import Settings
 from interlock.store import Item, Snapshot, Watch
@@ -42,7 +42,7 @@ class Logs:
         self._settings = settings
         self._agreed = (float("-inf"), 0.0)
 
-    def upload(self, agent: str, texts: Iterable[str], who: Who) -> Op[core.Uploaded]:
+    def upload(self, agent: str, texts: Iterable[str], actor: Actor) -> Op[core.Uploaded]:
         """Put lines behind those that are there: one commit for each chunk of them."""
         if isinstance(texts, str):
             raise BadInput("'lines' takes a list of lines; put brackets around it")
@@ -50,8 +50,8 @@ class Logs:
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
         limits, now = self._limits(), (yield from self._now())
         for portion in core.split(cleaned, most):
-            deciding = partial(self._adding, agent, portion, who, limits, now)
-            yield from self._runner.change(deciding, who)
+            deciding = partial(self._adding, agent, portion, actor, limits, now)
+            yield from self._runner.change(deciding, actor)
         return core.Uploaded(agent=agent, lines=len(cleaned))
 
     def _now(self) -> Op[float]:
@@ -62,10 +62,12 @@ class Logs:
         return self._agreed[1] + here - self._agreed[0]
 
     def _adding(
-        self, agent: str, lines: tuple[str, ...], who: Who, limits: core.Limits, now: float
+        self, agent: str, lines: tuple[str, ...], actor: Actor, limits: core.Limits, now: float
     ) -> Deciding[core.Uploaded]:
         book = _book((yield (keys.logbook(agent),))[keys.logbook(agent)])
-        batch = core.Batch(at=round(self._runner.clock.wall(), 3), lines=lines, session=who.session)
+        batch = core.Batch(
+            at=round(self._runner.clock.wall(), 3), lines=lines, session=actor.session
+        )
         size = sum(map(core.measure, lines))
         tail: core.Chunk | None = None
         old: list[core.Chunk | None] = []
@@ -93,25 +95,25 @@ class Logs:
         return [line for line in found if line.number > after][-limit:]
 
     def upload_file(
-        self, agent: str, file: str, texts: Iterable[str], who: Who
+        self, agent: str, file: str, texts: Iterable[str], actor: Actor
     ) -> Op[core.Uploaded]:
         """Put a whole file beside the log, in place of the last one of this name."""
         lines, cut = core.last_lines(texts, self._limits().bytes)
         most = min(core.CHUNK, self._runner.capabilities.max_value // 2)
         portions = list(core.split(lines, most)) or [()]
-        while not (yield from self._write_file(agent, file, portions, who)):
+        while not (yield from self._write_file(agent, file, portions, actor)):
             pass  # another upload of it ended meanwhile: ours is the later one
         return core.Uploaded(agent=agent, lines=len(lines) - bool(cut), file=file, cut=cut)
 
     def _write_file(
-        self, agent: str, file: str, portions: Sequence[tuple[str, ...]], who: Who
+        self, agent: str, file: str, portions: Sequence[tuple[str, ...]], actor: Actor
     ) -> Op[bool]:
         now, key = (yield from self._now()), keys.file_book(agent, file)
         sizes = [sum(map(core.measure, portion)) for portion in portions]
         written: tuple[int, ...] = ()
         first = 1
         for index, portion in enumerate(portions):
-            batch = core.Batch(at=round(now, 3), lines=portion, session=who.session)
+            batch = core.Batch(at=round(now, 3), lines=portion, session=actor.session)
             part = core.Part(
                 chunk=core.Chunk(first=first, bytes=sizes[index], batches=(batch,)),
                 written=written,
@@ -122,7 +124,7 @@ class Logs:
             def deciding(part: core.Part = part) -> Deciding[tuple[int, ...] | None]:
                 return core.upload_file(agent, file, _file_book((yield (key,))[key]), part)
 
-            done: Done[tuple[int, ...] | None] = yield from self._runner.change(deciding, who)
+            done: Done[tuple[int, ...] | None] = yield from self._runner.change(deciding, actor)
             if done.outcome is None:
                 return False
             written = done.outcome
@@ -162,7 +164,7 @@ class Logs:
                 found.append(core.LogFile(name=name, lines=book.lines, bytes=book.bytes, at=at))
         return found
 
-    def forget(self, who: Who) -> Op[int]:
+    def forget(self, actor: Actor) -> Op[int]:
         """Let the oldest chunks go of those who upload no more; how many went."""
         gone = 0
         limits, now = self._limits(), (yield from agreed(self._runner))
@@ -170,17 +172,17 @@ class Logs:
             owner, _, file = item.key.removeprefix(keys.LOGBOOKS).partition("/")
             agent = keys.name(owner)
             if file:
-                gone += yield from self._forget_file(agent, keys.name(file), item, limits, who)
+                gone += yield from self._forget_file(agent, keys.name(file), item, limits, actor)
                 continue
             book = _book(item)
             if book is not None and core.due(book, limits, now):
                 deciding = partial(_forgetting, agent, limits, now)
-                done: Done[int] = yield from self._runner.change(deciding, who)
+                done: Done[int] = yield from self._runner.change(deciding, actor)
                 gone += done.outcome
         return gone
 
     def _forget_file(
-        self, agent: str, file: str, item: Item, limits: core.Limits, who: Who
+        self, agent: str, file: str, item: Item, limits: core.Limits, actor: Actor
     ) -> Op[int]:
         now, gone = (yield from self._now()), 0
         while core.forget_file(agent, file, _file_book(item), limits, now).outcome:
@@ -190,7 +192,7 @@ class Logs:
                 book = _file_book((yield (key,))[key])
                 return core.forget_file(agent, file, book, limits, now)
 
-            done: Done[int] = yield from self._runner.change(deciding, who)
+            done: Done[int] = yield from self._runner.change(deciding, actor)
             gone += done.outcome
             if not done.outcome:
                 break

@@ -16,7 +16,7 @@ from interlock.nouns.agents import report as core
 from interlock.nouns.agents.session import SessionLapsed
 from interlock.runtime import decode
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Range, Snapshot
@@ -38,17 +38,17 @@ class Reports:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def say(self, who: Who, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
+    def say(self, actor: Actor, ask: core.Say) -> Op[core.Reported | SessionLapsed]:
         """Say something of this session; only what is new in it is recorded."""
 
         def deciding() -> Deciding[core.Reported | SessionLapsed]:
-            own, live = keys.report(who.session), keys.live(who.session)
+            own, live = keys.report(actor.session), keys.live(actor.session)
             snapshot = yield (own, live)
             alive, now = snapshot[live] is not None, self._runner.clock.wall()
             before = report(snapshot[own])
-            return core.say(before, who.agent, who.session, ask, alive=alive, now=now)
+            return core.say(before, actor.agent, actor.session, ask, alive=alive, now=now)
 
-        done: Done[core.Reported | SessionLapsed] = yield from self._runner.change(deciding, who)
+        done: Done[core.Reported | SessionLapsed] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def show(self, session: str) -> Op[core.Reported | core.Unreported]:
@@ -79,13 +79,13 @@ class Pulse:
     def __init__(
         self,
         reports: Reports,
-        who: Who,
+        actor: Actor,
         paces: Mapping[core.State, float],
         clock: Clock,
         wake: Callable[[], None],
     ) -> None:
         self._reports = reports
-        self._who = who
+        self._who = actor
         self._paces = paces
         self._clock = clock
         self._wake = wake
@@ -164,9 +164,9 @@ class Pulse:
             self._due = self._clock.monotonic()
         self._wake()
 
-    def follow(self, who: Who) -> None:
+    def follow(self, actor: Actor) -> None:
         """Say it for the session that follows ours."""
-        self._who = who
+        self._who = actor
         now = self._clock.monotonic()
         if self._before is not None and self._before.ask is not None:
             self._before = self._before._replace(due=now)
@@ -180,7 +180,7 @@ class Pulse:
     def run(self) -> Op[None]:
         """Say it; a session that is over has nothing to say any more."""
         with self._guard:
-            ask, look, who = self._ask, self._look, self._who
+            ask, look, actor = self._ask, self._look, self._who
             if ask is None:
                 return
             now = self._clock.monotonic()
@@ -188,8 +188,8 @@ class Pulse:
         said = ask
         if look is not None:
             said = msgspec.structs.replace(ask, state=(yield from look()))
-        outcome = yield from self._reports.say(who, said)
-        if self._who is not who:  # another session follows it, and is due
+        outcome = yield from self._reports.say(actor, said)
+        if self._who is not actor:  # another session follows it, and is due
             return
         if isinstance(outcome, SessionLapsed):
             self._due = NEVER

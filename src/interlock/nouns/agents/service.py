@@ -17,7 +17,7 @@ from interlock.nouns.agents import session as core
 from interlock.nouns.grants.pool import Pool
 from interlock.runtime import decode
 from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, every, looked_up
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -65,13 +65,13 @@ class Sessions:
             yield (keys.session(record.id),)
             return core.join(record, more)
 
-        who = Who(agent, record.id, trace)
+        actor = Actor(agent, record.id, trace)
         fresh = {keys.session(record.id): None}
-        done: Done[core.Joined] = yield from self._runner.change(deciding, who, fresh)
+        done: Done[core.Joined] = yield from self._runner.change(deciding, actor, fresh)
         return done.outcome
 
     def leave(
-        self, who: Who, own: Collection[str] | None = None
+        self, actor: Actor, own: Collection[str] | None = None
     ) -> Op[core.Left | core.SessionLapsed]:
         """End a session and pass on everything that lives by it.
 
@@ -83,7 +83,7 @@ class Sessions:
         while True:
             done: Done[
                 core.Left | core.SessionLapsed | core.Leaving
-            ] = yield from self._runner.change(lambda: self._leaving(who, base, own), who)
+            ] = yield from self._runner.change(lambda: self._leaving(actor, base, own), actor)
             if isinstance(done.outcome, core.SessionLapsed):
                 return done.outcome
             released += done.outcome.released
@@ -91,17 +91,17 @@ class Sessions:
                 return replace(done.outcome, released=released)
 
     def _leaving(
-        self, who: Who, base: int, mine: Collection[str] | None
+        self, actor: Actor, base: int, mine: Collection[str] | None
     ) -> Deciding[core.Left | core.SessionLapsed | core.Leaving]:
-        own = (keys.session(who.session), keys.live(who.session), keys.report(who.session))
+        own = (keys.session(actor.session), keys.live(actor.session), keys.report(actor.session))
         snapshot = yield own
         session = decode.session(snapshot[own[0]])
         if session is None:
-            return Decision(outcome=core.SessionLapsed(session=who.session))
-        said = reported(snapshot, who.session)
-        listed = yield from _listed(who.session)
+            return Decision(outcome=core.SessionLapsed(session=actor.session))
+        said = reported(snapshot, actor.session)
+        listed = yield from _listed(actor.session)
         wanted = yield from _pools_of(session, mine, listed)
-        said += tuple(keys.held(who.session, key) for key in listed[:_LISTED])
+        said += tuple(keys.held(actor.session, key) for key in listed[:_LISTED])
         gathering = Gathering(self._runner, base)
         now = self._runner.clock.wall()
         return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
@@ -115,7 +115,7 @@ class Sessions:
             return core.beat(decode.session(snapshot[keys.session(session)]), session, live)
 
         done: Done[core.Renewed | core.SessionLapsed] = yield from self._runner.change(
-            deciding, Who()
+            deciding, Actor()
         )
         return done.outcome
 
@@ -134,7 +134,7 @@ class Sessions:
             puts = tuple(write for write in writes if write.key in alive)
             return Decision(outcome=alive, puts=puts, quiet=True)
 
-        done: Done[frozenset[str]] = yield from self._runner.change(deciding, Who())
+        done: Done[frozenset[str]] = yield from self._runner.change(deciding, Actor())
         return done.outcome
 
     def find(self, session: str) -> Op[core.Session | None]:
@@ -148,14 +148,14 @@ class Sessions:
         read = [decode.readable(decode.death, item) for item in items]
         return sorted([each for each in read if each is not None], key=lambda each: each.at)
 
-    def acknowledge(self, name: str, who: Who) -> Op[core.DeathsAcknowledged | core.NoDeath]:
+    def acknowledge(self, name: str, actor: Actor) -> Op[core.DeathsAcknowledged | core.NoDeath]:
         """Take away the traces of the sessions under this name, or of the one with this id."""
         deaths = yield from self.deaths()
         found = [each for each in deaths if name in (each.agent, each.session)]
         gone: tuple[str, ...] = ()
         for start in range(0, len(found), self._portion):
             some, decide = found[start : start + self._portion], partial(core.acknowledge, name)
-            done = yield from self._runner.change(partial(_forgetting, some, decide), who)
+            done = yield from self._runner.change(partial(_forgetting, some, decide), actor)
             if isinstance(done.outcome, core.DeathsAcknowledged):
                 gone += done.outcome.sessions
         if not gone:
@@ -181,9 +181,9 @@ class Sessions:
         items = yield from every(keys.SESSIONS)
         return frozenset(each.agent for item in items if (each := _readable(item)) is not None)
 
-    def works_on(self, who: Who) -> Op[bool]:
+    def works_on(self, actor: Actor) -> Op[bool]:
         """Whether a session works on any task."""
-        page = Range(keys.claims(who.session), limit=1)
+        page = Range(keys.claims(actor.session), limit=1)
         return bool((yield Read(page)).ranges[page])
 
     def list(self) -> Op[tuple[core.Agent, ...]]:

@@ -11,7 +11,7 @@ from interlock.driving import Op, Pause
 from interlock.errors import InterlockError, StoreClosed
 from interlock.nouns.agents import logs as core
 from interlock.nouns.agents.log_service import Logs
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 LINES = 500
 """Lines of a batch, at most."""
@@ -37,12 +37,12 @@ class Uploader:
     """
 
     def __init__(
-        self, logs: Logs, agent: str, who: Who, clock: Clock, wake: Callable[[], None]
+        self, logs: Logs, agent: str, actor: Actor, clock: Clock, wake: Callable[[], None]
     ) -> None:
         self.failing = False
         self._logs = logs
         self._agent = agent
-        self._who = who
+        self._who = actor
         self._clock = clock
         self._wake = wake
         self._guard = threading.RLock()  # a handler of a signal may log, too

@@ -16,8 +16,8 @@ def _info(fleet: "Fleet", _request: Info) -> dict[str, object]:
     from interlock.driving import drive
     from interlock.nouns.record.sealing import Sealing
 
-    desk = fleet.calls.desk
-    record = drive(Sealing(desk.runner, desk.settings).facts(), fleet.store)
+    context = fleet.calls.context
+    record = drive(Sealing(context.runner, context.settings).facts(), fleet.store)
     return {**fleet.store.info(), **record}
 
 

@@ -45,11 +45,11 @@ class LockCalls(Calls):
         lives as long as the session.  ``given`` are proofs (``held.check()``) of other grants
         that must still hold in the same commit.
         """
-        patience, name = self.desk.asking(wait), named(name, "lock")
-        settings = self.desk.settings.lock(name, self.desk.runner.capabilities.min_ttl)
-        lives, ends = self.desk.terms(settings, ttl, max_hold)
-        return self.desk.locks.acquire(
-            self.desk.me(),
+        patience, name = self.context.asking(wait), named(name, "lock")
+        settings = self.context.settings.lock(name, self.context.runner.capabilities.min_ttl)
+        lives, ends = self.context.terms(settings, ttl, max_hold)
+        return self.context.locks.acquire(
+            self.context.me(),
             name,
             ttl=lives,
             max_hold=ends,
@@ -61,17 +61,17 @@ class LockCalls(Calls):
 
     def release(self, name: str, *, token: int | None = None) -> Op[locks.ReleaseOutcome]:
         """Give a lock back; whoever waits first has it with the same commit."""
-        who = self.desk.me().who
-        return self.desk.locks.release(who, named(name, "lock"), token=validate.token(token))
+        actor = self.context.me().actor
+        return self.context.locks.release(actor, named(name, "lock"), token=validate.token(token))
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[locks.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
-        seat = self.desk.me()
-        return self.desk.locks.heartbeat(
-            seat.who,
+        identity = self.context.me()
+        return self.context.locks.heartbeat(
+            identity.actor,
             named(name, "lock"),
             token=validate.token(token),
-            session_ttl=seat.session_ttl,
+            session_ttl=identity.session_ttl,
         )
 
     def break_(self, name: str, reason: str, *, token: int | None = None) -> Op[locks.BreakOutcome]:
@@ -81,16 +81,18 @@ class LockCalls(Calls):
         the ``reason`` with its next beat, and the record keeps it.  With a ``token`` only that
         grant is ended.
         """
-        who, lock = self.desk.me().who, named(name, "lock")
-        return self.desk.locks.end(who, lock, validate.reason(reason), token=validate.token(token))
+        actor, lock = self.context.me().actor, named(name, "lock")
+        return self.context.locks.end(
+            actor, lock, validate.reason(reason), token=validate.token(token)
+        )
 
     def list(self) -> Op[tuple[LockView, ...]]:
         """All locks that are held or waited for."""
-        return self.desk.locks.list()
+        return self.context.locks.list()
 
     def show(self, name: str) -> Op[LockView]:
         """One lock: its holder, its token, its queue."""
-        return self.desk.locks.show(named(name, "lock"))
+        return self.context.locks.show(named(name, "lock"))
 
 
 class SemaphoreCalls(Calls):
@@ -117,13 +119,13 @@ class SemaphoreCalls(Calls):
         (``Increased``).  Nobody overtakes who waits, so a large ``weight`` is never starved.
         ``wait``, ``ttl``, ``max_hold`` and ``given`` are as for locks.
         """
-        patience, name = self.desk.asking(wait), named(name, "semaphore")
-        settings = self.desk.settings.semaphore(name, self.desk.runner.capabilities.min_ttl)
-        lives, ends = self.desk.terms(settings, ttl, max_hold)
+        patience, name = self.context.asking(wait), named(name, "semaphore")
+        settings = self.context.settings.semaphore(name, self.context.runner.capabilities.min_ttl)
+        lives, ends = self.context.terms(settings, ttl, max_hold)
         if capacity is None and "capacity" in settings:
             capacity = int(settings["capacity"])
-        return self.desk.semaphores.acquire(
-            self.desk.me(),
+        return self.context.semaphores.acquire(
+            self.context.me(),
             name,
             weight=validate.count(weight, "weight", CAPACITY),
             capacity=None if capacity is None else _capacity(capacity),
@@ -137,32 +139,32 @@ class SemaphoreCalls(Calls):
 
     def release(self, name: str, *, token: int | None = None) -> Op[semaphores.ReleaseOutcome]:
         """Give slots back; whoever waits first and fits has them with the same commit."""
-        who = self.desk.me().who
+        actor = self.context.me().actor
         name = named(name, "semaphore")
-        return self.desk.semaphores.release(who, name, token=validate.token(token))
+        return self.context.semaphores.release(actor, name, token=validate.token(token))
 
     def heartbeat(self, name: str, *, token: int | None = None) -> Op[semaphores.BeatOutcome]:
         """Renew a grant; one that lapsed is not revived."""
-        seat = self.desk.me()
-        return self.desk.semaphores.heartbeat(
-            seat.who,
+        identity = self.context.me()
+        return self.context.semaphores.heartbeat(
+            identity.actor,
             named(name, "semaphore"),
             token=validate.token(token),
-            session_ttl=seat.session_ttl,
+            session_ttl=identity.session_ttl,
         )
 
     def resize(self, name: str, capacity: int) -> Op[semaphores.Resized]:
         """Set the capacity, for everybody; who holds keeps what it has."""
-        who = self.desk.me().who
+        actor = self.context.me().actor
         name = named(name, "semaphore")
-        return self.desk.semaphores.resize(who, name, _capacity(capacity))
+        return self.context.semaphores.resize(actor, name, _capacity(capacity))
 
     def remove(
         self, name: str
     ) -> Op[semaphores.Removed | semaphores.SlotsFull | semaphores.NoSemaphore]:
         """Take a semaphore away, unless somebody holds or waits for some of it."""
-        who = self.desk.me().who
-        return self.desk.semaphores.remove(who, named(name, "semaphore"))
+        actor = self.context.me().actor
+        return self.context.semaphores.remove(actor, named(name, "semaphore"))
 
     def break_(
         self, name: str, reason: str, *, holder: str = "", token: int | None = None
@@ -171,18 +173,18 @@ class SemaphoreCalls(Calls):
 
         ``holder`` or ``token`` say which grant, where there are several; otherwise as for locks.
         """
-        who, sem = self.desk.me().who, named(name, "semaphore")
+        actor, sem = self.context.me().actor, named(name, "semaphore")
         held_by = validate.name(holder, "agent name") if holder else ""
-        end = self.desk.semaphores.end
-        return end(who, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
+        end = self.context.semaphores.end
+        return end(actor, sem, validate.reason(reason), holder=held_by, token=validate.token(token))
 
     def list(self) -> Op[tuple[SemaphoreView, ...]]:
         """All semaphores."""
-        return self.desk.semaphores.list()
+        return self.context.semaphores.list()
 
     def show(self, name: str) -> Op[SemaphoreView | semaphores.NoSemaphore]:
         """One semaphore: its holders, their tokens, its queue."""
-        return self.desk.semaphores.show(named(name, "semaphore"))
+        return self.context.semaphores.show(named(name, "semaphore"))
 
 
 class SeveralCalls(Calls):
@@ -204,11 +206,11 @@ class SeveralCalls(Calls):
         With ``wait`` it queues for all of them at once, and gets all of them at once.
         A semaphore must be there already, or have its capacity in the settings.
         """
-        patience = self.desk.asking(wait)
+        patience = self.context.asking(wait)
         parts = parsed(things)
-        lives, ends = self.desk.terms({}, ttl, max_hold)
-        return self.desk.several.acquire(
-            self.desk.me(),
+        lives, ends = self.context.terms({}, ttl, max_hold)
+        return self.context.several.acquire(
+            self.context.me(),
             tuple(self._with_capacity(part) for part in parts),
             ttl=lives,
             max_hold=ends,
@@ -219,12 +221,14 @@ class SeveralCalls(Calls):
 
     def release(self, *things: str, token: int | None = None) -> Op[several.ReleaseOutcome]:
         """Give all of these back with one commit."""
-        who = self.desk.me().who
+        actor = self.context.me().actor
         parts = parsed(things)
         said = zip(parts, things, strict=True)
         weights = tuple((part.thing, part.weight) for part, text in said if _weighted(text))
         names = tuple(part.thing for part in parts)
-        return self.desk.several.release(who, names, token=validate.token(token), weights=weights)
+        return self.context.several.release(
+            actor, names, token=validate.token(token), weights=weights
+        )
 
     def _with_capacity(self, part: several.Part) -> several.Part:
         kind, _, name = part.thing.partition("/")
@@ -232,8 +236,8 @@ class SeveralCalls(Calls):
             return part
         from interlock.nouns.grants import several
 
-        least = self.desk.runner.capabilities.min_ttl
-        capacity = self.desk.settings.semaphore(name, least).get("capacity")
+        least = self.context.runner.capabilities.min_ttl
+        capacity = self.context.settings.semaphore(name, least).get("capacity")
         return several.Part(part.thing, part.weight, None if capacity is None else int(capacity))
 
 

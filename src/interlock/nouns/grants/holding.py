@@ -20,7 +20,7 @@ from interlock.errors import Deadlocked, Lost, StoreTrouble, Unavailable
 from interlock.nouns.grants.pool import Break, Proof
 from interlock.nouns.grants.targets import Aim, Terms
 from interlock.runtime import callers, handover
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.given import Given, proofs
 from interlock.runtime.keeper import Lease, Stake
 from interlock.runtime.outage import Outage
@@ -38,13 +38,13 @@ class Grip:
 
     def __init__(
         self,
-        desk: Desk,
+        context: Context,
         things: tuple[str, ...],
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
     ) -> None:
-        self.desk = desk
+        self.context = context
         self.things = things
         self.grant = grant
         self.leases = leases
@@ -52,12 +52,12 @@ class Grip:
         self.on_lost = on_lost
         """Called when we may no longer rely on it."""
         self._gone = False
-        self.ticket = handover.current(desk.queues)
+        self.ticket = handover.current(context.queues)
         self.broken: Break | None = None
         """Who ended it and why, if an operator did and we heard of it."""
         notes = tuple([keys.broken(thing, grant.grant) for thing in things])
         self._stake = Stake(tuple(map(keys.of, things)), grant.grant, notes, self._lose)
-        desk.keeper.rely(self._stake)
+        context.keeper.rely(self._stake)
         for lease in leases:
             lease.listeners.append(self._tell)
 
@@ -69,7 +69,7 @@ class Grip:
 
     def lost(self) -> bool:
         """Whether we may no longer rely on it, as far as we can tell without asking."""
-        gone = self.released or self._gone or self.desk.store.missing
+        gone = self.released or self._gone or self.context.store.missing
         return gone or not all(lease.alive() for lease in self.leases)
 
     def insist(self) -> None:
@@ -79,7 +79,7 @@ class Grip:
 
     def check(self) -> Op[Proof]:
         """The proof, if the store agrees that we still hold."""
-        if self.lost() or not (yield from self.desk.queues.check(self.proof)):
+        if self.lost() or not (yield from self.context.queues.check(self.proof)):
             yield from self.learn()
             raise self.over()
         return self.proof
@@ -88,16 +88,16 @@ class Grip:
         """Hear why it is lost, if an operator said so; trouble with the store is no reason."""
         if self.broken is None:
             with suppress(StoreTrouble):
-                self.broken = yield from self.desk.queues.ended_by(self._stake.notes)
+                self.broken = yield from self.context.queues.ended_by(self._stake.notes)
 
     def let_go(self) -> None:
         """Rely on it no more."""
         for lease in self.leases:
             if self._tell in lease.listeners:
                 lease.listeners.remove(self._tell)
-            if lease is not self.desk.session_lease:
-                self.desk.keeper.drop(lease)
-        self.desk.keeper.leave(self._stake)
+            if lease is not self.context.session_lease:
+                self.context.keeper.drop(lease)
+        self.context.keeper.leave(self._stake)
         self.released = True
 
     def over(self) -> Lost:
@@ -138,29 +138,29 @@ class Holding(Grip):
 
     def __init__(
         self,
-        desk: Desk,
+        context: Context,
         aim: Aim,
         grant: Granted,
         leases: Sequence[Lease],
         on_lost: Callable[[], None] | None,
     ) -> None:
-        super().__init__(desk, aim.things, grant, leases, on_lost)
+        super().__init__(context, aim.things, grant, leases, on_lost)
         self.aim = aim
         self.ticket.relied = self
 
     def release(self) -> Op[Any]:
         """Give it back and stop relying on it."""
-        owed = (self.desk.seat, self.aim.ask(self.grant.grant))
+        owed = (self.context.identity, self.aim.ask(self.grant.grant))
         try:
             self.let_go()  # in here: whatever strikes from now on, it is given back
-            outcome = yield from self.aim.release(self.desk, self.grant.grant, self.grant.token)
+            outcome = yield from self.aim.release(self.context, self.grant.grant, self.grant.token)
         except (StoreTrouble, GeneratorExit):
-            self.desk.queues.owe(*owed)  # the keeper gives it back as soon as it can
+            self.context.queues.owe(*owed)  # the keeper gives it back as soon as it can
             self.ticket.close()
             raise
         except BaseException:
             self.let_go()
-            yield from self.desk.queues.give_up(*owed)
+            yield from self.context.queues.give_up(*owed)
             self.ticket.close()
             raise
         self.ticket.close()
@@ -171,8 +171,8 @@ class Holding(Grip):
         if self.released:
             return False
         lost = self.lost()
-        if trouble := self.desk.store.trouble:  # whoever ends need not wait for it, too
-            self.desk.queues.owe(self.desk.seat, self.aim.ask(self.grant.grant))
+        if trouble := self.context.store.trouble:  # whoever ends need not wait for it, too
+            self.context.queues.owe(self.context.identity, self.aim.ask(self.grant.grant))
             self.let_go()
             self.ticket.close()
             self._later(trouble)
@@ -220,34 +220,36 @@ class InHand:
         return self._holding.over()
 
 
-def take(desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms) -> Op[Holding]:
+def take(
+    context: Context, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
+) -> Op[Holding]:
     """Acquire for a ``with`` block, which cannot return a no: it raises.
 
     A grant that was lost before the block could begin is none: it is given back, and we queue
     again, as long as we have a session and patience.
     """
-    clock = desk.runner.clock
-    ttl, max_hold = desk.terms(aim.settings(desk), terms.ttl, terms.max_hold)
+    clock = context.runner.clock
+    ttl, max_hold = context.terms(aim.settings(context), terms.ttl, terms.max_hold)
     ends = clock.monotonic() + validate.patience(terms.wait)
     while True:
         left = max(0.0, ends - clock.monotonic())
         now = replace(terms, ttl=ttl, max_hold=max_hold, wait=left)
-        holding = yield from _take_once(desk, aim, on_lost, now)
+        holding = yield from _take_once(context, aim, on_lost, now)
         if not holding.lost():
             return holding
         yield from holding.end()
         if clock.monotonic() >= ends:
             raise holding.over()
-        if desk.rejoins(desk.seat) and not desk.no_retry:
-            yield from Outage(desk, "a wait").revive(ends)
+        if context.rejoins(context.identity) and not context.no_retry:
+            yield from Outage(context, "a wait").revive(ends)
 
 
 def _take_once(
-    desk: Desk, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
+    context: Context, aim: Aim, on_lost: Callable[[], None] | None, terms: Terms
 ) -> Op[Holding]:
-    clock = desk.runner.clock
+    clock = context.runner.clock
     sent = clock.monotonic()
-    outcome = yield from aim.acquire(desk, terms)
+    outcome = yield from aim.acquire(context, terms)
     if not isinstance(outcome, Granted):
         raise _no(outcome, terms.given, aim.things)
     times: dict[str, float] | None = None
@@ -255,18 +257,18 @@ def _take_once(
     if waited and (terms.ttl is not None or terms.max_hold is not None):
         sent = clock.monotonic()
         try:
-            times = yield from desk.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
+            times = yield from context.queues.lifetimes(keys.of(aim.things[0]), outcome.grant)
         except BaseException as error:
-            desk.queues.owe(desk.seat, aim.ask(outcome.grant))
+            context.queues.owe(context.identity, aim.ask(outcome.grant))
             if not isinstance(error, StoreTrouble | GeneratorExit):
-                yield from desk.queues.pay()
+                yield from context.queues.pay()
             raise
-    leases = list(_leases(desk, (aim, outcome), terms, sent, times))
-    return Holding(desk, aim, outcome, leases, on_lost)
+    leases = list(_leases(context, (aim, outcome), terms, sent, times))
+    return Holding(context, aim, outcome, leases, on_lost)
 
 
 def _leases(
-    desk: Desk,
+    context: Context,
     got: tuple[Aim, Granted],
     terms: Terms,
     sent: float,
@@ -274,8 +276,8 @@ def _leases(
 ) -> Iterator[Lease]:
     """What the holder relies on: its session or a lease of its own, and the maximum hold."""
     aim, grant = got
-    if terms.ttl is None and desk.session_lease is not None:
-        yield desk.session_lease
+    if terms.ttl is None and context.session_lease is not None:
+        yield context.session_lease
     tag = {"agent": grant.holder, "for": keys.several(aim.things)}
     for key, term, renewable in (
         (keys.live(grant.grant), terms.ttl, True),
@@ -285,7 +287,7 @@ def _leases(
             ttl = validate.duration(term)
             left = ttl if times is None else times.get(key, 0.0)
             began = sent + left - ttl
-            yield desk.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
+            yield context.keeper.keep(Write(key, tag, ttl), began, renewable=renewable)
 
 
 def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unavailable:
@@ -296,8 +298,8 @@ def _no(outcome: object, given: Given = (), things: Sequence[str] = ()) -> Unava
         case lock.LockDeadlock() | semaphore.SlotsDeadlock() | several.SeveralDeadlock():
             return deadlocked(outcome.cycle, outcome, [keys.of(thing) for thing in things])
         case lock.LockBusy(lock=name, holder=holder):
-            who = f"held by {holder}" if holder else "kept for who waits first"
-            return Unavailable(f"lock {name!r} is {who}; wait longer or try later", outcome)
+            state = f"held by {holder}" if holder else "kept for who waits first"
+            return Unavailable(f"lock {name!r} is {state}; wait longer or try later", outcome)
         case semaphore.SlotsFull(semaphore=name):
             free = f"{outcome.available} of {outcome.capacity} slots are free"
             return Unavailable(f"semaphore {name!r}: {free}; wait longer or try later", outcome)

@@ -12,10 +12,10 @@ from interlock.driving import Op
 from interlock.nouns.grants import lock as core
 from interlock.nouns.grants.pool import Pool, Proof
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat, expires_in
+from interlock.nouns.grants.waiting import Identity, expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import every_pool, looked_up
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
 
@@ -47,7 +47,7 @@ class Locks:
 
     def acquire(
         self,
-        seat: Seat,
+        identity: Identity,
         name: str,
         *,
         ttl: float | None = None,
@@ -68,27 +68,27 @@ class Locks:
             metadata=metadata,
             token=token,
         )
-        return self._queues.acquire(seat, ask, wait=wait, given=given)
+        return self._queues.acquire(identity, ask, wait=wait, given=given)
 
     def release(
-        self, who: Who, name: str, *, token: int | None = None, grant: str = ""
+        self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give it back; the next waiter has it with the same commit."""
-        return self._queues.release(who, _caller(who, name, token, grant))
+        return self._queues.release(actor, _caller(actor, name, token, grant))
 
     def heartbeat(
-        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+        self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
-        caller = _caller(who, name, token)
-        return self._queues.heartbeat(who, caller, session_ttl)
+        caller = _caller(actor, name, token)
+        return self._queues.heartbeat(actor, caller, session_ttl)
 
     def end(
-        self, who: Who, name: str, reason: str, *, token: int | None = None
+        self, actor: Actor, name: str, reason: str, *, token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
-        breaker = core.Breaker(lock=name, by=who.agent, reason=reason, token=token)
-        return self._queues.end(who, breaker)
+        breaker = core.Breaker(lock=name, by=actor.agent, reason=reason, token=token)
+        return self._queues.end(actor, breaker)
 
     def show(self, name: str) -> Op[LockView]:
         """The lock, its holder and its queue."""
@@ -107,8 +107,10 @@ class Locks:
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(who: Who, name: str, token: int | None, grant: str = "") -> core.Caller:
-    return core.Caller(lock=name, agent=who.agent, session=who.session, token=token, grant=grant)
+def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.Caller:
+    return core.Caller(
+        lock=name, agent=actor.agent, session=actor.session, token=token, grant=grant
+    )
 
 
 def _shown(name: str, pool: Pool, live: Mapping[str, Item | None]) -> LockView:

@@ -14,10 +14,10 @@ from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.pool import Grant, Pool, Proof
 from interlock.nouns.grants.pool_change import Facts
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat, expires_in
+from interlock.nouns.grants.waiting import Identity, expires_in
 from interlock.runtime import decode
 from interlock.runtime.gather import Gathering, every_pool, looked_up
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
 
@@ -65,7 +65,7 @@ class Semaphores:
 
     def acquire(
         self,
-        seat: Seat,
+        identity: Identity,
         name: str,
         *,
         weight: int = 1,
@@ -90,32 +90,36 @@ class Semaphores:
             metadata=metadata,
             token=token,
         )
-        return self._queues.acquire(seat, ask, wait=wait, given=given)
+        return self._queues.acquire(identity, ask, wait=wait, given=given)
 
     def release(
-        self, who: Who, name: str, *, token: int | None = None, grant: str = ""
+        self, actor: Actor, name: str, *, token: int | None = None, grant: str = ""
     ) -> Op[core.ReleaseOutcome]:
         """Give them back; whoever waits and fits has them with the same commit."""
-        return self._queues.release(who, _caller(who, name, token, grant))
+        return self._queues.release(actor, _caller(actor, name, token, grant))
 
     def heartbeat(
-        self, who: Who, name: str, *, token: int | None = None, session_ttl: float = 0.0
+        self, actor: Actor, name: str, *, token: int | None = None, session_ttl: float = 0.0
     ) -> Op[core.BeatOutcome]:
         """Renew what keeps the grant alive."""
-        caller = _caller(who, name, token)
-        return self._queues.heartbeat(who, caller, session_ttl)
+        caller = _caller(actor, name, token)
+        return self._queues.heartbeat(actor, caller, session_ttl)
 
-    def resize(self, who: Who, name: str, capacity: int) -> Op[core.Resized]:
+    def resize(self, actor: Actor, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
         return self._change(
-            who, name, lambda known, now: core.resize(name, capacity, known, now, who.agent)
+            actor, name, lambda known, now: core.resize(name, capacity, known, now, actor.agent)
         )
 
-    def remove(self, who: Who, name: str) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
+    def remove(
+        self, actor: Actor, name: str
+    ) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
         """Take it away, unless somebody holds or waits for some of it."""
-        return self._change(who, name, lambda known, now: core.remove(name, known, now))
+        return self._change(actor, name, lambda known, now: core.remove(name, known, now))
 
-    def _change(self, who: Who, name: str, decide: Callable[[Facts, float], Decision[T]]) -> Op[T]:
+    def _change(
+        self, actor: Actor, name: str, decide: Callable[[Facts, float], Decision[T]]
+    ) -> Op[T]:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[T]:
@@ -124,17 +128,17 @@ class Semaphores:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, who)
+        done: Done[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def end(
-        self, who: Who, name: str, reason: str, *, holder: str = "", token: int | None = None
+        self, actor: Actor, name: str, reason: str, *, holder: str = "", token: int | None = None
     ) -> Op[core.BreakOutcome]:
         """End the grant of another."""
         breaker = core.Breaker(
-            semaphore=name, by=who.agent, reason=reason, holder=holder, token=token
+            semaphore=name, by=actor.agent, reason=reason, holder=holder, token=token
         )
-        return self._queues.end(who, breaker)
+        return self._queues.end(actor, breaker)
 
     def show(self, name: str) -> Op[SemaphoreView | core.NoSemaphore]:
         """The semaphore, its holders and its queue."""
@@ -153,9 +157,9 @@ class Semaphores:
         return tuple(_shown(name, pool, live) for name, pool in pools.items())
 
 
-def _caller(who: Who, name: str, token: int | None, grant: str = "") -> core.Caller:
+def _caller(actor: Actor, name: str, token: int | None, grant: str = "") -> core.Caller:
     return core.Caller(
-        semaphore=name, agent=who.agent, session=who.session, token=token, grant=grant
+        semaphore=name, agent=actor.agent, session=actor.session, token=token, grant=grant
     )
 
 

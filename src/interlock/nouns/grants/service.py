@@ -22,7 +22,7 @@ from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Break, Pool, Proof
 from interlock.nouns.grants.request import Ask, Breaker, Caller
 from interlock.nouns.grants.waiting import (
-    Seat,
+    Identity,
     Waiting,
     expires_in,
     recalled,
@@ -34,7 +34,7 @@ from interlock.runtime.callers import Someone
 from interlock.runtime.gather import Gathering, looked_up, outside
 from interlock.runtime.given import holds
 from interlock.runtime.handover import Ticket
-from interlock.runtime.runner import ALIVE, Deciding, Done, Reading, Runner, Who
+from interlock.runtime.runner import ALIVE, Actor, Deciding, Done, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -130,7 +130,12 @@ class Queues:
         """Who of this process speaks; whoever plays several processes in one sets it."""
 
     def acquire(
-        self, seat: Seat, ask: Ask[Any], *, wait: float | None = None, given: tuple[Proof, ...] = ()
+        self,
+        identity: Identity,
+        ask: Ask[Any],
+        *,
+        wait: float | None = None,
+        given: tuple[Proof, ...] = (),
     ) -> Op[Any]:
         """Take it, or queue for it until the wait is over; interrupted, leave no trace.
 
@@ -138,33 +143,33 @@ class Queues:
         """
         base = yield from self._runner.base()
         deadline = self._runner.clock.monotonic() + wait if wait else None
-        someone = None if seat.caller else self.speaks()
-        ask = self._on_terms(seat, ask, someone, wait=bool(wait))
+        someone = None if identity.caller else self.speaks()
+        ask = self._on_terms(identity, ask, someone, wait=bool(wait))
         ticket = handover.current(self)
         wanted = ask.keys
         while True:
             # Before the attempt: the keeper may take something back meanwhile.
-            owed = self.let_go() if seat.whole_session else frozenset()
-            ticket.asks(ask.grant, partial(self._debts, seat, ask))
+            owed = self.let_go() if identity.whole_session else frozenset()
+            ticket.asks(ask.grant, partial(self._debts, identity, ask))
             self._own.asks(ask.grant, wanted)
             try:
-                outcome = yield from self._acquire(seat, ask, base, deadline, given)
+                outcome = yield from self._acquire(identity, ask, base, deadline, given)
                 self._own.answered(ask.grant, outcome)
                 if isinstance(outcome, outcomes.Granted) and outcome.grant in owed:
                     # A session as a whole found a grant of an attempt that was given up.
                     yield from self._taken_back(outcome.grant)
                     outcome = outcomes.Gone()
                 if isinstance(outcome, outcomes.Gone) and len(wanted) > 1:
-                    yield from self._take_back(seat, ask)  # some of it may be left
+                    yield from self._take_back(identity, ask)  # some of it may be left
             except (StoreTrouble, GeneratorExit):
                 # The store does not answer, or nobody drives us any more: later, then.
                 self._own.unanswered(ask.grant, refused=False)
-                self.owe(seat, ask)
+                self.owe(identity, ask)
                 ticket.remove(ask.grant)
                 raise
             except BaseException as error:
                 self._own.unanswered(ask.grant, refused=isinstance(error, InterlockError))
-                yield from self.give_up(seat, ask)
+                yield from self.give_up(identity, ask)
                 ticket.remove(ask.grant)
                 raise
             if not isinstance(outcome, outcomes.Granted):
@@ -180,9 +185,9 @@ class Queues:
         if grant in self.let_go():
             raise StoreBusy("an earlier grant could not be given back yet; try again")
 
-    def owe(self, seat: Seat, ask: Ask[Any]) -> None:
+    def owe(self, identity: Identity, ask: Ask[Any]) -> None:
         """Take this back later."""
-        self.owe_this(*self._debts(seat, ask))
+        self.owe_this(*self._debts(identity, ask))
 
     def owe_this(self, debt: Debt) -> None:
         """The same for anything that is granted."""
@@ -198,9 +203,9 @@ class Queues:
     def _notify(self) -> None:
         self.on_owed()
 
-    def give_up(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+    def give_up(self, identity: Identity, ask: Ask[Any]) -> Op[None]:
         """Take back whatever of a grant or a wait reached the store; later, if not now."""
-        yield from self.give_this_up(*self._debts(seat, ask))
+        yield from self.give_this_up(*self._debts(identity, ask))
 
     def give_this_up(self, debt: Debt) -> Op[None]:
         """Take back anything that is granted, once no request that may grant it can arrive."""
@@ -264,7 +269,7 @@ class Queues:
             with suppress(ValueError):
                 self.owed.remove(debt)
 
-    def release(self, who: Who, caller: Caller[Any]) -> Op[Any]:
+    def release(self, actor: Actor, caller: Caller[Any]) -> Op[Any]:
         """Give it back; whoever waits first has it with the same commit."""
         base = yield from self._runner.base()
 
@@ -278,7 +283,7 @@ class Queues:
             return (yield from gathering.decide(lambda known: rules.release(caller, known, now)))
 
         done: Done[Outcome] = yield from self._runner.change(
-            deciding, who, recalled(self._runner, caller.keys), urgent=True
+            deciding, actor, recalled(self._runner, caller.keys), urgent=True
         )
         if isinstance(done.outcome, outcomes.Released):
             self.forget(caller.keys, caller.token)
@@ -287,7 +292,7 @@ class Queues:
             self._own.released(caller.keys, caller.token)
         return (yield from self._told(caller, done.outcome))
 
-    def end(self, who: Who, breaker: Breaker[Any]) -> Op[Any]:
+    def end(self, actor: Actor, breaker: Breaker[Any]) -> Op[Any]:
         """End the grant of another; those who wait have it with the same commit."""
         base = yield from self._runner.base()
 
@@ -297,7 +302,7 @@ class Queues:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: rules.end(breaker, known, now)))
 
-        done: Done[Outcome] = yield from self._runner.change(deciding, who, urgent=True)
+        done: Done[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
 
     def _told(self, caller: Caller[Any], outcome: Outcome) -> Op[Any]:
@@ -314,7 +319,7 @@ class Queues:
         """The pools that this client may have something of; None if it lost count."""
         return self._own.pools()
 
-    def heartbeat(self, who: Who, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
+    def heartbeat(self, actor: Actor, caller: Caller[Any], session_ttl: float = 0.0) -> Op[Any]:
         """Renew what keeps the grant alive."""
         base = yield from self._runner.base()
         key = caller.keys[0]
@@ -331,7 +336,7 @@ class Queues:
                 ttl = yield from session_ttl_of(grant.session, session_ttl)
             return (yield from gathering.decide(lambda known: rules.beat(caller, known, ttl)))
 
-        done: Done[Outcome] = yield from self._runner.change(deciding, who)
+        done: Done[Outcome] = yield from self._runner.change(deciding, actor)
         grant = rules.carried(held, caller)
         if isinstance(done.outcome, outcomes.Granted) and grant is not None and grant.max_hold:
             live: Snapshot = yield Read(*grant.live, times=True)
@@ -364,22 +369,22 @@ class Queues:
         return {key: item.expires_in or 0.0 for key in own if (item := snapshot[key])}
 
     def _on_terms(
-        self, seat: Seat, ask: Ask[Any], someone: Someone | None, *, wait: bool
+        self, identity: Identity, ask: Ask[Any], someone: Someone | None, *, wait: bool
     ) -> Ask[Any]:
         """The ask of this caller: who it is, and whether others must find what it waits for."""
-        terms = callers.terms(seat.caller, someone)
+        terms = callers.terms(identity.caller, someone)
         return replace(
             ask,
             grant=self._runner.new_id("grt"),
-            agent=seat.who.agent,
-            session=seat.who.session,
+            agent=identity.actor.agent,
+            session=identity.actor.session,
             caller=terms.caller,
-            whole_session=seat.whole_session,
-            session_ttl=seat.session_ttl,
+            whole_session=identity.whole_session,
+            session_ttl=identity.session_ttl,
             wait=wait,
             indexed=wait and terms.indexed,
             also=terms.also if wait else (),
-            listed=seat.listed,
+            listed=identity.listed,
         )
 
     def _note(self, someone: Someone | None, ask: Ask[Any], outcome: object) -> None:
@@ -407,7 +412,7 @@ class Queues:
 
     def _acquire(
         self,
-        seat: Seat,
+        identity: Identity,
         ask: Ask[Any],
         base: int,
         deadline: float | None,
@@ -416,10 +421,10 @@ class Queues:
         runner = self._runner
         known: list[Gathering] = []
         guess: dict[str, Item | None] = self._guess(ask)
-        if seat.joined:
-            guess[keys.live(seat.who.session)] = ALIVE
+        if identity.joined:
+            guess[keys.live(identity.actor.session)] = ALIVE
         done: Done[Outcome] = yield from runner.change(
-            lambda: self._deciding(seat, ask, base, given, known), seat.who, guess
+            lambda: self._deciding(identity, ask, base, given, known), identity.actor, guess
         )
         outcome = done.outcome
         if isinstance(outcome, outcomes.Granted):
@@ -429,25 +434,25 @@ class Queues:
             return got
         if isinstance(outcome, outcomes.Waiting):
             until = (deadline or 0.0, done.revision or 0)
-            return (yield from self._waiting.wait((seat, ask, base), until, given, self))
+            return (yield from self._waiting.wait((identity, ask, base), until, given, self))
         if isinstance(outcome, outcomes.Busy):
             return (yield from self._waiting.timed(ask, outcome, known[-1] if known else None))
         return outcome
 
     def _deciding(
         self,
-        seat: Seat,
+        identity: Identity,
         ask: Ask[Any],
         base: int,
         given: tuple[Proof, ...],
         known: list[Gathering],
     ) -> Deciding[Outcome]:
         """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
-        own = (keys.live(seat.who.session),) if seat.joined else ()
+        own = (keys.live(identity.actor.session),) if identity.joined else ()
         wanted, now = ask.keys, self._runner.clock.wall()
         items = (yield (*wanted, *own)).items
         if own and items[own[0]] is None:
-            raise Lapsed(f"session {seat.who.session} lapsed; join again")
+            raise Lapsed(f"session {identity.actor.session} lapsed; join again")
         for proof in given:
             if not (yield from holds(proof, base, ask.agent)):
                 return Decision(outcome=ask.fenced(proof.thing))
@@ -489,14 +494,14 @@ class Queues:
                 return replace(ask, session_ttl=ttl)
         return ask
 
-    def _debts(self, seat: Seat, ask: Ask[Any]) -> tuple[Debt]:
+    def _debts(self, identity: Identity, ask: Ask[Any]) -> tuple[Debt]:
         """What takes a grant or a wait back."""
-        return (Debt(ask.grant, ask.thing, lambda: self._take_back(seat, ask)),)
+        return (Debt(ask.grant, ask.thing, lambda: self._take_back(identity, ask)),)
 
-    def _take_back(self, seat: Seat, ask: Ask[Any]) -> Op[None]:
+    def _take_back(self, identity: Identity, ask: Ask[Any]) -> Op[None]:
         """Leave the queues, or release."""
         base = yield from self._runner.base()
-        yield from self._waiting.decide(rules.abandon, seat, ask, base)
+        yield from self._waiting.decide(rules.abandon, identity, ask, base)
 
 
 def notes(thing: str) -> Reading[list[Break]]:

@@ -6,8 +6,8 @@ from interlock.driving import Op
 from interlock.nouns.grants import several as core
 from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat
-from interlock.runtime.runner import Who
+from interlock.nouns.grants.waiting import Identity
+from interlock.runtime.runner import Actor
 
 
 class Several:
@@ -18,7 +18,7 @@ class Several:
 
     def acquire(
         self,
-        seat: Seat,
+        identity: Identity,
         parts: tuple[core.Part, ...],
         *,
         ttl: float | None = None,
@@ -37,11 +37,11 @@ class Several:
             max_hold=max_hold,
             metadata=metadata,
         )
-        return self._queues.acquire(seat, ask, wait=wait, given=given)
+        return self._queues.acquire(identity, ask, wait=wait, given=given)
 
     def release(
         self,
-        who: Who,
+        actor: Actor,
         things: tuple[str, ...],
         *,
         token: int | None = None,
@@ -52,9 +52,9 @@ class Several:
         caller = core.Caller(
             things=things,
             weights=weights,
-            agent=who.agent,
-            session=who.session,
+            agent=actor.agent,
+            session=actor.session,
             token=token,
             grant=grant,
         )
-        return self._queues.release(who, caller)
+        return self._queues.release(actor, caller)

@@ -12,7 +12,7 @@ from interlock.driving import Op
 from interlock.nouns.grants import lock
 from interlock.nouns.grants.calls import LockCalls, SemaphoreCalls, SeveralCalls, named, parsed
 from interlock.nouns.grants.request import Ask
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.given import Given
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ class Aim(Protocol):
     def things(self) -> tuple[str, ...]:
         """All of it, as people name it."""
 
-    def settings(self, desk: Desk) -> Mapping[str, float]:
+    def settings(self, context: Context) -> Mapping[str, float]:
         """What the settings say about it."""
 
-    def acquire(self, desk: Desk, terms: Terms) -> Op[Any]:
+    def acquire(self, context: Context, terms: Terms) -> Op[Any]:
         """Ask for it."""
 
     def ask(self, grant: str) -> Ask[Any]:
         """What is to be taken back if it cannot be given back."""
 
-    def release(self, desk: Desk, grant: str, token: int | None) -> Op[Any]:
+    def release(self, context: Context, grant: str, token: int | None) -> Op[Any]:
         """Give it back."""
 
 
@@ -62,21 +62,21 @@ class LockAim(Struct, frozen=True):
         """The lock."""
         return (f"lock/{self.name}",)
 
-    def settings(self, desk: Desk) -> Mapping[str, float]:
+    def settings(self, context: Context) -> Mapping[str, float]:
         """Those of this lock."""
-        return desk.settings.lock(self.name, desk.runner.capabilities.min_ttl)
+        return context.settings.lock(self.name, context.runner.capabilities.min_ttl)
 
-    def acquire(self, desk: Desk, terms: Terms) -> Op[lock.AcquireOutcome]:
+    def acquire(self, context: Context, terms: Terms) -> Op[lock.AcquireOutcome]:
         """Ask for it."""
-        return LockCalls(desk).acquire(self.name, **_asked(terms))
+        return LockCalls(context).acquire(self.name, **_asked(terms))
 
     def ask(self, grant: str) -> Ask[Any]:
         """The lock under this grant."""
         return lock.Acquire(lock=self.name, grant=grant, agent="", session="")
 
-    def release(self, desk: Desk, grant: str, token: int | None) -> Op[lock.ReleaseOutcome]:
+    def release(self, context: Context, grant: str, token: int | None) -> Op[lock.ReleaseOutcome]:
         """Give it back."""
-        return desk.locks.release(desk.me().who, self.name, token=token, grant=grant)
+        return context.locks.release(context.me().actor, self.name, token=token, grant=grant)
 
 
 class SlotsAim(Struct, frozen=True):
@@ -94,13 +94,13 @@ class SlotsAim(Struct, frozen=True):
         """The semaphore."""
         return (f"sem/{self.name}",)
 
-    def settings(self, desk: Desk) -> Mapping[str, float]:
+    def settings(self, context: Context) -> Mapping[str, float]:
         """Those of this semaphore."""
-        return desk.settings.semaphore(self.name, desk.runner.capabilities.min_ttl)
+        return context.settings.semaphore(self.name, context.runner.capabilities.min_ttl)
 
-    def acquire(self, desk: Desk, terms: Terms) -> Op[semaphore.AcquireOutcome]:
+    def acquire(self, context: Context, terms: Terms) -> Op[semaphore.AcquireOutcome]:
         """Ask for them."""
-        calls = SemaphoreCalls(desk)
+        calls = SemaphoreCalls(context)
         return calls.acquire(self.name, weight=self.weight, capacity=self.capacity, **_asked(terms))
 
     def ask(self, grant: str) -> Ask[Any]:
@@ -109,9 +109,11 @@ class SlotsAim(Struct, frozen=True):
 
         return semaphore.Acquire(semaphore=self.name, grant=grant, agent="", session="")
 
-    def release(self, desk: Desk, grant: str, token: int | None) -> Op[semaphore.ReleaseOutcome]:
+    def release(
+        self, context: Context, grant: str, token: int | None
+    ) -> Op[semaphore.ReleaseOutcome]:
         """Give them back."""
-        return desk.semaphores.release(desk.me().who, self.name, token=token, grant=grant)
+        return context.semaphores.release(context.me().actor, self.name, token=token, grant=grant)
 
 
 class SeveralAim(Struct, frozen=True):
@@ -124,15 +126,15 @@ class SeveralAim(Struct, frozen=True):
         """All of them."""
         return tuple(part.thing for part in parsed(self.named))
 
-    def settings(self, desk: Desk) -> Mapping[str, float]:
+    def settings(self, context: Context) -> Mapping[str, float]:
         """None: each of them may have others."""
-        del desk
+        del context
         parsed(self.named)
         return {}
 
-    def acquire(self, desk: Desk, terms: Terms) -> Op[several.AcquireOutcome]:
+    def acquire(self, context: Context, terms: Terms) -> Op[several.AcquireOutcome]:
         """Ask for all of them."""
-        return SeveralCalls(desk).acquire(*self.named, **_asked(terms))
+        return SeveralCalls(context).acquire(*self.named, **_asked(terms))
 
     def ask(self, grant: str) -> Ask[Any]:
         """All of them under this grant."""
@@ -140,9 +142,11 @@ class SeveralAim(Struct, frozen=True):
 
         return several.Acquire(parts=parsed(self.named), grant=grant, agent="", session="")
 
-    def release(self, desk: Desk, grant: str, token: int | None) -> Op[several.ReleaseOutcome]:
+    def release(
+        self, context: Context, grant: str, token: int | None
+    ) -> Op[several.ReleaseOutcome]:
         """Give all of them back."""
-        return desk.several.release(desk.me().who, self.things, token=token, grant=grant)
+        return context.several.release(context.me().actor, self.things, token=token, grant=grant)
 
 
 def _asked(terms: Terms) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from interlock.nouns.grants.request import Ask, Standing
 from interlock.runtime import callers, decode
 from interlock.runtime.gather import Gathering
 from interlock.runtime.given import holds
-from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.runtime.steps import Open, Read, Take
 from interlock.store import Item, Snapshot
 
@@ -46,7 +46,7 @@ _NAP = 1.0
 _LONGEST_NAP = 5.0
 
 
-class Seat(Struct, frozen=True, kw_only=True):
+class Identity(Struct, frozen=True, kw_only=True):
     """Whose hands a grant goes into: the session, and whether the store knows that it lives.
 
     ``caller`` is who waits, if it is neither a task nor a thread of ours: see ``pool.py``.
@@ -54,7 +54,7 @@ class Seat(Struct, frozen=True, kw_only=True):
     ``role`` is what the client does it as, if not at the word of its user: ``worker``.
     """
 
-    who: Who
+    actor: Actor
     session_ttl: float = 0.0
     joined: bool = False
     whole_session: bool = False
@@ -92,13 +92,13 @@ class Waiting:
 
     def wait(
         self,
-        mine: tuple[Seat, Ask[Any], int],
+        mine: tuple[Identity, Ask[Any], int],
         until: tuple[float, int],
         given: tuple[Proof, ...],
         debts: Debts,
     ) -> Op[Outcome]:
         """Sleep until our turn comes, somebody before us may have lapsed, or the deadline."""
-        (seat, ask, base), (deadline, revision) = mine, until
+        (identity, ask, base), (deadline, revision) = mine, until
         clock = self._runner.clock
         watch = yield Open(keys.wake(ask.grant), revision)
         try:
@@ -107,21 +107,21 @@ class Waiting:
                 left = deadline - clock.monotonic()
                 if nap is None and left > 0:
                     if found is None:
-                        found = yield from self.decide(rules.look, seat, ask, base)
+                        found = yield from self.decide(rules.look, identity, ask, base)
                     if not isinstance(found, outcomes.Waiting):
-                        return (yield from self._confirm(seat, ask, found, given))
+                        return (yield from self._confirm(identity, ask, found, given))
                     continue
                 if nap is None or left <= 0:
                     if found is None:
-                        found = yield from self._withdraw(seat, ask, base)
-                    return (yield from self._confirm(seat, ask, found, given))
+                        found = yield from self._withdraw(identity, ask, base)
+                    return (yield from self._confirm(identity, ask, found, given))
                 if ask.indexed and debts.owed:
                     yield from debts.pay()  # others cannot know that we let go of it
                 let_go = debts.let_go() | callers.let_go()
-                done = yield from self._deadlocks.refuse(seat.who, ask, around, let_go)
+                done = yield from self._deadlocks.refuse(identity.actor, ask, around, let_go)
                 if done.outcome is not None:
                     refused = stamped(done.outcome, base, done.revision)
-                    return (yield from self._confirm(seat, ask, refused, given))
+                    return (yield from self._confirm(identity, ask, refused, given))
                 yield Take(watch, min(left, nap))
         finally:
             watch.close()
@@ -167,15 +167,15 @@ class Waiting:
         lapse = soonest + place * _BEHIND_EACH_OTHER + 0.001
         return min(lapse, _NAP * (1 + place / 2), _LONGEST_NAP)
 
-    def _withdraw(self, seat: Seat, ask: Ask[Any], base: int) -> Op[Outcome]:
+    def _withdraw(self, identity: Identity, ask: Ask[Any], base: int) -> Op[Outcome]:
         """The last word of a wait, so it looks who lives: the dead are no reason to say no."""
-        last: Outcome = yield from self.decide(rules.withdraw, seat, ask, base, hopeful=False)
+        last: Outcome = yield from self.decide(rules.withdraw, identity, ask, base, hopeful=False)
         return last
 
     def decide(
         self,
         decide: Callable[..., Decision[T]],
-        seat: Seat,
+        identity: Identity,
         ask: Ask[Any],
         base: int,
         *,
@@ -189,11 +189,11 @@ class Waiting:
             now = self._runner.clock.wall()
             return (yield from gathering.decide(lambda known: decide(ask, known, now)))
 
-        done: Done[T] = yield from self._runner.change(deciding, seat.who, hopeful=hopeful)
+        done: Done[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
 
     def _confirm(
-        self, seat: Seat, ask: Ask[Any], outcome: Outcome, given: tuple[Proof, ...]
+        self, identity: Identity, ask: Ask[Any], outcome: Outcome, given: tuple[Proof, ...]
     ) -> Op[Outcome]:
         """Agree to a grant that came while we slept, if what it relies on still holds.
 
@@ -217,7 +217,9 @@ class Waiting:
                     return replace(back, outcome=ask.fenced(proof.thing))
             return (yield from gathering.decide(lambda k: rules.agree(ask, k)))
 
-        done = yield from self._runner.change(deciding, seat.who, recalled(self._runner, ask.keys))
+        done = yield from self._runner.change(
+            deciding, identity.actor, recalled(self._runner, ask.keys)
+        )
         if done.outcome == "agreed":
             return (yield from self.measured(ask, outcome))
         if isinstance(done.outcome, Outcome):

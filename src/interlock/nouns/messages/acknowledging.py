@@ -14,7 +14,7 @@ from interlock.nouns.messages.inbox_rules import Acks, Cursor, Known, Seen
 from interlock.nouns.messages.message import Acknowledged, UnknownMessages
 from interlock.nouns.messages.reading import Topic
 from interlock.runtime.gather import looked_up, paged
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.store import Item
 
 _FOR_ONE = 5
@@ -34,12 +34,12 @@ class Acking:
         self._portion = max(1, (runner.capabilities.max_operations - 16) // _FOR_ONE)
 
     def ack(
-        self, who: Who, ids: Sequence[str], can: Iterable[str] = ()
+        self, actor: Actor, ids: Sequence[str], can: Iterable[str] = ()
     ) -> Op[Acknowledged | UnknownMessages]:
         """Acknowledge messages by their ids alone: whoever they are to, they are looked up."""
         wanted = tuple(dict.fromkeys(ids))
-        seen, begins = yield from self.seen(who.agent, wanted, can)
-        return (yield from self.acknowledge(who, wanted, seen, begins))
+        seen, begins = yield from self.seen(actor.agent, wanted, can)
+        return (yield from self.acknowledge(actor, wanted, seen, begins))
 
     def seen(
         self, agent: str, ids: Sequence[str], can: Iterable[str]
@@ -57,7 +57,7 @@ class Acking:
 
     def acknowledge(
         self,
-        who: Who,
+        actor: Actor,
         ids: Sequence[str],
         seen: tuple[Seen, ...] = (),
         begins: Mapping[str, Cursor] = {},
@@ -76,18 +76,18 @@ class Acking:
             topics = seen[max(start - len(direct), 0) : max(ends - len(direct), 0)]
             asked = (*some, *[id_ for each in topics for id_ in each.messages])
             acks = Acks(ids=some, topics=topics)
-            done.append((yield from self._commit(who, asked, acks, begins, notes)))
+            done.append((yield from self._commit(actor, asked, acks, begins, notes)))
         return together(ids, done)
 
     def _commit(
         self,
-        who: Who,
+        actor: Actor,
         asked: tuple[str, ...],
         acks: Acks,
         begins: Mapping[str, Cursor],
         notes: tuple[Write, ...] = (),
     ) -> Op[Acknowledged | UnknownMessages]:
-        agent = who.agent
+        agent = actor.agent
 
         def deciding() -> Deciding[Acknowledged | UnknownMessages]:
             marks = {keys.unread(agent, id_): id_ for id_ in acks.ids}
@@ -111,7 +111,7 @@ class Acking:
                 replace(decision, puts=(*decision.puts, *notes)) if decision.changes else decision
             )
 
-        done: Done[Acknowledged | UnknownMessages] = yield from self._runner.change(deciding, who)
+        done: Done[Acknowledged | UnknownMessages] = yield from self._runner.change(deciding, actor)
         logging.received(agent, done.outcome.messages)
         return done.outcome
 

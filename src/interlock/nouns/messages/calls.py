@@ -20,7 +20,7 @@ from interlock.nouns.messages.send_calls import Sending
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
 from interlock.runtime.outage import Outage
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.receive_loop import Reception
@@ -49,8 +49,8 @@ class MessageCalls(Sending, Asks):
             senders=validate.names(senders, "sender", core.FILTERS_LIMIT), where=_where(where)
         )
         number = validate.whole(last, "number of alerts", 0, core.SHOWN_LIMIT)
-        seat = self._seat(given)
-        return self._fenced(seat, self.topics.subscribe(seat.who, type_, wanted, number))
+        identity = self._identity(given)
+        return self._fenced(identity, self.topics.subscribe(identity.actor, type_, wanted, number))
 
     def unsubscribe(
         self,
@@ -59,12 +59,12 @@ class MessageCalls(Sending, Asks):
         given: Given = (),
     ) -> Op[core.Unsubscribed | core.NotSubscribed | GivenFenced]:
         """Have no more alerts of this type delivered."""
-        seat, type_ = self._seat(given), validate.unmarked(type, "type of an alert")
-        return self._fenced(seat, self.topics.unsubscribe(seat.who, type_))
+        identity, type_ = self._identity(given), validate.unmarked(type, "type of an alert")
+        return self._fenced(identity, self.topics.unsubscribe(identity.actor, type_))
 
     def subscriptions(self) -> Op[tuple[core.Heard, ...]]:
         """What we subscribed to, by type: from whom, and with which values in the data."""
-        return self.topics.list(self.desk.me().who.agent)
+        return self.topics.list(self.context.me().actor.agent)
 
     def ack(
         self, *ids: str, can: Iterable[str] | None = None, given: Given = ()
@@ -74,14 +74,14 @@ class MessageCalls(Sending, Asks):
         if not wanted:
             raise BadInput("which message? name one, or several, by its id")
         able = yield from self.abilities(can)
-        seat = self._seat(given)
-        outcome = yield from self._fenced(seat, self.acking.ack(seat.who, wanted, able))
+        identity = self._identity(given)
+        outcome = yield from self._fenced(identity, self.acking.ack(identity.actor, wanted, able))
         if not isinstance(outcome, core.UnknownMessages):
             return outcome
         whole = yield from self._whole(outcome.unknown)
         if whole == outcome.unknown:
             return outcome
-        more = yield from self._fenced(seat, self.acking.ack(seat.who, [*whole], able))
+        more = yield from self._fenced(identity, self.acking.ack(identity.actor, [*whole], able))
         if isinstance(more, GivenFenced):
             return more
         return replace(
@@ -92,7 +92,7 @@ class MessageCalls(Sending, Asks):
 
     def _whole(self, ids: tuple[str, ...]) -> Op[tuple[str, ...]]:
         """Ids of messages of which only the beginning is written, as far as they are ours."""
-        agent = self.desk.me().who.agent
+        agent = self.context.me().actor.agent
         folders = yield from reading.folders(agent)
         found: tuple[str, ...] = ()
         for each in ids:
@@ -107,9 +107,9 @@ class MessageCalls(Sending, Asks):
         With ``only`` these are the alerts of one type, to which we subscribed.
         """
         return Receiver(
-            self.desk.runner,
+            self.context.runner,
             self.acking,
-            self.desk.me().who,
+            self.context.me().actor,
             validate.abilities(can),
             validate.duration(redeliver, "time until redelivery"),
             only=only,
@@ -126,7 +126,7 @@ class MessageCalls(Sending, Asks):
         """The same for a loop, which acknowledges as it goes on."""
         from interlock.nouns.messages.receive_loop import Reception, Terms
 
-        self.desk.me()
+        self.context.me()
         terms = Terms(
             can=None if can is None else validate.abilities(can),
             timeout=None if timeout is None else validate.duration(timeout, "timeout"),
@@ -162,26 +162,28 @@ class MessageCalls(Sending, Asks):
             search=validate.text(search, "text to search for", core.SUBJECT_LIMIT),
             limit=validate.whole(limit, "limit", 1, core.SHOWN_LIMIT),
         )
-        who = self.desk.me().who
+        actor = self.context.me().actor
         validate.flag(all, "all")
         if validate.flag(sent, "sent") or all or thread:
-            return self._kept(who, wanted, can, sent=sent)
-        return self._unread(who, wanted, can)
+            return self._kept(actor, wanted, can, sent=sent)
+        return self._unread(actor, wanted, can)
 
     def _kept(
-        self, who: Who, wanted: views.Wanted, can: Iterable[str] | None, *, sent: bool
+        self, actor: Actor, wanted: views.Wanted, can: Iterable[str] | None, *, sent: bool
     ) -> Op[views.Inbox]:
         able = yield from self.abilities(can)
         if is_part(wanted.thread):
             (thread,) = yield from self._whole((wanted.thread,))
             wanted = replace(wanted, thread=thread)
-        return (yield from views.kept(who.agent, wanted, able, sent=sent))
+        return (yield from views.kept(actor.agent, wanted, able, sent=sent))
 
-    def _unread(self, who: Who, wanted: views.Wanted, can: Iterable[str] | None) -> Op[views.Inbox]:
-        runner = self.desk.runner
-        new = yield from receivers.known(runner, self.desk.me())
+    def _unread(
+        self, actor: Actor, wanted: views.Wanted, can: Iterable[str] | None
+    ) -> Op[views.Inbox]:
+        runner = self.context.runner
+        new = yield from receivers.known(runner, self.context.me())
         able = yield from self.abilities(can)
-        found = yield from views.unread(runner, who, wanted, able)
+        found = yield from views.unread(runner, actor, wanted, able)
         return replace(found, new=new)
 
     def wait(
@@ -191,7 +193,7 @@ class MessageCalls(Sending, Asks):
 
         Whoever asks us something meanwhile knows that somebody is there.
         """
-        outage = Outage(self.desk, "a wait for messages")
+        outage = Outage(self.context, "a wait for messages")
         return outage.through(lambda left: self._wait(left, can), validate.patience(timeout))
 
     def _wait(
@@ -199,9 +201,9 @@ class MessageCalls(Sending, Asks):
     ) -> Op[views.Arrived | views.NothingUnread]:
         from interlock.nouns.messages.presence import Duty
 
-        yield from receivers.known(self.desk.runner, self.desk.me())
+        yield from receivers.known(self.context.runner, self.context.me())
         able = yield from self.abilities(can)
-        duty = Duty(self.desk, () if can is None else able)
+        duty = Duty(self.context, () if can is None else able)
         limit = None if patience == validate.FOREVER else patience
         return (yield from views.wait(self.receiver(can=able), duty, limit))
 

@@ -18,8 +18,8 @@ from interlock.nouns.messages.message import ALL
 from interlock.nouns.messages.querying import Asking
 from interlock.nouns.messages.sending import Posting
 from interlock.nouns.messages.subscriptions import Subscriptions
-from interlock.runtime.context import Calls, Desk
-from interlock.runtime.runner import Who
+from interlock.runtime.context import Calls, Context
+from interlock.runtime.runner import Actor
 
 if TYPE_CHECKING:
     from interlock.nouns.messages.housekeeping import Tidying
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
 class Common(Calls):
     """One client that sends, asks and reads."""
 
-    def __init__(self, desk: Desk) -> None:
-        super().__init__(desk)
-        self.limits = limits(desk.settings)
-        self.posting = Posting(desk.runner, self.limits)
-        self.acking = Acking(desk.runner)
-        desk.tending.also["messages"] = self._tidy
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.limits = limits(context.settings)
+        self.posting = Posting(context.runner, self.limits)
+        self.acking = Acking(context.runner)
+        context.tending.also["messages"] = self._tidy
 
     @cached_property
     def asking(self) -> Asking:
         """Questions; whoever never asks or answers one does not pay for them."""
-        return Asking(self.desk.runner, self.posting, self.desk.queues)
+        return Asking(self.context.runner, self.posting, self.context.queues)
 
     @cached_property
     def tidying(self) -> Tidying:
         """What lets go of messages that are over, likewise."""
         from interlock.nouns.messages.housekeeping import Tidying
 
-        return Tidying(self.desk.runner, self.limits)
+        return Tidying(self.context.runner, self.limits)
 
-    def _tidy(self, who: Who) -> Op[bool]:
-        return (yield from self.tidying.some(who)).more
+    def _tidy(self, actor: Actor) -> Op[bool]:
+        return (yield from self.tidying.some(actor)).more
 
     @cached_property
     def topics(self) -> Subscriptions:
         """Subscriptions, likewise."""
-        return Subscriptions(self.desk.runner)
+        return Subscriptions(self.context.runner)
 
     def abilities(self, can: Iterable[str] | None) -> Op[tuple[str, ...]]:
         """What we can do: as we are told, else as our session says of itself."""
-        seat = self.desk.me()
+        identity = self.context.me()
         if can is not None:
             return validate.abilities(can)
-        if not seat.joined:
+        if not identity.joined:
             return ()
         from interlock.nouns.agents.reports import Reports
 
-        said = yield from Reports(self.desk.runner).show(seat.who.session)
+        said = yield from Reports(self.context.runner).show(identity.actor.session)
         return said.can if isinstance(said, Reported) else ()
 
     def _body(self, data: object, what: str) -> Raw:
@@ -72,7 +72,7 @@ class Common(Calls):
 
     def _id(self, id_: str | None, prefix: str) -> str:
         if id_ is None:
-            return self.desk.runner.new_id(prefix)
+            return self.context.runner.new_id(prefix)
         begins, _, rest = validate.name(id_, "id").partition("_")
         if begins != prefix or not rest or "/" in rest:
             raise BadInput(f"the id {id_!r} is none; write {prefix}_ and a word, without a '/'")

@@ -41,7 +41,7 @@ from interlock.runtime.clocks import agreed
 from interlock.runtime.commits import Moment
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Deciding, Done, Glance, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -87,7 +87,7 @@ class Tidying:
         self._runner = runner
         self._limits = limits
         self._room = min(runner.capabilities.max_operations - _OWN_OPERATIONS, _OPERATIONS)
-        self._acts: dict[str, Callable[[Who, str, int], Op[Tidied]]] = {
+        self._acts: dict[str, Callable[[Actor, str, int], Op[Tidied]]] = {
             keys.READ: self._marks,
             keys.SENT: self._marks,
             keys.IDS: self._ids,
@@ -110,7 +110,7 @@ class Tidying:
         self._now = 0.0
         """What time it is for this pass."""
 
-    def run(self, who: Who, bound: int = BOUND) -> Op[Tidied]:
+    def run(self, actor: Actor, bound: int = BOUND) -> Op[Tidied]:
         """Make a whole round, and forget ``bound`` items of each group at most."""
         done, self._id, self._whole = Tidied(), "", True
         self._now = yield from agreed(self._runner)
@@ -119,11 +119,11 @@ class Tidying:
         for page in first:
             group = group_of(page.prefix, snapshot.ranges[page])
             while group:
-                done = together(done, (yield from self._one(who, page.prefix, group, bound)))
+                done = together(done, (yield from self._one(actor, page.prefix, group, bound)))
                 group = yield from following(page.prefix, group)
         return done
 
-    def some(self, who: Who) -> Op[Tidied]:
+    def some(self, actor: Actor) -> Op[Tidied]:
         """Make a small part of a round, which begins where the last part ended."""
         done, self._looked, self._whole = Tidied(), 0, False
         self._now = yield from agreed(self._runner)
@@ -134,7 +134,7 @@ class Tidying:
             if not group:
                 number = (number + 1) % len(FOLDERS)
                 continue
-            part = yield from self._one(who, folder, group, retention_scan.SOME)
+            part = yield from self._one(actor, folder, group, retention_scan.SOME)
             done = together(done, part)
             yield Pause(_BREATH)
             if done.more or self._looked >= SOME_LOOKED_AT:
@@ -149,10 +149,10 @@ class Tidying:
         folder = FOLDERS[number]
         return number, "" if folder in WHOLE else f"{folder}{letter}/"
 
-    def _one(self, who: Who, folder: str, group: str, bound: int) -> Op[Tidied]:
+    def _one(self, actor: Actor, folder: str, group: str, bound: int) -> Op[Tidied]:
         """One group; what cannot be read is left: doctor names it."""
         try:
-            return (yield from self._acts[folder](who, group, bound))
+            return (yield from self._acts[folder](actor, group, bound))
         except (StoreDamaged, TooLarge):
             return Tidied(left=1)
 
@@ -171,16 +171,16 @@ class Tidying:
 
     # ---- what was read, and what was sent -------------------------------------------------------
 
-    def _marks(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _marks(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         going = yield from self._over(group, decode.read_at, self._limits.kept)
         done = 0
         for start in range(0, min(len(going), bound), _AT_ONCE):
             some = [each.key for each in going[start : min(start + _AT_ONCE, bound)]]
             for aims in retention.portions((yield from retention.aims(some)), self._room):
-                done += yield from self._change(who, partial(retention.marks, aims))
+                done += yield from self._change(actor, partial(retention.marks, aims))
         return Tidied(forgotten=done, left=max(len(going) - bound, 0))
 
-    def _ids(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _ids(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Ids that were chosen long ago.
 
         They stand in no order of time, so all are looked at, page by page; a small part of a round
@@ -194,7 +194,7 @@ class Tidying:
             going = [item.key for item in items if self._is_old(decode.read_at, item)]
             some = going[: bound - done]
             over = partial(self._is_old, decode.read_at)
-            done += yield from self._drop(who, "message.forget", some, over)
+            done += yield from self._drop(actor, "message.forget", some, over)
             if len(some) < len(going):
                 return Tidied(ids=done, left=1)
             self._id = items[-1].key if len(items) == page.limit else ""
@@ -203,10 +203,10 @@ class Tidying:
 
     # ---- topics ---------------------------------------------------------------------------------
 
-    def _topic(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _topic(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         topic = keys.topic_of(group)
         if topic.startswith(ABLE):
-            return (yield from self._asked(who, group, bound))
+            return (yield from self._asked(actor, group, bound))
         todo = None if self._whole else self._todo.pop(group, None)
         if todo is None:
             if not self._whole and (yield from self._is_settled(group)):
@@ -216,7 +216,7 @@ class Tidying:
         for start in range(0, len(some), self._room):
             part = some[start : start + self._room]
             changed = yield from self._runner.change(
-                partial(retention.alerts, topic, part, seen), who
+                partial(retention.alerts, topic, part, seen), actor
             )
             done, seen = done + changed.outcome.count, changed.revision or -1
         left = todo.going[len(some) :]
@@ -255,27 +255,27 @@ class Tidying:
         enough = most + most // 4 - count
         return (yield from commits.since(counted, snapshot.revision, enough)) <= enough
 
-    def _asked(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _asked(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Questions to whoever is able that are over, or gone."""
         marks = yield from self._walk(group, lambda item: item.key)
         found = yield from looked_up([keys.query(keys.last(each)) for each in marks])
         over = [each for each in marks if not retention.is_open(found[keys.query(keys.last(each))])]
-        done = yield from self._drop(who, "query.forget", over[:bound], lambda _: True)
+        done = yield from self._drop(actor, "query.forget", over[:bound], lambda _: True)
         return Tidied(forgotten=done, left=max(len(over) - bound, 0))
 
     # ---- queries --------------------------------------------------------------------------------
 
-    def _queries(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _queries(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         going = yield from self._over(group, retention.ended, self._limits.alerts)
         wanted = [each.key for each in going[:bound]]
         portion = max(1, min(self._room // 5, _AT_ONCE))
         done = 0
         for start in range(0, len(wanted), portion):
             some = tuple(wanted[start : start + portion])
-            done += yield from self._change(who, partial(retention.queries, some))
+            done += yield from self._change(actor, partial(retention.queries, some))
         return Tidied(forgotten=done, left=len(going) - len(wanted))
 
-    def _open(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _open(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Questions that nobody can answer any more, and of which nobody said so."""
         ids = yield from self._walk(group, lambda item: keys.last(item.key))
         lives = yield from looked_up(map(keys.live, ids))
@@ -283,7 +283,7 @@ class Tidying:
         done = 0
         for id_ in lapsed[:bound]:
             deciding = partial(self._expire, id_, group + id_, self._runner.new_id("dec"))
-            outcome = (yield from self._runner.change(deciding, who)).outcome
+            outcome = (yield from self._runner.change(deciding, actor)).outcome
             done += not isinstance(outcome, Forgotten)
         return Tidied(reclaimed=done, left=max(len(lapsed) - bound, 0))
 
@@ -295,7 +295,7 @@ class Tidying:
             return Decision(outcome=Forgotten())
         return query_rules.expire(found, self._runner.clock.wall(), matter)
 
-    def _places(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _places(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Places of questions that are open no more: an older client ended them."""
         found = yield from self._walk(group, lambda item: (item.key, readable(_asks, item)))
         taken = {key: id_ for key, id_ in found if id_}
@@ -309,12 +309,12 @@ class Tidying:
         def over(item: Item) -> bool:
             return readable(_asks, item) == taken[item.key]
 
-        yield from self._drop(who, "query.forget", list(ended)[:bound], over, ended)
+        yield from self._drop(actor, "query.forget", list(ended)[:bound], over, ended)
         return Tidied()
 
     # ---- what else there is ---------------------------------------------------------------------
 
-    def _serving(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _serving(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Callers that take messages no more."""
         found = yield from self._walk(group, lambda item: (item.key, readable(serves, item)))
         lives = yield from looked_up([note.live for _, note in found if note])
@@ -325,12 +325,12 @@ class Tidying:
         def over(item: Item) -> bool:  # who began again has another item, or another liveness key
             return readable(alive_by, item) == old[item.key]
 
-        done = yield from self._drop(who, "agent.forget", list(old)[:bound], over, old)
+        done = yield from self._drop(actor, "agent.forget", list(old)[:bound], over, old)
         for key, note in list(new.items())[: max(bound - done, 0)]:
-            done += yield from self._change(who, partial(retention.receiver, key, note))
+            done += yield from self._change(actor, partial(retention.receiver, key, note))
         return Tidied(reclaimed=done)
 
-    def _able(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _able(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Those who were able to do something, and are gone."""
         found = yield from self._walk(group, lambda item: (item.key, readable(able_of, item)))
         lives = yield from looked_up([each.live for _, each in found if each])
@@ -339,25 +339,25 @@ class Tidying:
         def over(item: Item) -> bool:
             return getattr(readable(able_of, item), "live", "") == dead[item.key]
 
-        yield from self._drop(who, "agent.forget", list(dead)[:bound], over, dead)
+        yield from self._drop(actor, "agent.forget", list(dead)[:bound], over, dead)
         return Tidied()
 
-    def _rates(self, who: Who, group: str, bound: int) -> Op[Tidied]:
+    def _rates(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
         """Turns of somebody who has sent nothing for long: nobody counts them."""
-        yield from self._old(who, group, bound, "agent.forget", decode.moment)
+        yield from self._old(actor, group, bound, "agent.forget", decode.moment)
         return Tidied()
 
-    def _decisions(self, who: Who, group: str, bound: int) -> Op[Tidied]:
-        done = yield from self._old(who, group, bound, "decision.forget", retention.resolved)
+    def _decisions(self, actor: Actor, group: str, bound: int) -> Op[Tidied]:
+        done = yield from self._old(actor, group, bound, "decision.forget", retention.resolved)
         return Tidied(forgotten=done)
 
     def _old(
-        self, who: Who, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
+        self, actor: Actor, group: str, bound: int, verb: str, at: Callable[[Item], float | None]
     ) -> Op[int]:
         """What has been over for long, and still is when it goes."""
         going = yield from self._over(group, at, _LOOKED_AT)
         gone = [each.key for each in going[:bound]]
-        return (yield from self._drop(who, verb, gone, partial(self._is_old, at)))
+        return (yield from self._drop(actor, verb, gone, partial(self._is_old, at)))
 
     def _is_old(self, at: Callable[[Item], float | None], item: Item) -> bool:
         ended = readable(at, item)
@@ -365,7 +365,7 @@ class Tidying:
 
     def _drop(
         self,
-        who: Who,
+        actor: Actor,
         verb: str,
         gone: Sequence[str],
         over: Callable[[Item], bool],
@@ -375,7 +375,9 @@ class Tidying:
         done = 0
         for start in range(0, len(gone), self._room // 2):
             some = tuple(gone[start : start + self._room // 2])
-            done += yield from self._change(who, partial(retention.others, verb, some, over, lives))
+            done += yield from self._change(
+                actor, partial(retention.others, verb, some, over, lives)
+            )
         return done
 
     def _walk(self, group: str, seen: Callable[[Item], T], most: int = _LOOKED_AT) -> Op[list[T]]:
@@ -394,8 +396,8 @@ class Tidying:
             limit = max(_LEAST_PAGE, limit // 4) if large else min(_MOST_PAGE, limit * 4)
         return found
 
-    def _change(self, who: Who, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
-        done: Done[Forgotten] = yield from self._runner.change(deciding, who)
+    def _change(self, actor: Actor, deciding: Callable[[], Deciding[Forgotten]]) -> Op[int]:
+        done: Done[Forgotten] = yield from self._runner.change(deciding, actor)
         return done.outcome.count
 
 

@@ -119,7 +119,7 @@ def _subscribe(
 ) -> core.Subscribed | SubscriptionList | GivenFenced:
     type_ = wanted(request)
     if request.list:
-        you = fleet.calls.desk.me().who.agent
+        you = fleet.calls.context.me().actor.agent
         return SubscriptionList(agent=you, subscriptions=fleet.messages.subscriptions())
     return fleet.messages.subscribe(
         type_, senders=request.senders, where=request.where, last=request.last

@@ -6,27 +6,27 @@ from interlock.core import keys
 from interlock.driving import Op
 from interlock.nouns.messages import decode, send_rules
 from interlock.nouns.messages.message import PausedAgent, Resumed, UnknownAgent
-from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 
 
-def pause(runner: Runner, who: Who, agent: str, reason: str) -> Op[PausedAgent | UnknownAgent]:
+def pause(runner: Runner, actor: Actor, agent: str, reason: str) -> Op[PausedAgent | UnknownAgent]:
     """Let an agent send nothing from now on."""
 
     def deciding() -> Deciding[PausedAgent | UnknownAgent]:
         standing = yield from _standing(agent)
-        return send_rules.pause(standing, agent, who.agent, reason, runner.clock.wall())
+        return send_rules.pause(standing, agent, actor.agent, reason, runner.clock.wall())
 
-    done: Done[PausedAgent | UnknownAgent] = yield from runner.change(deciding, who)
+    done: Done[PausedAgent | UnknownAgent] = yield from runner.change(deciding, actor)
     return done.outcome
 
 
-def resume(runner: Runner, who: Who, agent: str) -> Op[Resumed | UnknownAgent]:
+def resume(runner: Runner, actor: Actor, agent: str) -> Op[Resumed | UnknownAgent]:
     """Let an agent send again."""
 
     def deciding() -> Deciding[Resumed | UnknownAgent]:
         return send_rules.resume((yield from _standing(agent)), agent)
 
-    done: Done[Resumed | UnknownAgent] = yield from runner.change(deciding, who)
+    done: Done[Resumed | UnknownAgent] = yield from runner.change(deciding, actor)
     return done.outcome
 
 

@@ -16,18 +16,18 @@ from interlock.driving import Op
 from interlock.errors import StoreTrouble
 from interlock.nouns.agents.session import TTL
 from interlock.nouns.grants.pool import caller
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.receivers import Serving, inherited, receivers, retire, serve
 from interlock.runtime.callers import Someone
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.keeper import Lease
 
 
 class Duty:
     """That one caller of ours takes messages; the keeper of the client keeps it true."""
 
-    def __init__(self, desk: Desk, can: tuple[str, ...] = ()) -> None:
-        self._desk = desk
+    def __init__(self, context: Context, can: tuple[str, ...] = ()) -> None:
+        self._context = context
         self._can = can
         self._caller = ""
         self._lease: Lease | None = None
@@ -47,40 +47,42 @@ class Duty:
         if self.stands:
             return
         self._drop()
-        desk, seat = self._desk, self._desk.me()
-        self._someone = someone = None if seat.caller else desk.queues.speaks()
-        self._caller = self._caller or self._name(seat, someone)
-        sent = desk.runner.clock.monotonic()
-        ttl = max(seat.session_ttl or TTL, desk.runner.capabilities.min_ttl)
+        context, identity = self._context, self._context.me()
+        self._someone = someone = None if identity.caller else context.queues.speaks()
+        self._caller = self._caller or self._name(identity, someone)
+        sent = context.runner.clock.monotonic()
+        ttl = max(identity.session_ttl or TTL, context.runner.capabilities.min_ttl)
         if someone is not None:
             someone.holds.add(self)  # what it waits for is what its askers wait for
         self._said = True
-        others = yield from receivers(seat.who.agent, keys.serving(seat.who.agent, self._caller))
+        others = yield from receivers(
+            identity.actor.agent, keys.serving(identity.actor.agent, self._caller)
+        )
         known = inherited(others.standing)
         self._note = replace(
             known,
-            session=seat.who.session,
-            live=keys.serves(seat.who.session, self._caller),
+            session=identity.actor.session,
+            live=keys.serves(identity.actor.session, self._caller),
             can=self._can,
             hand=known.hand | self._note.hand,
             whole=whole or known.whole,
-            at=round(desk.runner.clock.wall(), 3),
+            at=round(context.runner.clock.wall(), 3),
         )
         write = yield from serve(
-            desk.runner, seat.who, self._caller, ttl, self._note, dead=others.dead
+            context.runner, identity.actor, self._caller, ttl, self._note, dead=others.dead
         )
         if not self._said:  # it ended meanwhile, in another thread
             yield from self._take_back()
             return
-        self._lease = desk.keeper.keep(write, sent)
-        desk.wake()
+        self._lease = context.keeper.keep(write, sent)
+        context.wake()
 
     def has(self, hand: dict[str, int]) -> tuple[Write, ...]:
         """What notes that this is in our hands from now on; nothing, if that stands already."""
         note = replace(self._note, hand=hand, begun=())
         if not self.stands or note == self._note:
             return ()
-        return (Write(keys.serving(self._desk.me().who.agent, self._caller), note),)
+        return (Write(keys.serving(self._context.me().actor.agent, self._caller), note),)
 
     def noted(self, hand: dict[str, int]) -> None:
         """That was committed."""
@@ -94,11 +96,13 @@ class Duty:
             yield from self._take_back()
 
     def _take_back(self) -> Op[None]:
-        if not self._desk.store.trouble:
+        if not self._context.store.trouble:
             with suppress(StoreTrouble):
-                yield from retire(self._desk.runner, self._desk.me().who, self._caller, self._can)
+                yield from retire(
+                    self._context.runner, self._context.me().actor, self._caller, self._can
+                )
 
-    def _name(self, seat: Seat, someone: Someone | None) -> str:
+    def _name(self, identity: Identity, someone: Someone | None) -> str:
         """A task or thread goes by its own name.
 
         Of a shell it is one command, which waits for nothing else meanwhile, whatever other
@@ -106,13 +110,13 @@ class Duty:
         """
         if someone is not None:
             return someone.name
-        own = self._desk.runner.new_id("clr")
-        inside = caller(seat.who.agent, seat.who.session, seat.caller)
+        own = self._context.runner.new_id("clr")
+        inside = caller(identity.actor.agent, identity.actor.session, identity.caller)
         return f"{inside}/{own}" if inside else own
 
     def _drop(self) -> None:
         if self._someone is not None:
             self._someone.holds.discard(self)
         if self._lease is not None:
-            self._desk.keeper.drop(self._lease)
+            self._context.keeper.drop(self._lease)
             self._lease = None

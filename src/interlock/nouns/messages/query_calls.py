@@ -47,30 +47,30 @@ class Asks(Common):
         Asked again with the same ``id``, also by another process, it is the same question;
         something else under that id is ``exists``.
         """
-        seat = self._seat(given)
+        identity = self._identity(given)
         whom = _whom(to)
         kind = validate.name(type, "type") if type else ""
-        usual = self.desk.settings.query(whom, kind)
+        usual = self.context.settings.query(whom, kind)
         wait = (
             (usual or queries.TIMEOUT) if timeout is None else validate.duration(timeout, "timeout")
         )
         asked = queries.Query(
             id=self._id(id, "qry"),
-            agent=seat.who.agent,
-            session=seat.who.session,
+            agent=identity.actor.agent,
+            session=identity.actor.session,
             to=whom,
             question=self._body(question, "question"),
-            at=self.desk.runner.clock.wall(),
+            at=self.context.runner.clock.wall(),
             timeout=wait,
             type=kind,
             urgent=validate.flag(urgent, "urgent"),
             person=validate.flag(person, "person"),
-            trace=self.desk.purpose or self.desk.trace,
+            trace=self.context.purpose or self.context.trace,
         )
         age = None if cached is None else validate.duration(cached, "age of an answer")
         terms = AskTerms(hold=validate.flag(hold, "hold"), cached=age, keep=id is not None)
-        waits = callers.terms(seat.caller, self.desk.queues.speaks())
-        return self._fenced(seat, self.asking.query(seat, asked, terms, waits))
+        waits = callers.terms(identity.caller, self.context.queues.speaks())
+        return self._fenced(identity, self.asking.query(identity, asked, terms, waits))
 
     def reply(
         self, query: str, answer: object, *, can: Iterable[str] = (), given: Given = ()
@@ -84,34 +84,38 @@ class Asks(Common):
         said = self._body(answer, "answer")
         if id_.startswith("msg_"):
             return self._no_question(id_)
-        seat = self._seat(given)
+        identity = self._identity(given)
         return by_prefix(
             id_,
-            lambda each: self._fenced(seat, self.asking.reply(seat.who, each, said, able)),
+            lambda each: self._fenced(
+                identity, self.asking.reply(identity.actor, each, said, able)
+            ),
             keys.QUERIES,
         )
 
     def _no_question(self, id_: str) -> Op[ReplyOutcome]:
         """Say how a message is answered that is no question."""
-        found = yield from reading.find(self.desk.me().who.agent, id_)
+        found = yield from reading.find(self.context.me().actor.agent, id_)
         to = "AGENT" if found is None else found.sender
         how = f"interlock send {validate.shell(to)} --reply-to {id_} TEXT"
         raise BadInput(f"that is no question; answer with: {how}")
 
     def cancel(self, query: str, *, given: Given = ()) -> Op[CancelOutcome]:
         """Take a question of ours back."""
-        seat, id_ = self._seat(given), validate.name(query, "query id")
+        identity, id_ = self._identity(given), validate.name(query, "query id")
         return by_prefix(
-            id_, lambda each: self._fenced(seat, self.asking.cancel(seat.who, each)), keys.QUERIES
+            id_,
+            lambda each: self._fenced(identity, self.asking.cancel(identity.actor, each)),
+            keys.QUERIES,
         )
 
     def resolve(self, decision: str, answer: object, *, given: Given = ()) -> Op[ResolveOutcome]:
         """Decide what no agent could; whoever asked gets it as a message."""
         id_ = validate.name(decision, "decision id")
-        seat, said = self._seat(given), self._body(answer, "answer")
+        identity, said = self._identity(given), self._body(answer, "answer")
         return by_prefix(
             id_,
-            lambda each: self._fenced(seat, self.asking.resolve(seat.who, each, said)),
+            lambda each: self._fenced(identity, self.asking.resolve(identity.actor, each, said)),
             keys.DECISIONS,
         )
 

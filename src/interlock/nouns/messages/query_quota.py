@@ -27,7 +27,7 @@ from interlock.nouns.messages.query_wait import expire
 from interlock.nouns.messages.retention import is_open
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Deciding, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Glance, Reading, Runner
 from interlock.store import Item, Range
 
 _AT_ONCE = 32
@@ -87,7 +87,7 @@ class Room:
             if (yield (place,))[place] is None:  # else somebody was quicker
                 return place
 
-    def cleared(self, who: Who) -> Op[bool]:
+    def cleared(self, actor: Actor) -> Op[bool]:
         """End some whose time is up; whether there were any."""
         now = self._runner.clock.monotonic()
         if now < self._looked + _LOOK:
@@ -99,9 +99,9 @@ class Room:
         if not over:
             self._looked = now
         for id_ in list(over)[:_AT_ONCE]:
-            yield from expire(self._runner, who, id_)
+            yield from expire(self._runner, actor, id_)
             kept = tuple([key for key, query in taken.items() if query == id_])
-            yield from self._runner.change(partial(_given_back, kept, id_), who)
+            yield from self._runner.change(partial(_given_back, kept, id_), actor)
         return bool(over)
 
     def refusal(self, agent: str) -> Op[TooMany]:

@@ -22,7 +22,7 @@ from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks, Withdrawal
 from interlock.runtime.gather import outside
 from interlock.runtime.keeper import BEATS_PER_TTL
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Open, Read, Take
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
@@ -49,7 +49,7 @@ class Sleep:
         ttl = max(min(query.timeout, ASKER), self._runner.capabilities.min_ttl)
         return (Write(asleep.live, {"agent": asleep.agent}, ttl),)
 
-    def wait(self, who: Who, query: Query, start: Start) -> Op[AskOutcome]:
+    def wait(self, actor: Actor, query: Query, start: Start) -> Op[AskOutcome]:
         """Sleep until the question is answered, or the time is up; refused if that never ends."""
         clock, key, live = self._runner.clock, keys.query(query.id), keys.live(query.id)
         snapshot: Snapshot = yield Read(key, live, times=True)
@@ -69,8 +69,8 @@ class Sleep:
                 if now is None or now.state != "open":
                     return core.TakenBack(query=query.id) if now is None else core.standing(now)
                 if ends <= clock.monotonic():
-                    return (yield from self._over(who, query, last))
-                refused = yield from self._refuse(who, start)
+                    return (yield from self._over(actor, query, last))
+                refused = yield from self._refuse(actor, start)
                 if refused is not None:
                     return refused
                 if due <= clock.monotonic():
@@ -84,7 +84,7 @@ class Sleep:
         finally:
             watch.close()
 
-    def leave(self, who: Who, query: Query) -> Op[AskOutcome]:
+    def leave(self, actor: Actor, query: Query) -> Op[AskOutcome]:
         """Wait no more for now; the question stays open."""
 
         def deciding() -> Deciding[AskOutcome]:
@@ -94,10 +94,10 @@ class Sleep:
                 return Decision(outcome=core.TakenBack(query=query.id))
             return core.leave(stands, query.waits, query.timeout)
 
-        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
-    def _over(self, who: Who, query: Query, last: float) -> Op[AskOutcome]:
+    def _over(self, actor: Actor, query: Query, last: float) -> Op[AskOutcome]:
         """Our time is up; so is that of the question, unless it has more than we waited for."""
         matter = self._runner.new_id("dec")
 
@@ -110,7 +110,7 @@ class Sleep:
                 return core.leave(stands, query.waits, query.timeout)
             return core.expire(stands, self._runner.clock.wall(), matter)
 
-        done: Done[AskOutcome] = yield from self._runner.change(deciding, who)
+        done: Done[AskOutcome] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def _renew(self, beat: tuple[Write, ...]) -> Op[bool]:
@@ -122,7 +122,7 @@ class Sleep:
         alive = yield from Sessions(self._runner).renew(beat)
         return len(alive) == len(beat)
 
-    def _refuse(self, who: Who, start: Start) -> Op[AskOutcome | None]:
+    def _refuse(self, actor: Actor, start: Start) -> Op[AskOutcome | None]:
         """The circle that the wait closed, if it did; the question is taken back then."""
 
         def withdraw(cycle: tuple[str, ...]) -> Deciding[AskOutcome | None]:
@@ -135,12 +135,12 @@ class Sleep:
 
         let_go = self._queues.let_go() | callers.let_go()
         give_way: Withdrawal[Any] = withdraw
-        done: Done[Any] = yield from self._deadlocks.untie(who, start, give_way, let_go=let_go)
+        done: Done[Any] = yield from self._deadlocks.untie(actor, start, give_way, let_go=let_go)
         refused: AskOutcome | None = done.outcome
         return refused
 
 
-def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
+def expire(runner: Runner, actor: Actor, id_: str) -> Op[AskOutcome]:
     """End a question whose time is up, whoever meets it; any other stands as it does."""
     matter = runner.new_id("dec")
 
@@ -152,7 +152,7 @@ def expire(runner: Runner, who: Who, id_: str) -> Op[AskOutcome]:
             return Decision(outcome=core.standing(query))
         return core.expire(query, runner.clock.wall(), matter)
 
-    done: Done[AskOutcome] = yield from runner.change(deciding, who)
+    done: Done[AskOutcome] = yield from runner.change(deciding, actor)
     return done.outcome
 
 

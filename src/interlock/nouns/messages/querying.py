@@ -19,7 +19,7 @@ from interlock.core.decision import Write
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.nouns.grants.service import Queues
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages import decode, logging
 from interlock.nouns.messages import human_decision as matters
 from interlock.nouns.messages import query_rules as core
@@ -41,7 +41,7 @@ from interlock.nouns.messages.sending import Posting
 from interlock.runtime import callers
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, outside
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.runtime.wait_graph import Start
 from interlock.store import Snapshot
@@ -71,55 +71,59 @@ class Asking:
         self._posting = posting
         self._room = Room(runner, posting.limits.open)
 
-    def query(self, seat: Seat, query: Query, terms: Terms, waits: callers.Terms) -> Op[AskOutcome]:
+    def query(
+        self, identity: Identity, query: Query, terms: Terms, waits: callers.Terms
+    ) -> Op[AskOutcome]:
         """Ask, and wait for the answer."""
-        who, relying = seat.who.plain, seat.who
+        actor, relying = identity.actor.plain, identity.actor
         if terms.cached is not None:
             known = yield from self._known(query, terms.cached)
             if known is not None:
                 return known
-        asleep = self._asleep(seat, query, waits, keep=terms.keep)
+        asleep = self._asleep(identity, query, waits, keep=terms.keep)
         beat = self._sleep.beat(asleep, query)
         query = replace(query, waits=(*listed(asleep, query.id), *[each.key for each in beat]))
         try:
             done = yield from self._ask(relying, query, terms, (*listing(asleep, query.id), *beat))
             if not isinstance(done.outcome, core.Asked):
                 return told(done.outcome)
-            logging.asked(who.agent, query.id, query.to)
+            logging.asked(actor.agent, query.id, query.to)
             start = Start(
                 id=query.id, wants=(asleep.wants,), asleep=asleep, revision=done.revision or 0
             )
-            outcome = yield from self._sleep.wait(who, query, start)
+            outcome = yield from self._sleep.wait(actor, query, start)
             if isinstance(outcome, core.TimedOut):
-                logging.timed_out(who.agent, query.id, query.to, outcome.timeout)
+                logging.timed_out(actor.agent, query.id, query.to, outcome.timeout)
             return told(outcome)
         except (Exception, GeneratorExit):
             raise
         except BaseException:
             if terms.keep:
-                yield from self._sleep.leave(who, query)
+                yield from self._sleep.leave(actor, query)
             else:  # nobody else knows its id
-                yield from self.cancel(who, query.id)
+                yield from self.cancel(actor, query.id)
             raise
 
-    def reply(self, who: Who, id_: str, answer: Raw, can: tuple[str, ...] = ()) -> Op[ReplyOutcome]:
+    def reply(
+        self, actor: Actor, id_: str, answer: Raw, can: tuple[str, ...] = ()
+    ) -> Op[ReplyOutcome]:
         """Answer a question that was put to us, or to whoever ``can`` do what we can."""
         message, matter = self._runner.new_id("msg"), self._runner.new_id("dec")
 
         def deciding() -> Deciding[ReplyOutcome]:
-            wanted = (keys.query(id_), keys.unread(who.agent, id_))
+            wanted = (keys.query(id_), keys.unread(actor.agent, id_))
             snapshot = yield wanted
             query = yield from answered(snapshot[wanted[0]])
             closes, alive, able = None, True, True
             if query is not None and query.to.startswith(ABLE):
-                able = yield from is_able(who, query.to.removeprefix(ABLE), can)
+                able = yield from is_able(actor, query.to.removeprefix(ABLE), can)
             if query is not None and query.state == "open":
                 alive = (yield (keys.live(id_),))[keys.live(id_)] is not None
             elif query is not None and query.state == "handed":
                 key = keys.decision(query.decision)
                 closes = decode.matter((yield (key,))[key])
             given = Reply(
-                agent=who.agent,
+                agent=actor.agent,
                 answer=answer,
                 now=self._runner.clock.wall(),
                 able=able,
@@ -131,35 +135,35 @@ class Asking:
             )
             return replies.reply(query, id_, given)
 
-        outcome = yield from self._done(who, deciding)
+        outcome = yield from self._done(actor, deciding)
         if isinstance(outcome, core.Replied):
-            logging.replied(who.agent, id_, outcome.to)
+            logging.replied(actor.agent, id_, outcome.to)
         return outcome
 
-    def cancel(self, who: Who, id_: str) -> Op[CancelOutcome]:
+    def cancel(self, actor: Actor, id_: str) -> Op[CancelOutcome]:
         """Take a question back."""
 
         def deciding() -> Deciding[CancelOutcome]:
             query = decode.query((yield (keys.query(id_),))[keys.query(id_)])
-            return core.cancel(query, id_, who.agent)
+            return core.cancel(query, id_, actor.agent)
 
-        return (yield from self._done(who, deciding))
+        return (yield from self._done(actor, deciding))
 
-    def resolve(self, who: Who, id_: str, answer: Raw) -> Op[ResolveOutcome]:
+    def resolve(self, actor: Actor, id_: str, answer: Raw) -> Op[ResolveOutcome]:
         """Decide what a person was asked, and let follow what follows from it."""
         message = self._runner.new_id("msg")
 
         def deciding() -> Deciding[ResolveOutcome]:
             now = self._runner.clock.wall()
             matter = decode.matter((yield (keys.decision(id_),))[keys.decision(id_)])
-            decided = matters.resolve(matter, id_, who.agent, answer, now)
+            decided = matters.resolve(matter, id_, actor.agent, answer, now)
             if matter is None or not decided.changes or not matter.about.startswith("query/"):
                 return decided
             key = keys.query(matter.about.removeprefix("query/"))
             query = decode.query((yield (key,))[key])
             if query is None or query.state != "handed":
                 return decided
-            given = Reply(agent=who.agent, answer=answer, now=now, message=message)
+            given = Reply(agent=actor.agent, answer=answer, now=now, message=message)
             follows = replies.resolve(query, given)
             return replace(
                 decided,
@@ -171,7 +175,7 @@ class Asking:
                 ),
             )
 
-        return (yield from self._done(who, deciding))
+        return (yield from self._done(actor, deciding))
 
     def matters(self) -> Op[tuple[DecisionView, ...]]:
         """What persons are asked, and what they decided lately; oldest first."""
@@ -184,8 +188,8 @@ class Asking:
         found = decode.matter(snapshot[keys.decision(id_)])
         return UnknownDecision(unknown=(id_,), decision=id_) if found is None else _shown(found)
 
-    def _done(self, who: Who, deciding: Callable[[], Deciding[T]]) -> Op[T]:
-        done: Done[T] = yield from self._runner.change(deciding, who)
+    def _done(self, actor: Actor, deciding: Callable[[], Deciding[T]]) -> Op[T]:
+        done: Done[T] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def _known(self, query: Query, age: float) -> Op[core.Answered | None]:
@@ -207,20 +211,22 @@ class Asking:
             query=before.id, answer=answer, by=before.by, age=round(ago, 3), replied_at=replied
         )
 
-    def _asleep(self, seat: Seat, query: Query, waits: callers.Terms, *, keep: bool) -> Asleep:
+    def _asleep(
+        self, identity: Identity, query: Query, waits: callers.Terms, *, keep: bool
+    ) -> Asleep:
         """The wait as others find it, which ends soon after whoever waits.
 
         A client lives by its session.  The session of a shell outlives a command by far, and so
         may the question: such a wait has a liveness key of its own, unless it is as short.
         """
-        who = seat.who
+        actor = identity.actor
         live = keys.asker(query.id) if keep or query.timeout > ASKER else keys.live(query.id)
-        if seat.joined and not seat.whole_session:
-            live = keys.live(who.session)
+        if identity.joined and not identity.whole_session:
+            live = keys.live(actor.session)
         return Asleep(
             wants=keys.query(query.id),
-            agent=who.agent,
-            session=who.session,
+            agent=actor.agent,
+            session=actor.session,
             live=live,
             since=query.at,
             caller=waits.caller,
@@ -229,19 +235,19 @@ class Asking:
         )
 
     def _ask(
-        self, who: Who, query: Query, terms: Terms, notes: tuple[Write, ...]
+        self, actor: Actor, query: Query, terms: Terms, notes: tuple[Write, ...]
     ) -> Op[Done[AskOutcome]]:
-        present = yield from here(query.to, who.session)
+        present = yield from here(query.to, actor.session)
         least = self._runner.capabilities.min_ttl
         ask = core.Ask(here=present, hold=terms.hold, least=least, notes=notes)
-        done = yield from self._put(who, query, ask)
-        if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(who)):
-            done = yield from self._put(who, query, ask)
+        done = yield from self._put(actor, query, ask)
+        if isinstance(done.outcome, core.TooMany) and (yield from self._room.cleared(actor)):
+            done = yield from self._put(actor, query, ask)
         if isinstance(done.outcome, core.TooMany):
-            return Done((yield from self._room.refusal(who.agent)), None)
+            return Done((yield from self._room.refusal(actor.agent)), None)
         return done
 
-    def _put(self, who: Who, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
+    def _put(self, actor: Actor, query: Query, ask: core.Ask) -> Op[Done[AskOutcome]]:
         key, live = keys.query(query.id), keys.live(query.id)
         to = () if query.to.startswith(ABLE) else (query.to,)
         room = self._room.guess(query.agent)
@@ -261,7 +267,7 @@ class Asking:
             known = replace(ask, before=before, alive=alive, full=not places)
             return core.ask(replace(query, room=places), known, facts, now, matter)
 
-        return (yield from self._posting.carry_out(errand, deciding, who))
+        return (yield from self._posting.carry_out(errand, deciding, actor))
 
 
 def told(outcome: AskOutcome) -> AskOutcome:

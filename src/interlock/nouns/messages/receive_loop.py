@@ -50,9 +50,9 @@ class Reception:
     def __init__(self, calls: MessageCalls, terms: Terms) -> None:
         self._calls = calls
         self._terms = terms
-        self._desk = calls.desk
-        self._clock = calls.desk.runner.clock
-        self._duty = Duty(calls.desk, terms.can or ())
+        self._context = calls.context
+        self._clock = calls.context.runner.clock
+        self._duty = Duty(calls.context, terms.can or ())
         self._stays = terms.timeout != 0.0
         """Whether it waits for what comes; whoever only takes what is there need not say so."""
         self._receiver: Receiver | None = None
@@ -79,8 +79,8 @@ class Reception:
         """Acknowledge messages now."""
         if self._receiver is None:
             able = yield from self._calls.abilities(None)
-            who = self._calls.desk.me().who
-            return (yield from self._calls.acking.ack(who, list(ids), able))
+            actor = self._calls.context.me().actor
+            return (yield from self._calls.acking.ack(actor, list(ids), able))
         outcome = yield from self._receiver.ack(ids)
         self._settled(ids)
         return outcome
@@ -104,7 +104,7 @@ class Reception:
     def end(self) -> Op[None]:
         """Take no more messages; what is at hand, or was not given out, stays unread."""
         self.closed = True
-        self._desk.keeper.lay_down(self)
+        self._context.keeper.lay_down(self)
         yield from self.leave()
         yield from self._duty.end()
         if self._receiver is not None:
@@ -138,7 +138,7 @@ class Reception:
                 break
             except StoreTrouble as trouble:
                 late = ends is not None and self._clock.monotonic() >= ends
-                if late or self._desk.no_retry or isinstance(trouble, StoreMissing):
+                if late or self._context.no_retry or isinstance(trouble, StoreMissing):
                     raise
                 self._complaints.tell(trouble)
                 yield Pause(AGAIN)
@@ -168,10 +168,10 @@ class Reception:
     def _open(self, *, whole: bool) -> Op[Receiver]:
         if self._receiver is None:
             can = yield from self._calls.abilities(self._terms.can)
-            others = yield from receivers(self._desk.me().who.agent)
+            others = yield from receivers(self._context.me().actor.agent)
             self._receiver = self._calls.receiver(can=can, redeliver=self._terms.redeliver)
             self._receiver.earlier = [each.given for each in others.standing]
-            self._desk.keeper.take_on(self)
+            self._context.keeper.take_on(self)
         if self._stays:
             yield from self._duty.begin(whole=whole)
         return self._receiver
@@ -179,13 +179,13 @@ class Reception:
     def _rejoin(self) -> Op[None]:
         """Go on under the same name with another session, if ours is over."""
         if self._is_over():
-            yield from self._desk.rejoin(self._desk.seat)
+            yield from self._context.rejoin(self._context.identity)
             if self._receiver is not None:
-                self._receiver.follow(self._desk.me().who)
+                self._receiver.follow(self._context.me().actor)
 
     def _is_over(self) -> bool:
-        lease = self._desk.session_lease
-        rejoins = self._desk.rejoins(self._desk.seat) and not self._desk.no_retry
+        lease = self._context.session_lease
+        rejoins = self._context.rejoins(self._context.identity) and not self._context.no_retry
         return rejoins and lease is not None and not lease.alive()
 
     def _goes_on(self) -> bool:

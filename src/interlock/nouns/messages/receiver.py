@@ -42,7 +42,7 @@ from interlock.nouns.messages.message import ABLE, Acknowledged, Received, Unkno
 from interlock.nouns.messages.reading import Found, Topic
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import KEYS_AT_ONCE, looked_up
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.runtime.steps import Open, Take
 from interlock.store import Change, Item, Resync, Watch
 
@@ -68,7 +68,7 @@ class Receiver:
         self,
         runner: Runner,
         acking: Acking,
-        who: Who,
+        actor: Actor,
         can: Iterable[str] = (),
         redeliver: float = REDELIVER,
         *,
@@ -76,7 +76,7 @@ class Receiver:
     ) -> None:
         self._runner = runner
         self._acking = acking
-        self._who = who
+        self._who = actor
         self._can = tuple(can)
         self._redeliver = redeliver
         self._only = only
@@ -165,9 +165,9 @@ class Receiver:
             if (given := self._given.get(id_)) is not None and given.due < NEVER:
                 self._given[id_] = replace(given, due=self._due())
 
-    def follow(self, who: Who) -> None:
+    def follow(self, actor: Actor) -> None:
         """Receive for the session that follows ours."""
-        self._who = who
+        self._who = actor
 
     def close(self) -> None:
         """Stop listening; what was not acknowledged is delivered to whoever comes next."""

@@ -19,12 +19,12 @@ from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents.report import Able
 from interlock.nouns.agents.reports import able, able_to, report
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.message import ABLE
 from interlock.nouns.messages.send_rules import MAILBOX
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import every, looked_up, outside
-from interlock.runtime.runner import Deciding, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Glance, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -139,7 +139,7 @@ def _served(wanted: set[str], asker: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def is_able(who: Who, ability: str, can: Iterable[str]) -> Reading[bool]:
+def is_able(actor: Actor, ability: str, can: Iterable[str]) -> Reading[bool]:
     """Whether somebody is able to do this.
 
     As it says now, as its session says of itself, or as it said when it began to take messages.
@@ -147,11 +147,11 @@ def is_able(who: Who, ability: str, can: Iterable[str]) -> Reading[bool]:
     wanted = {ability, EVERYTHING}
     if not wanted.isdisjoint(can):
         return True
-    own, notes = keys.report(who.session), Range(keys.serving(who.agent))
+    own, notes = keys.report(actor.session), Range(keys.serving(actor.agent))
     snapshot = yield Glance((own, notes))
     said_last = report(snapshot[own])
     serving = [serves(item) for item in snapshot.ranges[notes]]
-    said = [each.can for each in serving if each.session == who.session]
+    said = [each.can for each in serving if each.session == actor.session]
     said += [] if said_last is None else [said_last.can]
     return any(not wanted.isdisjoint(each) for each in said)
 
@@ -168,20 +168,20 @@ def alive_by(item: Item) -> str:
     return serves(item).live
 
 
-def known(runner: Runner, seat: Seat) -> Op[bool]:
+def known(runner: Runner, identity: Identity) -> Op[bool]:
     """Have a mailbox from now on: whoever looks for messages can be sent some; whether it is new.
 
     Whoever looks without a session sits at a shell, whatever it did before: from then on it is
     not away for want of one.  While its agent has a session it may be anybody, who reads for it.
     """
-    who = seat.who
-    mailbox, joined = keys.mailbox(who.agent), keys.joined(who.agent)
+    actor = identity.actor
+    mailbox, joined = keys.mailbox(actor.agent), keys.joined(actor.agent)
     snapshot: Snapshot = yield Read(mailbox, joined)
     if snapshot[mailbox] is None:
-        yield from runner.change(_said("agent.mailbox", who, (Write(mailbox, MAILBOX),)), who)
-    mark = None if seat.joined else snapshot[joined]
-    if mark is not None and not (yield from _has_session(who.agent)):
-        yield from runner.change(lambda: _at_a_shell(who, mark), who)
+        yield from runner.change(_said("agent.mailbox", actor, (Write(mailbox, MAILBOX),)), actor)
+    mark = None if identity.joined else snapshot[joined]
+    if mark is not None and not (yield from _has_session(actor.agent)):
+        yield from runner.change(lambda: _at_a_shell(actor, mark), actor)
     return snapshot[mailbox] is None
 
 
@@ -191,12 +191,12 @@ def _has_session(agent: str) -> Op[bool]:
     return any(item is not None for item in live.values())
 
 
-def _at_a_shell(who: Who, mark: Item) -> Deciding[str]:
+def _at_a_shell(actor: Actor, mark: Item) -> Deciding[str]:
     """It is no agent with sessions any more, unless it began one since we looked."""
     found = (yield (mark.key,))[mark.key]
     if found is None or found.revision != mark.revision:
         return Decision(outcome="done")
-    thing = f"agent/{who.agent}"
+    thing = f"agent/{actor.agent}"
     return Decision(outcome="done", verb="agent.mailbox", thing=thing, deletes=(mark.key,))
 
 
@@ -251,7 +251,7 @@ def inherited(others: Iterable[Serving]) -> Serving:
 
 def serve(
     runner: Runner,
-    who: Who,
+    actor: Actor,
     caller: str,
     ttl: float,
     note: Serving | None = None,
@@ -262,32 +262,32 @@ def serve(
 
     Its note takes the place of those of the ``dead``.
     """
-    live = Write(keys.serves(who.session, caller), {"agent": who.agent}, ttl)
-    note = note or Serving(who.session, live.key)
-    said = Write(keys.serving(who.agent, caller), note)
-    mailbox = Write(keys.mailbox(who.agent), MAILBOX)
-    one = Able(who.agent, who.session, live.key)
+    live = Write(keys.serves(actor.session, caller), {"agent": actor.agent}, ttl)
+    note = note or Serving(actor.session, live.key)
+    said = Write(keys.serving(actor.agent, caller), note)
+    mailbox = Write(keys.mailbox(actor.agent), MAILBOX)
+    one = Able(actor.agent, actor.session, live.key)
     able = [Write(keys.able(each, caller), one) for each in note.can]
-    yield from runner.change(_said("agent.serve", who, (said, live, mailbox, *able), dead), who)
+    yield from runner.change(_said("agent.serve", actor, (said, live, mailbox, *able), dead), actor)
     return live
 
 
-def retire(runner: Runner, who: Who, caller: str, can: tuple[str, ...] = ()) -> Op[None]:
+def retire(runner: Runner, actor: Actor, caller: str, can: tuple[str, ...] = ()) -> Op[None]:
     """It takes no more messages; with its note go those of the dead, which it has taken over."""
-    own = keys.serving(who.agent, caller)
-    dead = (yield from receivers(who.agent, own)).dead
+    own = keys.serving(actor.agent, caller)
+    dead = (yield from receivers(actor.agent, own)).dead
     able = [keys.able(each, caller) for each in can]
-    gone = (own, keys.serves(who.session, caller), *able, *dead)
-    yield from runner.change(_said("agent.retire", who, (), gone), who)
+    gone = (own, keys.serves(actor.session, caller), *able, *dead)
+    yield from runner.change(_said("agent.retire", actor, (), gone), actor)
 
 
 def _said(
-    verb: str, who: Who, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
+    verb: str, actor: Actor, puts: tuple[Write, ...], deletes: tuple[str, ...] = ()
 ) -> Callable[[], Deciding[str]]:
     def deciding() -> Deciding[str]:
         yield ()
         return Decision(
-            outcome="done", verb=verb, thing=f"agent/{who.agent}", puts=puts, deletes=deletes
+            outcome="done", verb=verb, thing=f"agent/{actor.agent}", puts=puts, deletes=deletes
         )
 
     return deciding

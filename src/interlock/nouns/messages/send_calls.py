@@ -18,7 +18,7 @@ from interlock.nouns.messages.send_rules import Terms
 from interlock.nouns.messages.sending import Heard
 from interlock.runtime.given import Given
 from interlock.runtime.id_prefix import is_part, whole_id
-from interlock.runtime.runner import Who
+from interlock.runtime.runner import Actor
 
 
 class Sending(Common):
@@ -144,7 +144,7 @@ class Sending(Common):
         self, to: tuple[str, ...], body: object, *, thread: str, reply_to: str, **more: object
     ) -> Op[SendOutcome]:
         if is_part(thread) or is_part(reply_to):
-            folders = yield from reading.folders(self.desk.me().who.agent)
+            folders = yield from reading.folders(self.context.me().actor.agent)
             thread = yield from whole_id(thread, *folders)
             reply_to = yield from whole_id(reply_to, *folders)
         if reply_to and not thread:
@@ -154,7 +154,7 @@ class Sending(Common):
 
     def _thread(self, id_: str) -> Op[str]:
         """The thread of a message; what cannot be found begins one under its own id."""
-        found = yield from reading.find(self.desk.me().who.agent, id_)
+        found = yield from reading.find(self.context.me().actor.agent, id_)
         return id_ if found is None else found.thread or id_
 
     def _post(
@@ -174,15 +174,15 @@ class Sending(Common):
         reply_to: str = "",
         file: core.File | None = None,
     ) -> Op[SendOutcome]:
-        seat = self._seat(given)
-        who = seat.who
+        identity = self._identity(given)
+        actor = identity.actor
         id_ = self._id(id, "msg")
         message = Message(
             id=id_,
             kind=kind,
-            sender=who.agent,
-            session=who.session,
-            at=round(self.desk.runner.clock.wall(), 3),
+            sender=actor.agent,
+            session=actor.session,
+            at=round(self.context.runner.clock.wall(), 3),
             to=to,
             type=type,
             subject=subject,
@@ -191,18 +191,18 @@ class Sending(Common):
             urgent=validate.flag(urgent, "urgent"),
             data=self._body(data, "body"),
             file=file,
-            trace=self.desk.purpose or self.desk.trace,
+            trace=self.context.purpose or self.context.trace,
         )
         ended = validate.names(acks, "message id", core.RECIPIENTS_LIMIT)
         terms = Terms(hold=validate.flag(hold, "hold"), chosen=id is not None, acks=ended)
         sending = self._ending if ended else self.posting.post
-        return self._fenced(seat, sending(who, message, terms))
+        return self._fenced(identity, sending(actor, message, terms))
 
-    def _ending(self, who: Who, message: Message, terms: Terms) -> Op[SendOutcome]:
+    def _ending(self, actor: Actor, message: Message, terms: Terms) -> Op[SendOutcome]:
         """Send what acknowledges something: of a topic, if it is not to us alone."""
         able = yield from self.abilities(None)
-        seen, begins = yield from self.acking.seen(who.agent, terms.acks, able)
-        return (yield from self.posting.post(who, message, terms, Heard(seen, begins)))
+        seen, begins = yield from self.acking.seen(actor.agent, terms.acks, able)
+        return (yield from self.posting.post(actor, message, terms, Heard(seen, begins)))
 
 
 def _readers(names: tuple[str, ...]) -> tuple[str, ...]:

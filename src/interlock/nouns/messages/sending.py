@@ -24,7 +24,7 @@ from interlock.nouns.messages.limits import Depths, Limits, Meter, turns
 from interlock.nouns.messages.message import Message, MessageExists, Refused, SendOutcome, Sent
 from interlock.nouns.messages.send_rules import MAILBOX, NO_ENDS, Ends, Facts, Terms
 from interlock.runtime.gather import outside
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.store import Item, Snapshot
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class Posting:
         self._registered: set[str] = set()
 
     def post(
-        self, who: Who, message: Message, terms: Terms, heard: Heard = HEARD
+        self, actor: Actor, message: Message, terms: Terms, heard: Heard = HEARD
     ) -> Op[SendOutcome]:
         """Send it; returns when it is durable, or with what is in the way."""
         topic = post.topic(message)
@@ -115,7 +115,7 @@ class Posting:
                 ends = yield from _ends(message.sender, terms.acks, snapshot, heard)
             return post.post(message, facts, now, terms, ends)
 
-        done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, who)
+        done: Done[SendOutcome] = yield from self.carry_out(errand, deciding, actor)
         if isinstance(done.outcome, Sent):
             logging.sent(message.sender, done.outcome)
         return done.outcome
@@ -125,12 +125,12 @@ class Posting:
         return round(self._runner.clock.wall(), 3)
 
     def carry_out(
-        self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who
+        self, errand: Errand, deciding: Callable[[], Deciding[T]], actor: Actor
     ) -> Op[Done[T]]:
         """Commit what sends something; a turn with which nothing was sent is given back."""
         done: Done[T] | None = None
         try:
-            done = yield from self._change(errand, deciding, who)
+            done = yield from self._change(errand, deciding, actor)
             return done
         finally:
             sent = done is not None and not isinstance(done.outcome, Refused | MessageExists)
@@ -141,18 +141,20 @@ class Posting:
             for agent in errand.turn.entered:
                 self._depths.settled(keys.unread(agent))
 
-    def _change(self, errand: Errand, deciding: Callable[[], Deciding[T]], who: Who) -> Op[Done[T]]:
+    def _change(
+        self, errand: Errand, deciding: Callable[[], Deciding[T]], actor: Actor
+    ) -> Op[Done[T]]:
         """Who sends too often is refused without a look into any inbox."""
         if not (limited := self._limited(errand)):
             yield from self._enter(errand)
         if limited or errand.turn.full:
             refused = yield from outside(deciding())
             if not refused.changes:
-                yield from self._runner.counted(refused.outcome, who)
+                yield from self._runner.counted(refused.outcome, actor)
                 return Done(refused.outcome, None)
             if limited and not self._limited(errand):
                 yield from self._enter(errand)
-        return (yield from self._runner.change(deciding, who, self._guess(errand)))
+        return (yield from self._runner.change(deciding, actor, self._guess(errand)))
 
     def _limited(self, errand: Errand) -> bool:
         return bool(self.limits.rate.limit) and errand.turn.slot is None

@@ -21,7 +21,7 @@ from interlock.errors import StoreClosed, StoreDamaged, StoreTrouble
 from interlock.nouns.messages import decode, expired, reading
 from interlock.nouns.messages.acknowledging import Acking
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.runtime.steps import Open, Read, Take
 from interlock.store import Change, Resync, Snapshot, Watch
 
@@ -47,9 +47,9 @@ class Stop(Struct, frozen=True, kw_only=True):
 class Stops:
     """The stops for one session, each told once; whoever opened it closes it."""
 
-    def __init__(self, runner: Runner, who: Who) -> None:
+    def __init__(self, runner: Runner, actor: Actor) -> None:
         self._runner = runner
-        self._who = who
+        self._who = actor
         self._since: int | None = None
         """The revision at which our session began."""
         self._watch: Watch | None = None

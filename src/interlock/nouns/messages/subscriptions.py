@@ -15,7 +15,7 @@ from interlock.nouns.messages.message import (
 )
 from interlock.nouns.messages.reading import Topic
 from interlock.runtime.gather import every
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 
 
 class Subscriptions:
@@ -24,29 +24,31 @@ class Subscriptions:
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
-    def subscribe(self, who: Who, type_: str, wanted: Subscription, last: int) -> Op[Subscribed]:
+    def subscribe(
+        self, actor: Actor, type_: str, wanted: Subscription, last: int
+    ) -> Op[Subscribed]:
         """Deliver alerts of this type from now on, and the last ones before."""
         if last:
             since = yield from self._before(type_, wanted, last)
             wanted = Subscription(senders=wanted.senders, where=wanted.where, since=since)
-        key = keys.subscription(who.agent, type_)
+        key = keys.subscription(actor.agent, type_)
 
         def deciding() -> Deciding[Subscribed]:
             before = reading.subscription((yield (key,))[key])
-            return inbox_rules.subscribe(who.agent, type_, wanted, before, last)
+            return inbox_rules.subscribe(actor.agent, type_, wanted, before, last)
 
-        done: Done[Subscribed] = yield from self._runner.change(deciding, who)
+        done: Done[Subscribed] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
-    def unsubscribe(self, who: Who, type_: str) -> Op[Unsubscribed | NotSubscribed]:
+    def unsubscribe(self, actor: Actor, type_: str) -> Op[Unsubscribed | NotSubscribed]:
         """Deliver no more of them."""
-        key = keys.subscription(who.agent, type_)
+        key = keys.subscription(actor.agent, type_)
 
         def deciding() -> Deciding[Unsubscribed | NotSubscribed]:
             before = reading.subscription((yield (key,))[key])
-            return inbox_rules.unsubscribe(who.agent, type_, before)
+            return inbox_rules.unsubscribe(actor.agent, type_, before)
 
-        done: Done[Unsubscribed | NotSubscribed] = yield from self._runner.change(deciding, who)
+        done: Done[Unsubscribed | NotSubscribed] = yield from self._runner.change(deciding, actor)
         return done.outcome
 
     def list(self, agent: str) -> Op[tuple[Heard, ...]]:

@@ -25,7 +25,7 @@ from interlock.nouns.messages.receiver import Receiver
 from interlock.nouns.messages.receivers import is_new, mailboxes
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.store import Item
 
 PORTION, LEAST = 100, 8
@@ -85,16 +85,16 @@ class NothingUnread(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """Nothing came in time."""
 
 
-def unread(runner: Runner, who: Who, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
+def unread(runner: Runner, actor: Actor, wanted: Wanted, can: Iterable[str] = ()) -> Op[Inbox]:
     """What waits for an agent, the urgent first, then as it was sent."""
-    agent = who.agent
+    agent = actor.agent
     found, _ = yield from reading.waiting(agent)
     missed: list[Received] = []
     for topic in (yield from reading.topics(agent, can)).values():
         found += (yield from reading.unheard(topic))[0]
         missed += [reading.missed(topic)] if topic.missed else []
     found.sort(key=lambda each: each.order)
-    ended = yield from expired.expired(runner, who, (yield from reading.lives(found)))
+    ended = yield from expired.expired(runner, actor, (yield from reading.lives(found)))
     open_ = [each for each in found if each.id not in ended]
     return (yield from _shown(agent, open_, wanted, missed))
 

@@ -59,7 +59,7 @@ class RecordCalls(Calls):
         trace: str | None = None,
     ) -> Filter:
         """Checked words as a filter."""
-        now = self.desk.runner.clock.wall()
+        now = self.context.runner.clock.wall()
         return Filter(
             by="" if by is None else validate.agent(by),
             verb="" if verb is None else validate.name(verb, "verb"),
@@ -86,7 +86,7 @@ class RecordCalls(Calls):
             thing = yield from named(thing.partition("/")[2])
         else:
             thing = yield from whole_thing(thing)
-        return (yield from Stories(self.desk.runner).tell(thing, limit))
+        return (yield from Stories(self.context.runner).tell(thing, limit))
 
     def follow(self, after: int = 0) -> Following:
         """The entries after a revision, and all that come; close it when you have enough.
@@ -124,4 +124,4 @@ class RecordCalls(Calls):
     def _proofs(self) -> Proofs:
         from interlock.nouns.record.proofs import Proofs  # it needs much that others do not
 
-        return Proofs(self.desk.runner)
+        return Proofs(self.context.runner)

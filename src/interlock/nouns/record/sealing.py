@@ -28,7 +28,7 @@ from interlock.nouns.record import seal_rules
 from interlock.nouns.record.seal_rules import LIMITS, Age, Limits, Row, Stub
 from interlock.runtime.clocks import agreed
 from interlock.runtime.decode import decoded, exact
-from interlock.runtime.runner import Deciding, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Runner
 from interlock.runtime.steps import Aside, Read, Upkeep
 from interlock.store import LOG, Extent, Finding, Item, Log, Range, Snapshot
 
@@ -127,7 +127,7 @@ class Sealing:
     def limits(self, limits: Limits) -> None:
         self._limits = limits
 
-    def tidy(self, who: Who, steps: int = STEPS) -> Op[Tidied]:
+    def tidy(self, actor: Actor, steps: int = STEPS) -> Op[Tidied]:
         """Seal while the log is too large, note a checkpoint, drop what is too old; bounded."""
         total = left = dropped = 0
         finding = ""
@@ -137,18 +137,18 @@ class Sealing:
                 left = self.excess(state)
                 if not left:
                     break
-                step = yield from self.step(who, state)
+                step = yield from self.step(actor, state)
                 total += step.sealed
                 finding = step.finding
                 left = max(0, left - step.sealed) if step.word == "sealed" else 0
                 if step.word != "sealed":
                     break
-            yield from self.checkpoint(who, steps * self.limits.between)
+            yield from self.checkpoint(actor, steps * self.limits.between)
         except (StoreDamaged, StoreFull, TooLarge) as error:  # dropping may still make room
             finding = str(error)
         try:
             for _ in range(2 * steps):
-                gone = yield from self.drop(who)
+                gone = yield from self.drop(actor)
                 dropped += gone
                 if not gone:
                     break
@@ -180,7 +180,7 @@ class Sealing:
         """How many entries the log has above its limit."""
         return max(0, state.extent.entries - self._most(state))
 
-    def step(self, who: Who, state: State | None = None) -> Op[Step]:
+    def step(self, actor: Actor, state: State | None = None) -> Op[Step]:
         """Seal one stretch of the log, and trim what is sealed."""
         if state is None:
             state = yield from self.look()
@@ -201,13 +201,13 @@ class Sealing:
             raise
         decision = seal_rules.seal(state.sealed, made, anew=state.anew)
         whole = yield from self._whole(begins)
-        if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, who)):
+        if not whole or not (yield from self._carry(decision, {keys.SEALED: state.item}, actor)):
             return Step(word="overtaken", trimmed=trimmed)
         trimmed += yield from self._trim(made.ends.revision)
         count = made.ends.entries - begins.entries
         return Step(word="sealed", sealed=count, trimmed=trimmed)
 
-    def checkpoint(self, who: Who, most: int) -> Op[int]:
+    def checkpoint(self, actor: Actor, most: int) -> Op[int]:
         """Roll the digest on from the last mark, if much came since; returns over how many.
 
         At most about ``most`` entries: the next one goes on from there.
@@ -229,9 +229,9 @@ class Sealing:
         if count < self.limits.between or not (yield from self._whole(begins)):
             return 0
         known = {keys.SEALED: state.item, keys.CHECKPOINT: state.noted_item}
-        return count if (yield from self._carry(seal_rules.checkpoint(mark), known, who)) else 0
+        return count if (yield from self._carry(seal_rules.checkpoint(mark), known, actor)) else 0
 
-    def drop(self, who: Who) -> Op[int]:
+    def drop(self, actor: Actor) -> Op[int]:
         """Drop the oldest segment if it is too old, or all together are too large."""
         item = (yield Read(keys.SEALED))[keys.SEALED]
         state = Sealed() if item is None else decoded(_SEALED, item)
@@ -248,7 +248,7 @@ class Sealing:
         if state.bytes <= self.limits.sealed and oldest.until >= now - self.limits.keep:
             return 0
         decision = seal_rules.drop(state, found[0].key, oldest, len(found[0].value))
-        return int((yield from self._carry(decision, {keys.SEALED: item}, who)))
+        return int((yield from self._carry(decision, {keys.SEALED: item}, actor)))
 
     def facts(self) -> Op[dict[str, int]]:
         """How large the record is, for ``store info``; the bytes of the log are an estimate."""
@@ -270,9 +270,11 @@ class Sealing:
             return [Finding(verdict="warn", name="record", fact=fact, remedy=remedy)]
         return [Finding(verdict="ok", name="record", fact=fact)]
 
-    def _carry(self, decision: Decision[str], known: dict[str, Item | None], who: Who) -> Op[bool]:
+    def _carry(
+        self, decision: Decision[str], known: dict[str, Item | None], actor: Actor
+    ) -> Op[bool]:
         """Commit a decision if what it was made on still stands; whether it did."""
-        done = yield from self._runner.change(lambda: _if_unmoved(known, decision), who, known)
+        done = yield from self._runner.change(lambda: _if_unmoved(known, decision), actor, known)
         return done.outcome != "overtaken"
 
     def _made(self, state: State, begins: Mark, rows: Sequence[Row]) -> Op[Segment]:

@@ -32,7 +32,7 @@ class TaskCalls(Calls):
 
     @property
     def _tasks(self) -> Tasks:
-        return self.desk.tasks
+        return self.context.tasks
 
     def publish(
         self,
@@ -62,7 +62,7 @@ class TaskCalls(Calls):
         (``"lock/deploy=12"``).  If one of them is over when it is committed, nothing happens, and
         the answer is ``GivenFenced``.  All calls that change something take it.
         """
-        id_ = self.desk.runner.new_id("tsk") if task is None else named(task)
+        id_ = self.context.runner.new_id("tsk") if task is None else named(task)
         spec = self.spec(
             id_,
             data,
@@ -76,8 +76,8 @@ class TaskCalls(Calls):
             backoff=backoff,
             backoff_most=backoff_most,
         )
-        seat = self._seat(given)
-        return self._fenced(seat, self._tasks.publish(seat.who, id_, spec))
+        identity = self._identity(given)
+        return self._fenced(identity, self._tasks.publish(identity.actor, id_, spec))
 
     def publish_all(
         self,
@@ -102,9 +102,9 @@ class TaskCalls(Calls):
         plan = plans.plan_of(found, id)
         if validate.flag(dry_run, "dry_run"):
             return (yield from self._tasks.plans.check(plan))
-        plan = replace(plan, trace=self.desk.purpose)
-        seat = self._seat(given)
-        return (yield from self._fenced(seat, self._tasks.plans.publish(seat.who, plan)))
+        plan = replace(plan, trace=self.context.purpose)
+        identity = self._identity(given)
+        return (yield from self._fenced(identity, self._tasks.plans.publish(identity.actor, plan)))
 
     def spec(
         self,
@@ -122,14 +122,14 @@ class TaskCalls(Calls):
         backoff_most: float | str = core.BACKOFF_MOST,
     ) -> core.Spec:
         """Checked words as a task."""
-        now = self.desk.runner.clock.wall()
+        now = self.context.runner.clock.wall()
         wanted = validate.names(needs, "needs", core.NEEDS_LIMIT)
         if id_ in wanted:
             raise BadInput(f"task {id_!r} needs itself; drop that need")
         begins = None if not_before is None else validate.later(not_before, now, "not-before")
         return core.Spec(
             at=self._tasks.moment(),
-            by=self.desk.me().who.agent,
+            by=self.context.me().actor.agent,
             data=Raw(validate.payload(data, "data", core.DATA_LIMIT)),
             priority=validate.whole(priority, "priority", *core.PRIORITIES),
             requires=tuple(sorted(validate.names(requires, "requires", core.REQUIRES_LIMIT))),
@@ -140,7 +140,7 @@ class TaskCalls(Calls):
             retries=validate.whole(retries, "number of retries", 0, core.MOST_RETRIES),
             backoff=validate.duration(backoff, "backoff"),
             backoff_most=validate.duration(backoff_most, "longest backoff"),
-            trace=self.desk.purpose,
+            trace=self.context.purpose,
         )
 
     @patient("a wait for a task")
@@ -158,11 +158,11 @@ class TaskCalls(Calls):
         or whoever works on it gave it back.  A wait that could never end is answered with
         ``Deadlock`` at once: whoever works on it, or on a need of it, waits for this caller.
         """
-        patience = self.desk.asking(wait)
-        lives, _ = self.desk.terms({}, ttl, None)
-        seat = self._seat(given)
-        claiming = self._tasks.claim(seat, named(task), ttl=lives, wait=patience)
-        return self._fenced(seat, claiming)
+        patience = self.context.asking(wait)
+        lives, _ = self.context.terms({}, ttl, None)
+        identity = self._identity(given)
+        claiming = self._tasks.claim(identity, named(task), ttl=lives, wait=patience)
+        return self._fenced(identity, claiming)
 
     @patient("a wait for work")
     def next(
@@ -179,27 +179,27 @@ class TaskCalls(Calls):
         With ``wait`` stand by until there is one; a wait that lasts is reported, as a worker
         reports it, and what was reported before is reported again after it.
         """
-        patience = self.desk.asking(wait)
-        lives, _ = self.desk.terms({}, ttl, None)
-        seat = self._seat(given)
-        if not patience or self.desk.session_lease is None:
-            claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience)
-            return self._fenced(seat, claiming)
+        patience = self.context.asking(wait)
+        lives, _ = self.context.terms({}, ttl, None)
+        identity = self._identity(given)
+        if not patience or self.context.session_lease is None:
+            claiming = self._tasks.next(identity, able(can), ttl=lives, wait=patience)
+            return self._fenced(identity, claiming)
         this = object()
         asleep = partial(self._asleep, this)
-        claiming = self._tasks.next(seat, able(can), ttl=lives, wait=patience, asleep=asleep)
-        return self._fenced(seat, self._reported(this, claiming))
+        claiming = self._tasks.next(identity, able(can), ttl=lives, wait=patience, asleep=asleep)
+        return self._fenced(identity, self._reported(this, claiming))
 
     def _asleep(self, wait: object) -> None:
-        self.desk.pulse.waits(wait)
+        self.context.pulse.waits(wait)
 
     def _reported(self, wait: object, claiming: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Go back to the former report when the wait is over."""
         try:
             return (yield from claiming)
         finally:
-            if "pulse" in self.desk.__dict__:  # else it did not sleep
-                self.desk.pulse.waited(wait)
+            if "pulse" in self.context.__dict__:  # else it did not sleep
+                self.context.pulse.waited(wait)
 
     def complete(
         self, task: str, *, token: int | None = None, result: object = None, given: Given = ()
@@ -211,9 +211,9 @@ class TaskCalls(Calls):
         kept = None
         if result is not None:
             kept = Raw(validate.payload(result, "result", core.DATA_LIMIT))
-        seat = self._seat(given)
-        done = self._tasks.complete(seat.who, self._worker(task, token), kept)
-        return self._fenced(seat, done)
+        identity = self._identity(given)
+        done = self._tasks.complete(identity.actor, self._worker(task, token), kept)
+        return self._fenced(identity, done)
 
     def fail(
         self,
@@ -232,29 +232,35 @@ class TaskCalls(Calls):
         kept = None
         if error is not None:
             kept = Raw(validate.payload(error, "error", core.DATA_LIMIT))
-        worker, seat = self._worker(task, token), self._seat(given)
+        worker, identity = self._worker(task, token), self._identity(given)
         again = validate.flag(retry, "retry")
-        done = self._tasks.fail(seat.who, worker, _reason(reason), kept, retry=again)
-        return self._fenced(seat, done)
+        done = self._tasks.fail(identity.actor, worker, _reason(reason), kept, retry=again)
+        return self._fenced(identity, done)
 
     def release(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue; no attempt is counted."""
-        seat = self._seat(given)
-        return self._fenced(seat, self._tasks.release(seat.who, self._worker(task, token)))
+        identity = self._identity(given)
+        return self._fenced(
+            identity, self._tasks.release(identity.actor, self._worker(task, token))
+        )
 
     def heartbeat(
         self, task: str, *, token: int | None = None, given: Given = ()
     ) -> Op[core.BeatOutcome]:
         """Renew a claim; one that lapsed is not revived."""
-        seat, worker = self._seat(given), self._worker(task, token)
-        return self._fenced(seat, self._tasks.heartbeat(seat.who, worker, seat.session_ttl))
+        identity, worker = self._identity(given), self._worker(task, token)
+        return self._fenced(
+            identity, self._tasks.heartbeat(identity.actor, worker, identity.session_ttl)
+        )
 
     def cancel(self, task: str, reason: str = "", *, given: Given = ()) -> Op[core.CancelOutcome]:
         """Nobody is to do this; whoever works on it learns that its claim is over."""
-        seat = self._seat(given)
-        return self._fenced(seat, self._tasks.cancel(seat.who, named(task), _reason(reason)))
+        identity = self._identity(given)
+        return self._fenced(
+            identity, self._tasks.cancel(identity.actor, named(task), _reason(reason))
+        )
 
     def requeue(
         self, task: str, reason: str, *, token: int | None = None
@@ -264,13 +270,13 @@ class TaskCalls(Calls):
         No attempt is counted.  The worker's token is fenced, and it learns the ``reason``.  With a
         ``token`` only that claim is ended.
         """
-        who, why = self.desk.me().who, validate.reason(reason)
-        return self._tasks.requeue(who, named(task), why, validate.token(token))
+        actor, why = self.context.me().actor, validate.reason(reason)
+        return self._tasks.requeue(actor, named(task), why, validate.token(token))
 
     def retry(self, task: str, *, given: Given = ()) -> Op[core.RetryOutcome]:
         """Send back a task that failed or is a dead letter, with all its attempts."""
-        seat = self._seat(given)
-        return self._fenced(seat, self._tasks.retry(seat.who, named(task)))
+        identity = self._identity(given)
+        return self._fenced(identity, self._tasks.retry(identity.actor, named(task)))
 
     def show(self, task: str) -> Op[TaskView | core.NoTask]:
         """One task: how it stands, who works on it, its data, and what came of it."""
@@ -312,19 +318,19 @@ class TaskCalls(Calls):
     def _seen(self) -> Seen:
         from interlock.nouns.tasks.views import Seen  # workers never look
 
-        return Seen(self.desk.runner)
+        return Seen(self.context.runner)
 
     def feed(self, events: Iterable[str], prefix: str, can: Iterable[str] | None) -> Feed:
         """The events of tasks that somebody asks for; to be opened, and closed."""
         from interlock.nouns.tasks.events import Feed, wanted
 
         asked = wanted(events, prefix, None if can is None else able(can))
-        return Feed(asked, self.desk.runner.clock)
+        return Feed(asked, self.context.runner.clock)
 
     def _worker(self, task: str, token: int | None) -> core.Worker:
-        who = self.desk.me().who
+        actor = self.context.me().actor
         return core.Worker(
-            task=named(task), agent=who.agent, session=who.session, token=validate.token(token)
+            task=named(task), agent=actor.agent, session=actor.session, token=validate.token(token)
         )
 
 

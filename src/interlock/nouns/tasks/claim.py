@@ -23,7 +23,7 @@ from interlock.nouns.grants.service import Debt
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.calls import TaskCalls
 from interlock.runtime.callers import Someone
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.handover import Ticket
 from interlock.runtime.keeper import Lease
 from interlock.runtime.steps import Read
@@ -45,16 +45,16 @@ class Working(Grip):
     """A claim that we rely on, and every way to settle it."""
 
     def __init__(
-        self, desk: Desk, claimed: core.Claimed, leases: Sequence[Lease], caller: str = ""
+        self, context: Context, claimed: core.Claimed, leases: Sequence[Lease], caller: str = ""
     ) -> None:
-        super().__init__(desk, (f"task/{claimed.task}",), claimed, leases, None)
+        super().__init__(context, (f"task/{claimed.task}",), claimed, leases, None)
         self.claimed = claimed
         self._caller = caller
         """The name that the claim goes by, if nobody in particular made it."""
         self._worker: Someone | None = None
         self.on_settled: Callable[[], None] = lambda: None
         """Called when it is no longer in our hands, however that came."""
-        self._calls = TaskCalls(desk)
+        self._calls = TaskCalls(context)
         self.trouble = ""
         """What the last attempt to settle it met; only its words, since an error knows its caller,
         and whoever drops the claim must not be kept by it."""
@@ -94,7 +94,7 @@ class Working(Grip):
             yield from self._or_give_up(self._closing(None))
             return
         try:
-            if not isinstance(error, Exception) and self.desk.store.trouble:
+            if not isinstance(error, Exception) and self.context.store.trouble:
                 self.give_up()  # whoever is interrupted need not wait for it, too
             else:
                 yield from self._or_give_up(self._closing(error))
@@ -107,7 +107,7 @@ class Working(Grip):
         """Rely on it no more, and have the keeper release it as soon as it can."""
         if self.released:
             return
-        self.desk.queues.owe_this(self._debt())
+        self.context.queues.owe_this(self._debt())
         self.ended = self.ended or ("lost" if self.lost() else "released")
         self.let_go()
         self.ticket.close()
@@ -115,7 +115,7 @@ class Working(Grip):
     def take_up(self) -> None:
         """Whoever calls this works on it from now on: while that waits, so does the claim."""
         self._put_down()
-        worker = self.desk.queues.speaks() if self._caller else None
+        worker = self.context.queues.speaks() if self._caller else None
         if worker is not None:
             worker.works[self._caller] = None
             self._worker = worker
@@ -137,8 +137,8 @@ class Working(Grip):
     def _debt(self) -> Debt:
         """What gives the task back."""
         task, claim = self.claimed.task, self.claimed.grant
-        claiming, seat = self.desk.tasks.claiming, self.desk.seat
-        return Debt(claim, f"task/{task}", lambda: claiming.take_back(seat, task, claim))
+        claiming, identity = self.context.tasks.claiming, self.context.identity
+        return Debt(claim, f"task/{task}", lambda: claiming.take_back(identity, task, claim))
 
     def _put_down(self) -> None:
         if self._worker is not None:
@@ -311,40 +311,42 @@ class ClaimInHand:
         return f"<claim of task {self.task}, token {self.token}, attempt {self.attempt}>"
 
 
-def named(desk: Desk, task: str, *, ttl: float | str | None, wait: float | str) -> Op[Working]:
+def named(
+    context: Context, task: str, *, ttl: float | str | None, wait: float | str
+) -> Op[Working]:
     """Claim a task for a ``with`` block, which cannot return a no: it raises."""
-    lives, _ = desk.terms({}, ttl, None)
-    sent = desk.runner.clock.monotonic()
-    outcome = yield from TaskCalls(desk).claim(task, ttl=lives, wait=wait)
+    lives, _ = context.terms({}, ttl, None)
+    sent = context.runner.clock.monotonic()
+    outcome = yield from TaskCalls(context).claim(task, ttl=lives, wait=wait)
     if not isinstance(outcome, core.Claimed):
         raise _no(outcome)
-    return (yield from taken(desk, outcome, lives, sent))
+    return (yield from taken(context, outcome, lives, sent))
 
 
 def taken(
-    desk: Desk, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
+    context: Context, claimed: core.Claimed, ttl: float | None, sent: float, caller: str = ""
 ) -> Op[Working]:
     """Take a claim into our hands that was made by a request begun at this moment.
 
     ``caller`` is the name that it goes by, if whoever made it is not who works on it.
     """
     if ttl is None:
-        return Working(desk, claimed, _by_session(desk), caller)
-    if desk.runner.clock.monotonic() - sent <= WAITED:
-        return Working(desk, claimed, (_lease(desk, claimed, ttl, sent),), caller)
-    key, sent = keys.live(claimed.grant), desk.runner.clock.monotonic()  # it waited for long
+        return Working(context, claimed, _by_session(context), caller)
+    if context.runner.clock.monotonic() - sent <= WAITED:
+        return Working(context, claimed, (_lease(context, claimed, ttl, sent),), caller)
+    key, sent = keys.live(claimed.grant), context.runner.clock.monotonic()  # it waited for long
     try:
         item = (yield Read(key, times=True))[key]
     except BaseException:
-        Working(desk, claimed, ()).give_up()
+        Working(context, claimed, ()).give_up()
         raise
     left = 0.0 if item is None else item.expires_in or 0.0
-    return Working(desk, claimed, (_lease(desk, claimed, ttl, sent + left - ttl),), caller)
+    return Working(context, claimed, (_lease(context, claimed, ttl, sent + left - ttl),), caller)
 
 
-def _by_session(desk: Desk) -> tuple[Lease, ...]:
+def _by_session(context: Context) -> tuple[Lease, ...]:
     """What a claim without a ttl of its own relies on."""
-    return () if desk.session_lease is None else (desk.session_lease,)
+    return () if context.session_lease is None else (context.session_lease,)
 
 
 def _no(outcome: core.ClaimOutcome) -> Unavailable:
@@ -363,9 +365,9 @@ def _no(outcome: core.ClaimOutcome) -> Unavailable:
     return Unavailable(said, outcome)
 
 
-def _lease(desk: Desk, claimed: core.Claimed, ttl: float, sent: float) -> Lease:
+def _lease(context: Context, claimed: core.Claimed, ttl: float, sent: float) -> Lease:
     tag = {"agent": claimed.holder, "for": f"task/{claimed.task}"}
-    return desk.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
+    return context.keeper.keep(Write(keys.live(claimed.grant), tag, ttl), sent)
 
 
 def _reason(error: Exception) -> str:

@@ -29,7 +29,7 @@ from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.grants.service import Debt, Queues
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.progress import Progress
@@ -73,19 +73,19 @@ class Claiming:
         """What we claimed without knowing its place, but for the data."""
 
     def by_name(
-        self, seat: Seat, task: str, *, ttl: float | None, wait: float
+        self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task, or (``wait``) stand by until it can be claimed."""
-        bid = self._bid(seat, ttl)
+        bid = self._bid(identity, ttl)
         ask, scope = self._ask(bid, task), f"{keys.TASKS}{keys.part(task)}/"
         if wait:
-            bid.standby = Standby(self._runner, self._queues, seat.who.plain, ask, bid.terms)
+            bid.standby = Standby(self._runner, self._queues, identity.actor.plain, ask, bid.terms)
         waiting = self._waiting(bid, scope, wait, lambda: self._named(bid, bid.asked(ask)))
         return (yield from self._told(bid, waiting))
 
     def next(
         self,
-        seat: Seat,
+        identity: Identity,
         can: Collection[str],
         *,
         ttl: float | None,
@@ -93,15 +93,15 @@ class Claiming:
         asleep: Callable[[], None] | None = None,
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that is ready and that we can do; call ``asleep`` before a sleep."""
-        bid, able = self._bid(seat, ttl), frozenset(can)
+        bid, able = self._bid(identity, ttl), frozenset(can)
         bid.asleep = asleep
         best = partial(self._best, bid, able)
-        looks = partial(self._peek, able), partial(self._still, seat, able)
+        looks = partial(self._peek, able), partial(self._still, identity, able)
         waiting = self._waiting(bid, keys.WAKE_READY, wait, best, looks)
         return (yield from self._told(bid, waiting))
 
-    def _bid(self, seat: Seat, ttl: float | None) -> Bid:
-        return Bid(seat, ttl, self._queues.speaks(), self._runner.clock.monotonic())
+    def _bid(self, identity: Identity, ttl: float | None) -> Bid:
+        return Bid(identity, ttl, self._queues.speaks(), self._runner.clock.monotonic())
 
     def _told(self, bid: Bid, op: Op[core.ClaimOutcome]) -> Op[core.ClaimOutcome]:
         """Carry a call through; if it raises, leave no claim behind of which nobody was told.
@@ -140,8 +140,8 @@ class Claiming:
     def _open(self, bid: Bid) -> Iterator[Debt]:
         """What takes back the claim that may stand."""
         if (ask := bid.open) is not None:
-            seat = replace(bid.seat, who=bid.seat.who.plain)
-            pay = partial(self.take_back, seat, ask.task, ask.claim)
+            identity = replace(bid.identity, actor=bid.identity.actor.plain)
+            pay = partial(self.take_back, identity, ask.task, ask.claim)
             yield Debt(ask.claim, f"task/{ask.task}", pay)
 
     def _waiting(
@@ -166,7 +166,7 @@ class Claiming:
                 left = ends - self._runner.clock.monotonic()
                 if not _may_change(outcome) or watch is None or left <= 0:
                     return outcome
-                yield from self._insist(bid.seat)
+                yield from self._insist(bid.identity)
                 refused = (yield from bid.standby.look()) if bid.standby is not None else None
                 if refused is not None:
                     return refused
@@ -183,11 +183,11 @@ class Claiming:
             if watch is not None:
                 watch.close()
 
-    def _insist(self, seat: Seat) -> Op[None]:
+    def _insist(self, identity: Identity) -> Op[None]:
         """Nobody waits for work whose session is over."""
-        own = keys.live(seat.who.session)
-        if seat.joined and (yield Read(own))[own] is None:
-            raise _lapsed(seat)
+        own = keys.live(identity.actor.session)
+        if identity.joined and (yield Read(own))[own] is None:
+            raise _lapsed(identity)
 
     def _nap(self, outcome: core.ClaimOutcome) -> float:
         """How long to sleep at most: until something may end that is no change in the store."""
@@ -200,44 +200,44 @@ class Claiming:
         return _NAP if soon is None else min(_NAP, max(soon, grain / 4) + 0.002)
 
     def _named(self, bid: Bid, ask: core.Ask) -> Op[core.ClaimOutcome]:
-        seat, blind = bid.seat, not self._runner.capabilities.local
+        identity, blind = bid.identity, not self._runner.capabilities.local
         while True:
             outcome = yield from self._claim(bid, ask, None, blind=blind)
             if outcome == "stale":
-                yield from self._progress.reclaim(seat.who, ask.task)
-            elif isinstance(outcome, core.Blocked) and (yield from self._freed(seat, outcome)):
+                yield from self._progress.reclaim(identity.actor, ask.task)
+            elif isinstance(outcome, core.Blocked) and (yield from self._freed(identity, outcome)):
                 pass
             elif not isinstance(outcome, str):
                 return outcome
             blind = False
 
-    def _freed(self, seat: Seat, outcome: core.Blocked) -> Op[bool]:
+    def _freed(self, identity: Identity, outcome: core.Blocked) -> Op[bool]:
         """Whether it was blocked only since nobody has moved on yet what its need held up."""
         if not outcome.on:
             return False
-        return (yield from self._progress.drain(seat.who, outcome.on)) > 0
+        return (yield from self._progress.drain(identity.actor, outcome.on)) > 0
 
     def _best(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome]:
         """The best task at this moment; before saying that there is none, see what is stuck."""
-        seat = bid.seat
+        identity = bid.identity
         self._turns += 1
         if self._turns % _SELFLESS == 0:
-            yield from self._progress.step(seat.who)
+            yield from self._progress.step(identity.actor)
         for last in (False, True):
             take = self._inside if self._runner.capabilities.local else self._optimistic
             outcome = yield from take(bid, able)
             if self._turns % _SELFLESS == 1 and len(self._windows.idle) > _IDLE_SETS:
-                yield from self._let_go(seat)
+                yield from self._let_go(identity)
             if outcome is not None:
                 return outcome
-            if last or not (yield from self._progress.step(seat.who)):
+            if last or not (yield from self._progress.step(identity.actor)):
                 break
         return core.NoTask(reason="no task that is ready is one that you can do")
 
-    def _let_go(self, seat: Seat) -> Op[None]:
+    def _let_go(self, identity: Identity) -> Op[None]:
         """Let some sets of requirements go; if that cannot be now, whoever comes next does it."""
         with suppress(InterlockError):
-            yield from let_go(self._runner, seat.who, self._windows.idle[:SETS_AT_ONCE])
+            yield from let_go(self._runner, identity.actor, self._windows.idle[:SETS_AT_ONCE])
 
     def _peek(self, able: frozenset[str]) -> Op[bool]:
         """Whether it is worth trying: looking disturbs nobody."""
@@ -245,39 +245,39 @@ class Claiming:
         self._progress.expect(window.later)
         return bool(window.places or window.due)
 
-    def _still(self, seat: Seat, able: frozenset[str]) -> Op[bool]:
+    def _still(self, identity: Identity, able: frozenset[str]) -> Op[bool]:
         """Whether there is nothing to claim or to see to: one look, so that waiting is cheap."""
-        own = (keys.live(seat.who.session),) if seat.joined else ()
+        own = (keys.live(identity.actor.session),) if identity.joined else ()
         stuck = [Range(prefix, limit=1) for prefix in (keys.TODO, keys.CLAIMS, keys.DUE)]
         refs = self._windows.heads(able)
         snapshot: Snapshot = yield Read(*own, *stuck, *refs)
         if own and snapshot[own[0]] is None:
-            raise _lapsed(seat)
+            raise _lapsed(identity)
         return not any(snapshot.ranges.values()) and self._windows.current(snapshot)
 
     def _inside(self, bid: Bid, able: frozenset[str]) -> Op[core.ClaimOutcome | None]:
         """Choose and claim in one transaction."""
         base = yield from self._runner.base()
-        seat, ask = bid.seat, self._ask(bid, "")
+        identity, ask = bid.identity, self._ask(bid, "")
         found: list[Window] = []
         woken = 0
         while True:
             bid.open = ask
             enough = woken >= _WAKES
             done = yield from self._runner.change(
-                partial(self._choosing, bid, ask, base, able, found, enough=enough), seat.who
+                partial(self._choosing, bid, ask, base, able, found, enough=enough), identity.actor
             )
             if isinstance(done.outcome, core.Claimed):
                 return (yield from self._stamped(done.outcome, done, base))
             bid.open = None
             if done.outcome == "due":
                 woken += 1
-                yield from self._progress.wake(seat.who, found[-1].due)
+                yield from self._progress.wake(identity.actor, found[-1].due)
             elif done.outcome == "expired":
-                yield from self._progress.expire_around(seat.who, found[-1].places[0].key)
+                yield from self._progress.expire_around(identity.actor, found[-1].places[0].key)
             elif done.outcome == "left behind":
                 places = [place.key for place in found[-1].places]
-                if not (yield from self._progress.tidy_all(seat.who, places)):
+                if not (yield from self._progress.tidy_all(identity.actor, places)):
                     return None
             elif done.outcome == "nothing":
                 return None
@@ -311,7 +311,7 @@ class Claiming:
             window: Window = yield from outside(self._windows.read(able))
             if window.due and not (woken >= _WAKES and window.places):
                 woken += 1
-                yield from self._progress.wake(bid.seat.who, window.due)
+                yield from self._progress.wake(bid.identity.actor, window.due)
                 continue
             places = list(window.places)
             if not places:
@@ -327,7 +327,7 @@ class Claiming:
 
     def _try(self, bid: Bid, place: Item) -> Op[core.ClaimOutcome | str]:
         """Claim the task that has this place; ``expired`` if others may have lost theirs."""
-        seat, ask = bid.seat, self._ask(bid, keys.listed(place.key))
+        identity, ask = bid.identity, self._ask(bid, keys.listed(place.key))
         deadline = decode.ready(place).deadline
         blind = deadline is None
         outcome = yield from self._claim(bid, ask, place, blind=blind)
@@ -336,11 +336,11 @@ class Claiming:
         if outcome == "gone":  # somebody else was quicker
             self._spread = min(2 * self._spread, WIDTH)
         elif outcome == "stale":
-            yield from self._progress.reclaim(seat.who, ask.task)
+            yield from self._progress.reclaim(identity.actor, ask.task)
         elif outcome == "expired":
-            yield from self._progress.expire_around(seat.who, place.key)
+            yield from self._progress.expire_around(identity.actor, place.key)
         elif not isinstance(outcome, str):
-            yield from self._progress.tidy(seat.who, place.key)
+            yield from self._progress.tidy(identity.actor, place.key)
         return outcome
 
     def _chosen(self, among: int) -> int:
@@ -349,15 +349,15 @@ class Claiming:
     def _claim(
         self, bid: Bid, ask: core.Ask, place: Item | None, *, blind: bool
     ) -> Op[core.ClaimOutcome | str]:
-        seat, base = bid.seat, (yield from self._runner.base())
+        identity, base = bid.identity, (yield from self._runner.base())
         guess: dict[str, Item | None] = {}
         if blind:
             status = keys.status(ask.task)
             guess = {status: Item(status, _fresh(place), 0, 0), keys.owner(ask.task): None}
             if place is not None:
                 guess[place.key] = place
-            if seat.joined:
-                guess[keys.live(seat.who.session)] = ALIVE
+            if identity.joined:
+                guess[keys.live(identity.actor.session)] = ALIVE
         first = [blind]
 
         def deciding() -> Deciding[core.ClaimOutcome | str]:
@@ -367,7 +367,7 @@ class Claiming:
             )
 
         bid.open = ask
-        done = yield from self._runner.change(deciding, seat.who, guess)
+        done = yield from self._runner.change(deciding, identity.actor, guess)
         if isinstance(done.outcome, core.Claimed):
             return (yield from self._stamped(done.outcome, done, base))
         bid.open = None
@@ -377,14 +377,14 @@ class Claiming:
         self, bid: Bid, ask: core.Ask, base: int, place: str, *, blind: bool
     ) -> Deciding[core.ClaimOutcome | str]:
         """One attempt at a claim."""
-        seat = bid.seat
-        own = keys.live(seat.who.session) if seat.joined else ""
+        identity = bid.identity
+        own = keys.live(identity.actor.session) if identity.joined else ""
         data = keys.data(ask.task)
         wanted = [keys.status(ask.task), keys.owner(ask.task)]
         wanted += [key for key in (own, place, "" if blind else data) if key]
         items = (yield tuple(wanted)).items
         if own and items[own] is None:
-            raise _lapsed(seat)
+            raise _lapsed(identity)
         if place and items[place] is None:
             return Decision(outcome="gone")
         facts = Facts(self._runner, base)
@@ -404,22 +404,22 @@ class Claiming:
         """A claim, with which component made it and how long that took so far."""
         if not decision.changes:
             return decision
-        role, via = bid.seat.role, self._runner.via
+        role, via = bid.identity.role, self._runner.via
         took = round((self._runner.clock.monotonic() - bid.began) * 1000, 3)
         return replace(decision, reads=reads, via=f"{via}/{role}" if role else via, took=took)
 
-    def take_back(self, seat: Seat, task: str, claim: str) -> Op[None]:
+    def take_back(self, identity: Identity, task: str, claim: str) -> Op[None]:
         """Release what we may have claimed; without a task, find out which that was."""
         tasks = [task]
         if not task:
-            places = yield from every(keys.claims(seat.who.session))
+            places = yield from every(keys.claims(identity.actor.session))
             owners = {keys.owner(task): task for task in map(keys.listed, [p.key for p in places])}
             standing = yield from self._queues.standing(owners)
             tasks = [task for owner, task in owners.items() if (owner, claim) in standing]
         base = yield from self._runner.base()
         for each in tasks:
             worker = core.Worker(
-                task=each, agent=seat.who.agent, session=seat.who.session, claim=claim
+                task=each, agent=identity.actor.agent, session=identity.actor.session, claim=claim
             )
 
             def deciding(worker: core.Worker = worker) -> Deciding[object]:
@@ -431,7 +431,7 @@ class Claiming:
                 now = self._runner.clock.wall()
                 return (yield from facts.decide(lambda k: rules.release(Board(k, now), worker)))
 
-            yield from self._runner.change(deciding, seat.who)
+            yield from self._runner.change(deciding, identity.actor)
 
     def _stamped(self, outcome: core.Claimed, done: Done[Any], base: int) -> Op[core.Claimed]:
         """A claim with its token and its data, which a lost reply did not bring along."""
@@ -455,14 +455,14 @@ class Claiming:
                 self.specs.pop(next(iter(self.specs)), None)
 
     def _ask(self, bid: Bid, task: str) -> core.Ask:
-        seat = bid.seat
+        identity = bid.identity
         return core.Ask(
             task=task,
             claim=self._runner.new_id("clm"),
-            agent=seat.who.agent,
-            session=seat.who.session,
+            agent=identity.actor.agent,
+            session=identity.actor.session,
             ttl=bid.ttl,
-            session_ttl=seat.session_ttl,
+            session_ttl=identity.session_ttl,
             caller=bid.terms.caller,
         )
 
@@ -490,5 +490,5 @@ def _fresh(place: Item | None) -> bytes:
     return codec.encode(replace(core.FRESH, trace=trace)) if trace else _FRESH
 
 
-def _lapsed(seat: Seat) -> Lapsed:
-    return Lapsed(f"session {seat.who.session} lapsed; join again")
+def _lapsed(identity: Identity) -> Lapsed:
+    return Lapsed(f"session {identity.actor.session} lapsed; join again")

@@ -21,7 +21,7 @@ from interlock.nouns.tasks.progress import DUE_AT_ONCE, Progress, lives_of, lost
 from interlock.nouns.tasks.ready_window import awake, resting
 from interlock.nouns.tasks.requirement_sets import SETS_AT_ONCE, let_go, list_again
 from interlock.runtime.gather import every, looked_up
-from interlock.runtime.runner import Runner, Who
+from interlock.runtime.runner import Actor, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 
@@ -47,7 +47,7 @@ class Upkeep:
         self._runner = runner
         self._progress = Progress(runner)
 
-    def run(self, who: Who, bound: int) -> Op[Kept]:
+    def run(self, actor: Actor, bound: int) -> Op[Kept]:
         """Put back what the lost have left, and move on what may; ``bound`` of each at most."""
         first = [Range(prefix, limit=1) for prefix in (*INDEXES, keys.SETS)]
         if not any((yield Read(*first)).ranges.values()):
@@ -61,48 +61,48 @@ class Upkeep:
         lives = yield from looked_up(map(keys.deadline, timed))
         late = [task for task in timed if lives[keys.deadline(task)] is None]
         progress, taken, moved = self._progress, _Count(bound), _Count(bound)
-        yield from _each(taken, stale, lambda key: progress.reclaim(who, keys.listed(key), key))
-        yield from _each(taken, left_standing, lambda place: progress.tidy(who, place))
-        yield from _each(moved, late, lambda task: progress.expire(who, (task,)))
-        yield from self._wake(who, moved)
-        yield from self._drain(who, moved)
-        yield from self._sets(who, places, bound)
+        yield from _each(taken, stale, lambda key: progress.reclaim(actor, keys.listed(key), key))
+        yield from _each(taken, left_standing, lambda place: progress.tidy(actor, place))
+        yield from _each(moved, late, lambda task: progress.expire(actor, (task,)))
+        yield from self._wake(actor, moved)
+        yield from self._drain(actor, moved)
+        yield from self._sets(actor, places, bound)
         return Kept(reclaimed=taken.done, moved=moved.done, left=taken.left + moved.left)
 
-    def _wake(self, who: Who, count: _Count) -> Op[None]:
+    def _wake(self, actor: Actor, count: _Count) -> Op[None]:
         """Tasks whose time has come, some with each commit."""
         due = yield from every(keys.DUE, most=LOOKED_AT)
         lives = yield from looked_up(resting(due).values())
         ready = awake(due, lives, self._runner.clock.wall())
         for start in range(0, len(ready), DUE_AT_ONCE):
             some = ready[start : start + DUE_AT_ONCE]
-            yield from _one(count, len(some), self._woken(who, some))
+            yield from _one(count, len(some), self._woken(actor, some))
 
-    def _woken(self, who: Who, dues: Sequence[str]) -> Op[int]:
+    def _woken(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         """Wake these; if one of them cannot be read, each by itself."""
         try:
-            return (yield from self._progress.wake(who, dues))
+            return (yield from self._progress.wake(actor, dues))
         except StoreDamaged:
             alone = _Count(len(dues))
-        yield from _each(alone, dues, lambda due: self._progress.wake(who, (due,)))
+        yield from _each(alone, dues, lambda due: self._progress.wake(actor, (due,)))
         return alone.done
 
-    def _sets(self, who: Who, places: Sequence[Item], bound: int) -> Op[None]:
+    def _sets(self, actor: Actor, places: Sequence[Item], bound: int) -> Op[None]:
         """Let sets of requirements go of which no task is ready, and list those that are missed."""
         known = yield from every(keys.SETS, most=LOOKED_AT)
         sets = {item.key.removeprefix(keys.SETS) for item in known}
         used = {keys.set_in(item.key): item.key for item in places}
         for name in used.keys() - sets - {keys.NO_REQUIREMENTS}:
-            yield from list_again(self._runner, who, used[name])
+            yield from list_again(self._runner, actor, used[name])
         idle = sorted(sets - used.keys())[:bound]
         for start in range(0, len(idle), SETS_AT_ONCE):
-            yield from let_go(self._runner, who, idle[start : start + SETS_AT_ONCE])
+            yield from let_go(self._runner, actor, idle[start : start + SETS_AT_ONCE])
 
-    def _drain(self, who: Who, count: _Count) -> Op[None]:
+    def _drain(self, actor: Actor, count: _Count) -> Op[None]:
         """What was left hanging on needs that are complete."""
         for item in (yield from every(keys.TODO, most=LOOKED_AT)):
             need = keys.listed(item.key)
-            while (yield from _one(count, 1, self._progress.drain(who, need))):
+            while (yield from _one(count, 1, self._progress.drain(actor, need))):
                 pass
 
 

@@ -29,7 +29,7 @@ from interlock.nouns.tasks.progress import Progress, hangers
 from interlock.nouns.tasks.reading import Facts, change
 from interlock.nouns.tasks.task_change import Board
 from interlock.runtime.gather import looked_up, outside
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range
 
@@ -62,57 +62,57 @@ class Plans:
             return found.refused
         return plan_rules.answer(Checked, plan, found)
 
-    def publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists]:
+    def publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists]:
         """Publish all of a plan, or nothing."""
         plan_rules.check_sizes(plan, self._runner.capabilities.max_value)
         for _ in range(_ATTEMPTS):
-            outcome = yield from self._publish(who, plan)
+            outcome = yield from self._publish(actor, plan)
             if isinstance(outcome, PlanExists) and not outcome.task:
-                yield from self._progress.go_on(who, plan.batch)
+                yield from self._progress.go_on(actor, plan.batch)
             if not isinstance(outcome, Stuck):
                 return outcome
-            yield from self._take_back(who, outcome.batch)
+            yield from self._take_back(actor, outcome.batch)
         raise StoreBusy("others import tasks with the same ids at this moment; try again")
 
-    def freed(self, who: Who, task: str) -> Op[bool]:
+    def freed(self, actor: Actor, task: str) -> Op[bool]:
         """Whether an id is free again, since whoever began to import it is dead."""
         key = keys.status(task)
         status = decode.status((yield Read(key))[key])
         if status is None or not status.on.startswith(core.BATCH):
             return False
-        return (yield from self._take_back(who, status.on))
+        return (yield from self._take_back(actor, status.on))
 
-    def _publish(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+    def _publish(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
         if plan_rules.fits(plan, self._room()):
-            begun = self._begun(who, plan)
+            begun = self._begun(actor, plan)
             done: Done[Imported | PlanExists | Stuck | None] = yield from self._change(
-                who, plan.batch, lambda board: plan_rules.whole(board, plan, begun)
+                actor, plan.batch, lambda board: plan_rules.whole(board, plan, begun)
             )
             if done.outcome is not None:
                 return done.outcome
-        return (yield from self._portions(who, plan))
+        return (yield from self._portions(actor, plan))
 
-    def _portions(self, who: Who, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
+    def _portions(self, actor: Actor, plan: Plan) -> Op[Imported | PlanExists | Stuck]:
         """Publish a plan that is too large for one commit: hidden, then for everybody."""
         found = yield from self._survey(plan)
-        refused, begun = found.refused, found.begun or self._begun(who, plan)
+        refused, begun = found.refused, found.begun or self._begun(actor, plan)
         if refused is None:
-            refused = yield from self._add_all(who, plan, begun)
+            refused = yield from self._add_all(actor, plan, begun)
         if isinstance(refused, PlanExists) and refused.task:
-            yield from self._take_back(who, plan.batch, own=plan.digest)
+            yield from self._take_back(actor, plan.batch, own=plan.digest)
         if refused is not None:
             return refused
-        stuck = yield from self._show(who, plan, begun)
+        stuck = yield from self._show(actor, plan, begun)
         return stuck or plan_rules.answer(Imported, plan, found)
 
-    def _add_all(self, who: Who, plan: Plan, begun: Begun) -> Op[PlanExists | Stuck | None]:
+    def _add_all(self, actor: Actor, plan: Plan, begun: Begun) -> Op[PlanExists | Stuck | None]:
         """Write all tasks of a plan, hidden, in portions; stop where one cannot be written."""
         beaten: float | None = None
         for some in plan_rules.portions(plan, self._room()):
             now = self._runner.clock.monotonic()
             alive = beaten is None or now > beaten + plan_rules.TTL / 4
             refused = yield from self._add(
-                who, plan, some, begun, first=beaten is None, alive=alive
+                actor, plan, some, begun, first=beaten is None, alive=alive
             )
             if refused is not None:
                 return refused
@@ -121,7 +121,7 @@ class Plans:
 
     def _add(
         self,
-        who: Who,
+        actor: Actor,
         plan: Plan,
         some: Sequence[Draft],
         begun: Begun,
@@ -130,20 +130,20 @@ class Plans:
         alive: bool,
     ) -> Op[PlanExists | Stuck | None]:
         done: Done[PlanExists | Stuck | None] = yield from self._change(
-            who,
+            actor,
             plan.batch,
             lambda board: plan_rules.add(board, plan, some, begun, first=first, alive=alive),
         )
         return done.outcome
 
-    def _begun(self, who: Who, plan: Plan) -> Begun:
-        return Begun(at=self._moments(len(plan.drafts)), by=who.agent)
+    def _begun(self, actor: Actor, plan: Plan) -> Begun:
+        return Begun(at=self._moments(len(plan.drafts)), by=actor.agent)
 
-    def _show(self, who: Who, plan: Plan, begun: Begun) -> Op[Stuck | None]:
+    def _show(self, actor: Actor, plan: Plan, begun: Begun) -> Op[Stuck | None]:
         """Let everybody see a plan of which every task is there."""
         apart = not self._runner.capabilities.local  # one may come after they were listed
         done = yield from self._with_hangers(
-            who,
+            actor,
             plan.batch,
             lambda facts: hangers(plan.batch, facts.known).limit,
             lambda board, tasks, more: plan_rules.show(
@@ -153,19 +153,19 @@ class Plans:
         if isinstance(done.outcome, Stuck):
             return done.outcome
         if done.outcome:
-            yield from self._progress.go_on(who, plan.batch)
+            yield from self._progress.go_on(actor, plan.batch)
         return None
 
-    def _take_back(self, who: Who, id_: str, own: str = "") -> Op[bool]:
+    def _take_back(self, actor: Actor, id_: str, own: str = "") -> Op[bool]:
         """Take a batch back that cannot be finished; one of somebody who lives stays."""
         done: Done[bool] = yield from self._change(
-            who, id_, lambda board: plan_rules.stop(board, id_, own)
+            actor, id_, lambda board: plan_rules.stop(board, id_, own)
         )
         going = done.outcome
         while going:
             going = (
                 yield from self._with_hangers(
-                    who,
+                    actor,
                     id_,
                     lambda facts: plan_rules.at_once(facts.known.room),
                     lambda board, tasks, more: plan_rules.take_back(board, id_, tasks, more=more),
@@ -191,12 +191,14 @@ class Plans:
         known, local = Facts(self._runner, 0).known, self._runner.capabilities.local
         return Room(operations=known.room, text=known.text, size=_LOCAL_BYTES if local else _BYTES)
 
-    def _change(self, who: Who, id_: str, decide: Callable[[Board], Decision[T]]) -> Op[Done[T]]:
-        return change(self._runner, who, (keys.status(id_),), decide)
+    def _change(
+        self, actor: Actor, id_: str, decide: Callable[[Board], Decision[T]]
+    ) -> Op[Done[T]]:
+        return change(self._runner, actor, (keys.status(id_),), decide)
 
     def _with_hangers(
         self,
-        who: Who,
+        actor: Actor,
         id_: str,
         limit: Callable[[Facts], int],
         decide: Callable[[Board, Sequence[str], bool], Decision[T]],
@@ -212,4 +214,4 @@ class Plans:
             now = self._runner.clock.wall()
             return (yield from facts.decide(lambda known: decide(Board(known, now), tasks, more)))
 
-        return (yield from self._runner.change(deciding, who))
+        return (yield from self._runner.change(deciding, actor))

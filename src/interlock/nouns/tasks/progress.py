@@ -21,7 +21,7 @@ from interlock.nouns.tasks.requirement_sets import list_again
 from interlock.nouns.tasks.task_change import Board, Known
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
 
@@ -58,7 +58,7 @@ class Progress:
             moment = self._runner.clock.monotonic() + max(first, 0.0)
             self._look_at = moment if self._look_at is None else min(self._look_at, moment)
 
-    def step(self, who: Who) -> Op[bool]:
+    def step(self, actor: Actor) -> Op[bool]:
         """Do a bounded part of what is due; whether there was anything."""
         todo, claims = Range(keys.TODO, limit=1), Range(keys.CLAIMS, self._after, CLAIMS_AT_ONCE)
         due = Range(keys.DUE, limit=DUE_AT_ONCE)
@@ -68,18 +68,18 @@ class Progress:
         self._after = page[-1].key if len(page) == claims.limit else ""
         done = 0
         for item in snapshot.ranges[todo]:
-            done += yield from self.drain(who, keys.listed(item.key))
-        done += yield from self._hidden(who, snapshot.ranges[due])
-        done += yield from self._unlisted(who, snapshot.ranges[ready])
+            done += yield from self.drain(actor, keys.listed(item.key))
+        done += yield from self._hidden(actor, snapshot.ranges[due])
+        done += yield from self._unlisted(actor, snapshot.ranges[ready])
         stale = yield from self._stale(page, snapshot.ranges[due])
         for entry in stale[:RECLAIMED_AT_ONCE]:
-            done += yield from self.reclaim(who, keys.listed(entry), entry)
+            done += yield from self.reclaim(actor, keys.listed(entry), entry)
         if stale:  # what was lost rests now
             found = (yield Read(due)).ranges[due]
             self.expect([item.key for item in found])
         return done > 0
 
-    def _hidden(self, who: Who, first: Sequence[Item]) -> Op[int]:
+    def _hidden(self, actor: Actor, first: Sequence[Item]) -> Op[int]:
         """Wake what rested enough, but stands behind many that wait.
 
         Its place is by the wall clock of who put it there, which may have been wrong.
@@ -92,9 +92,9 @@ class Progress:
         rests = resting(found)
         live = yield from looked_up(rests.values())
         over = [key for key, rest in rests.items() if live[rest] is None]
-        return (yield from self.wake(who, over[:DUE_AT_ONCE])) if over else 0
+        return (yield from self.wake(actor, over[:DUE_AT_ONCE])) if over else 0
 
-    def _unlisted(self, who: Who, places: Sequence[Item]) -> Op[int]:
+    def _unlisted(self, actor: Actor, places: Sequence[Item]) -> Op[int]:
         """List sets of requirements that an older client missed when it made a task ready."""
         used = {keys.set_in(item.key): item.key for item in places}
         full = len(places) == PLACES_AT_ONCE  # then go on behind the last set, else from the first
@@ -104,7 +104,7 @@ class Progress:
         done = 0
         for name, place in used.items():
             if known[keys.set_of(name)] is None:
-                done += yield from list_again(self._runner, who, place)
+                done += yield from list_again(self._runner, actor, place)
         return done
 
     def _stale(self, claims: Sequence[Item], due: Sequence[Item]) -> Op[list[str]]:
@@ -119,7 +119,7 @@ class Progress:
         self._look_at = None if soonest is None else here + max(soonest, 0.0)
         return lost(claims, live)
 
-    def reclaim(self, who: Who, task: str, entry: str = "") -> Op[bool]:
+    def reclaim(self, actor: Actor, task: str, entry: str = "") -> Op[bool]:
         """Put a task back in the queue whose worker is lost.
 
         If it was found by an ``entry`` that stands for nothing, that is taken away.
@@ -127,42 +127,42 @@ class Progress:
         chance = self._runner.random_below(1000) / 1000
         done = yield from change(
             self._runner,
-            who,
+            actor,
             (keys.status(task), keys.owner(task), *([entry] if entry else ())),
             lambda board: rules.reclaim(board, task, chance, entry=entry),
         )
         return done.outcome in ("reclaimed", "tidied")
 
-    def wake(self, who: Who, dues: Sequence[str]) -> Op[int]:
+    def wake(self, actor: Actor, dues: Sequence[str]) -> Op[int]:
         """Give tasks whose time has come their place among those that are ready."""
         done: Done[Moved] = yield from change(
             self._runner,
-            who,
+            actor,
             tuple(keys.status(keys.listed(due)) for due in dues),
             lambda board: progress_rules.wake(board, dues),
         )
         return done.outcome.tasks
 
-    def expire(self, who: Who, tasks: Sequence[str]) -> Op[int]:
+    def expire(self, actor: Actor, tasks: Sequence[str]) -> Op[int]:
         """Make dead letters of tasks that nobody began before their deadline."""
         done: Done[Moved] = yield from change(
             self._runner,
-            who,
+            actor,
             tuple(keys.status(task) for task in tasks),
             lambda board: progress_rules.expire(board, tasks),
         )
         return done.outcome.tasks
 
-    def expire_around(self, who: Who, place: str) -> Op[int]:
+    def expire_around(self, actor: Actor, place: str) -> Op[int]:
         """The same for those of the best tasks with the same requirements for which it is time."""
         page = Range(keys.ready(keys.set_in(place)), limit=EXPIRED_AT_ONCE)
         found: Snapshot = yield Read(page)
         timed = [item for item in found.ranges[page] if decode.ready(item).deadline is not None]
         if not timed:
             return 0
-        return (yield from self.expire(who, [keys.listed(item.key) for item in timed]))
+        return (yield from self.expire(actor, [keys.listed(item.key) for item in timed]))
 
-    def tidy(self, who: Who, place: str) -> Op[bool]:
+    def tidy(self, actor: Actor, place: str) -> Op[bool]:
         """Take away the place of a task that is not ready, as of one that somebody works on."""
         task = keys.listed(place)
         status, owner = keys.status(task), keys.owner(task)
@@ -177,33 +177,33 @@ class Progress:
                 outcome="tidied", verb="task.tidy", thing=f"task/{task}", deletes=(place,)
             )
 
-        done = yield from self._runner.change(deciding, who)
+        done = yield from self._runner.change(deciding, actor)
         return done.outcome == "tidied"
 
-    def tidy_all(self, who: Who, places: Sequence[str]) -> Op[int]:
+    def tidy_all(self, actor: Actor, places: Sequence[str]) -> Op[int]:
         """The same for several; how many were taken away."""
         tidied = 0
         for place in places:
-            tidied += yield from self.tidy(who, place)
+            tidied += yield from self.tidy(actor, place)
         return tidied
 
-    def drain(self, who: Who, need: str) -> Op[int]:
+    def drain(self, actor: Actor, need: str) -> Op[int]:
         """Move on what was left hanging on a need that is complete, a bounded number."""
         base = yield from self._runner.base()
         moved = 0
         for _ in range(DRAINED_AT_ONCE):
             done: Done[Moved] = yield from self._runner.change(
-                lambda: self._draining(need, base), who
+                lambda: self._draining(need, base), actor
             )
             if done.revision is None:
                 break
             moved += done.outcome.tasks
         return moved
 
-    def go_on(self, who: Who, need: str) -> Op[None]:
+    def go_on(self, actor: Actor, need: str) -> Op[None]:
         """Move on all that is left; if that cannot be now, whoever comes next does it."""
         try:
-            while (yield from self.drain(who, need)):
+            while (yield from self.drain(actor, need)):
                 pass
         except InterlockError:
             return

@@ -18,7 +18,7 @@ from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.task import Taken
 from interlock.nouns.tasks.task_change import Board, Known
 from interlock.runtime.gather import KEYS_AT_ONCE
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.store import Item
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Facts:
 
 def change(
     runner: Runner,
-    who: Who,
+    actor: Actor,
     wanted: tuple[str, ...],
     decide: Callable[[Board], Decision[T]],
     guess: dict[str, Item | None] | None = None,
@@ -121,4 +121,4 @@ def change(
         now = runner.clock.wall()
         return (yield from facts.decide(lambda known: decide(Board(known, now))))
 
-    return (yield from runner.change(deciding, who, guess))
+    return (yield from runner.change(deciding, actor, guess))

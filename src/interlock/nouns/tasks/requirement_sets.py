@@ -24,30 +24,30 @@ from interlock.driving import Op
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks.reading import change
 from interlock.runtime.decode import readable
-from interlock.runtime.runner import Deciding, Done, Glance, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.store import Item, Range, Snapshot
 
 SETS_AT_ONCE = 16
 _VERB, _THING = "task.tidy", "tasks"
 
 
-def let_go(runner: Runner, who: Who, sets: Sequence[str]) -> Op[int]:
+def let_go(runner: Runner, actor: Actor, sets: Sequence[str]) -> Op[int]:
     """Let these sets go, as far as no task of theirs is ready; how many went."""
     local = runner.capabilities.local
     if not local:
-        marked: Done[int] = yield from runner.change(lambda: _marking(sets), who)
+        marked: Done[int] = yield from runner.change(lambda: _marking(sets), actor)
         if not marked.outcome:
             return 0
-    done: Done[int] = yield from runner.change(lambda: _deleting(sets, marked=not local), who)
+    done: Done[int] = yield from runner.change(lambda: _deleting(sets, marked=not local), actor)
     return done.outcome
 
 
-def list_again(runner: Runner, who: Who, place: str) -> Op[bool]:
+def list_again(runner: Runner, actor: Actor, place: str) -> Op[bool]:
     """See that the set of a task that is ready is there: a client of before may have missed it."""
     task = keys.listed(place)
     done: Done[bool] = yield from change(
         runner,
-        who,
+        actor,
         (keys.data(task), keys.set_of(keys.set_in(place))),
         lambda board: board.listed(task, _VERB),
     )

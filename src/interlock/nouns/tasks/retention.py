@@ -38,7 +38,7 @@ from interlock.runtime import clocks, commits
 from interlock.runtime.commits import Moment
 from interlock.runtime.decode import decoded, readable
 from interlock.runtime.gather import FIRST_PAGE, LEAST_PAGE, MOST_PAGE, PAGE_BYTES
-from interlock.runtime.runner import Deciding, Done, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.settings import Settings
 from interlock.store import Item, Log, Range, Snapshot
@@ -106,39 +106,39 @@ class Forgetting:
             now=now if engine is None else min(now, engine),
         )
 
-    def run(self, who: Who, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
+    def run(self, actor: Actor, bound: int = BOUND, first: Look | None = None) -> Op[Forgot]:
         """Make whole rounds until nothing more can go, or so many went."""
         done = self._left = 0
         first = look = first or (yield from self.look())
         for _ in range(0 if (yield from self._is_settled(look)) else ROUNDS):
-            around, self._left = (yield from self._start(who, look, "")), 0
+            around, self._left = (yield from self._start(actor, look, "")), 0
             while not around.over:
-                done += yield from self._page(who, around, MOST_PAGE, max(bound - done, 0))
-            done += yield from self._end(who, around)
+                done += yield from self._page(actor, around, MOST_PAGE, max(bound - done, 0))
+            done += yield from self._end(actor, around)
             if self._seen is not None:
                 break
             look = replace((yield from self.look()), now=first.now)
         return Forgot(forgotten=done, left=self._left)
 
-    def some(self, who: Who) -> Op[bool]:
+    def some(self, actor: Actor) -> Op[bool]:
         """Make a small part of a round; whether it did as much as it may: there may be more."""
         if self._round is None:
             look = yield from self.look()
             if (yield from self._is_resting(look)):
                 return False
             after = "" if self._began else self._anywhere()
-            self._round = yield from self._start(who, look, after)
+            self._round = yield from self._start(actor, look, after)
             self._began = True
         around, done, looked = self._round, 0, 0
         while done < SOME and not around.over:
             looked += min(self._limit, SOME_PAGE)
             if looked > SOME_LOOKED_AT:
                 break
-            done += yield from self._page(who, around, SOME_PAGE, SOME_PAGE)
+            done += yield from self._page(actor, around, SOME_PAGE, SOME_PAGE)
             yield Pause(_BREATH)
         if around.over:
             self._round = None
-            done += yield from self._end(who, around)
+            done += yield from self._end(actor, around)
         return done >= SOME
 
     def _is_resting(self, look: Look) -> Op[bool]:
@@ -166,10 +166,10 @@ class Forgetting:
         letter = chr(ord("0") + self._runner.random_below(ord("z") - ord("0") + 1))
         return f"{keys.TASKS}{letter}"
 
-    def _start(self, who: Who, look: Look, after: str) -> Op[Round]:
+    def _start(self, actor: Actor, look: Look, after: str) -> Op[Round]:
         suspects, self._suspects = self._suspects, {}
         if suspects:
-            yield from self._runner.change(_suspecting, who)
+            yield from self._runner.change(_suspecting, actor)
         needed = look.snapshot[keys.NEEDED]
         start = Start(
             moment=(yield from commits.moment(look.snapshot.revision)),
@@ -179,7 +179,7 @@ class Forgetting:
         )
         return Round(start, self._keep.age, cut=self._cut, suspects=suspects, after=after)
 
-    def _page(self, who: Who, around: Round, most: int, bound: int) -> Op[int]:
+    def _page(self, actor: Actor, around: Round, most: int, bound: int) -> Op[int]:
         """Look at the next page of a round, and let go of what is complete there."""
         page = Range(keys.TASKS, around.after, min(self._limit, most))
         items: tuple[Item, ...] = (yield Read(page)).ranges[page]
@@ -191,28 +191,28 @@ class Forgetting:
         around.suspect(each for each in going if not each.complete)
         complete = {each.task: each.revision for each in going if each.complete}
         aims = dict(islice(complete.items(), bound))
-        done = yield from self._let_go(who, aims, None)
+        done = yield from self._let_go(actor, aims, None)
         gone = aims if done == len(aims) else {}
         around.leave([each for each in some if each.task not in gone])
         self._left += len(complete) - len(aims)
         return done
 
-    def _end(self, who: Who, around: Round) -> Op[int]:
+    def _end(self, actor: Actor, around: Round) -> Op[int]:
         """Let go of what failed and nobody needs; and know when to look again."""
         if not around.whole:
             return 0
         done = 0
         if around.sure:
-            done = yield from self._let_go(who, around.suspects, around.mark)
+            done = yield from self._let_go(actor, around.suspects, around.mark)
         cut = core.cut(around.stay, self._keep.count)
         again = bool(around.fresh) or cut > around.cut
         self._cut, self._suspects = cut, around.fresh
         self._seen = None if again else around.survey
         if not again:
-            yield from self._note(who, around)
+            yield from self._note(actor, around)
         return done
 
-    def _note(self, who: Who, around: Round) -> Op[None]:
+    def _note(self, actor: Actor, around: Round) -> Op[None]:
         """Let everybody know, if it took long to see that nothing is left to do."""
         survey = around.survey
 
@@ -221,9 +221,9 @@ class Forgetting:
             return core.note(survey, readable(_survey, item))
 
         if around.looked > _LONG and survey.settles(self._keep, survey.at, 0):
-            yield from self._runner.change(deciding, who)
+            yield from self._runner.change(deciding, actor)
 
-    def _let_go(self, who: Who, aims: Mapping[str, int], mark: int | None) -> Op[int]:
+    def _let_go(self, actor: Actor, aims: Mapping[str, int], mark: int | None) -> Op[int]:
         """Forget these in portions; of those that failed, if this ``mark`` stands."""
         done, left = 0, iter(aims.items())
         base = yield from self._runner.base()
@@ -231,7 +231,7 @@ class Forgetting:
         while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
             try:
                 changed: Done[Forgotten] = yield from self._runner.change(
-                    partial(self._deciding, some, base, mark), who
+                    partial(self._deciding, some, base, mark), actor
                 )
             except (StoreDamaged, TooLarge):  # nobody else's trouble; doctor names it
                 continue

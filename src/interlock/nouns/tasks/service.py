@@ -25,7 +25,7 @@ from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.grants.service import Queues, notes
-from interlock.nouns.grants.waiting import Seat, recalled, session_ttl_of
+from interlock.nouns.grants.waiting import Identity, recalled, session_ttl_of
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claiming import Claiming
@@ -33,7 +33,7 @@ from interlock.nouns.tasks.progress import Progress, hangers
 from interlock.nouns.tasks.reading import Facts, change
 from interlock.nouns.tasks.task_change import Board
 from interlock.runtime.gather import every, outside
-from interlock.runtime.runner import Deciding, Done, Reading, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
 
@@ -75,9 +75,9 @@ class Tasks:
 
         return Forgetting(self._runner, kept(self._settings))
 
-    def forget(self, who: Who) -> Op[bool]:
+    def forget(self, actor: Actor) -> Op[bool]:
         """Let go of some that have been over for long; whether there is more to do at once."""
-        return (yield from self._forgetting.some(who))
+        return (yield from self._forgetting.some(actor))
 
     @cached_property
     def _past(self) -> Past:
@@ -86,7 +86,7 @@ class Tasks:
 
         return Past(
             self._runner,
-            lambda seat, task, ttl: self.claiming.by_name(seat, task, ttl=ttl, wait=0.0),
+            lambda identity, task, ttl: self.claiming.by_name(identity, task, ttl=ttl, wait=0.0),
         )
 
     def moment(self, count: int = 1) -> float:
@@ -99,7 +99,9 @@ class Tasks:
         self._last = first + (count - 1) * 0.000_001
         return first
 
-    def publish(self, who: Who, task: str, spec: core.Spec) -> Op[core.Published | core.TaskExists]:
+    def publish(
+        self, actor: Actor, task: str, spec: core.Spec
+    ) -> Op[core.Published | core.TaskExists]:
         """Put a task where everybody finds it."""
         wanted = (keys.status(task), *([keys.set_of(spec.set)] if spec.requires else ()))
         guess: dict[str, Item | None] = {}
@@ -109,7 +111,7 @@ class Tasks:
                 guess |= self._runner.recall(key)
         done: Done[core.Published | core.TaskExists] = yield from change(
             self._runner,
-            who,
+            actor,
             wanted,
             lambda board: rules.publish(board, task, spec),
             guess if len(guess) == len(wanted) else None,
@@ -118,19 +120,19 @@ class Tasks:
             if (item := done.items.get(key)) is not None:
                 self._runner.remember(key, item)
         hidden = isinstance(done.outcome, core.TaskExists) and done.outcome.state == "blocked"
-        if hidden and (yield from self.plans.freed(who.plain, task)):
-            return (yield from self.publish(who, task, spec))
+        if hidden and (yield from self.plans.freed(actor.plain, task)):
+            return (yield from self.publish(actor, task, spec))
         return done.outcome
 
     def claim(
-        self, seat: Seat, task: str, *, ttl: float | None, wait: float
+        self, identity: Identity, task: str, *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim one task by name."""
-        return self.claiming.by_name(seat, task, ttl=ttl, wait=wait)
+        return self.claiming.by_name(identity, task, ttl=ttl, wait=wait)
 
     def next(
         self,
-        seat: Seat,
+        identity: Identity,
         can: Collection[str],
         *,
         ttl: float | None,
@@ -144,14 +146,16 @@ class Tasks:
         began = self._runner.clock.monotonic()
         if began >= self._around:
             try:
-                return (yield from self.claiming.next(seat, can, ttl=ttl, wait=wait, asleep=asleep))
+                return (
+                    yield from self.claiming.next(identity, can, ttl=ttl, wait=wait, asleep=asleep)
+                )
             except StoreDamaged:
                 self._around = self._runner.clock.monotonic() + AROUND
         left = max(0.0, began + wait - self._runner.clock.monotonic())
-        return (yield from self._past.next(seat, can, ttl=ttl, wait=left))
+        return (yield from self._past.next(identity, can, ttl=ttl, wait=left))
 
     def complete(
-        self, who: Who, worker: core.Worker, result: Raw | None
+        self, actor: Actor, worker: core.Worker, result: Raw | None
     ) -> Op[core.CompleteOutcome]:
         """The task is done; what hung on it may begin."""
         base = yield from self._runner.base()
@@ -173,31 +177,33 @@ class Tasks:
             left = any(write.key == keys.todo(worker.task) for write in decision.puts)
             return decision
 
-        done = yield from self._finished(who, worker, deciding)
+        done = yield from self._finished(actor, worker, deciding)
         if left and done.revision is not None:
-            yield from self.progress.go_on(who.plain, worker.task)
+            yield from self.progress.go_on(actor.plain, worker.task)
         return (yield from self._told(worker, done.outcome))
 
     def fail(
-        self, who: Who, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
+        self, actor: Actor, worker: core.Worker, reason: str, error: Raw | None, *, retry: bool
     ) -> Op[core.FailOutcome]:
         """The attempt failed."""
         chance = self._runner.random_below(1000) / 1000
         done: core.FailOutcome = yield from self._settle(
-            who,
+            actor,
             worker,
             lambda board: rules.fail(board, worker, reason, error, chance, retry=retry),
         )
         return (yield from self._told(worker, done))
 
-    def release(self, who: Who, worker: core.Worker) -> Op[core.ReleaseOutcome]:
+    def release(self, actor: Actor, worker: core.Worker) -> Op[core.ReleaseOutcome]:
         """Give a task back to the queue."""
         done: core.ReleaseOutcome = yield from self._settle(
-            who, worker, lambda board: rules.release(board, worker)
+            actor, worker, lambda board: rules.release(board, worker)
         )
         return (yield from self._told(worker, done))
 
-    def heartbeat(self, who: Who, worker: core.Worker, session_ttl: float) -> Op[core.BeatOutcome]:
+    def heartbeat(
+        self, actor: Actor, worker: core.Worker, session_ttl: float
+    ) -> Op[core.BeatOutcome]:
         """Renew what keeps a claim alive."""
         base = yield from self._runner.base()
 
@@ -212,28 +218,28 @@ class Tasks:
                 yield from facts.decide(lambda known: rules.beat(Board(known, now), worker, ttl))
             )
 
-        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, who)
+        done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
         return (yield from self._told(worker, done.outcome))
 
-    def cancel(self, who: Who, task: str, reason: str) -> Op[core.CancelOutcome]:
+    def cancel(self, actor: Actor, task: str, reason: str) -> Op[core.CancelOutcome]:
         """Nobody is to do this."""
         done: Done[core.CancelOutcome] = yield from change(
             self._runner,
-            who,
+            actor,
             (keys.status(task), keys.owner(task)),
-            lambda board: rules.cancel(board, task, who.agent, reason),
+            lambda board: rules.cancel(board, task, actor.agent, reason),
         )
         return done.outcome
 
     def requeue(
-        self, who: Who, task: str, reason: str, token: int | None
+        self, actor: Actor, task: str, reason: str, token: int | None
     ) -> Op[core.RequeueOutcome]:
         """End the claim of a worker, and put the task back in the queue."""
         done: Done[core.RequeueOutcome] = yield from change(
             self._runner,
-            who,
+            actor,
             (keys.status(task), keys.owner(task)),
-            lambda board: rules.requeue(board, task, who.agent, reason, token),
+            lambda board: rules.requeue(board, task, actor.agent, reason, token),
         )
         return done.outcome
 
@@ -249,24 +255,24 @@ class Tasks:
                 return replace(fenced, by=note.by, reason=note.reason)
         return outcome
 
-    def retry(self, who: Who, task: str) -> Op[core.RetryOutcome]:
+    def retry(self, actor: Actor, task: str) -> Op[core.RetryOutcome]:
         """Send back what failed."""
         done: Done[core.RetryOutcome] = yield from change(
             self._runner,
-            who,
+            actor,
             (keys.status(task),),
-            lambda board: rules.retry(board, task, who.agent),
+            lambda board: rules.retry(board, task, actor.agent),
         )
         return done.outcome
 
-    def leave(self, who: Who) -> Op[tuple[str, ...]]:
+    def leave(self, actor: Actor) -> Op[tuple[str, ...]]:
         """Give back everything that a session works on and that lives by it."""
         released: list[str] = []
-        for item in (yield from every(keys.claims(who.session))):
-            if keys.live(who.session) in decode.names(item):
+        for item in (yield from every(keys.claims(actor.session))):
+            if keys.live(actor.session) in decode.names(item):
                 task = keys.listed(item.key)
-                worker = core.Worker(task=task, agent=who.agent, session=who.session)
-                outcome = yield from self.release(who, worker)
+                worker = core.Worker(task=task, agent=actor.agent, session=actor.session)
+                outcome = yield from self.release(actor, worker)
                 if isinstance(outcome, core.TaskReleased):
                     released.append(f"task/{task}")
         return tuple(released)
@@ -284,7 +290,7 @@ class Tasks:
         return facts, facts.known.statuses[worker.task]
 
     def _settle(
-        self, who: Who, worker: core.Worker, decide: Callable[[Board], Decision[T]]
+        self, actor: Actor, worker: core.Worker, decide: Callable[[Board], Decision[T]]
     ) -> Op[T]:
         base = yield from self._runner.base()
 
@@ -293,10 +299,10 @@ class Tasks:
             now = self._runner.clock.wall()
             return (yield from facts.decide(lambda known: decide(Board(known, now))))
 
-        return (yield from self._finished(who, worker, deciding)).outcome
+        return (yield from self._finished(actor, worker, deciding)).outcome
 
     def _finished(
-        self, who: Who, worker: core.Worker, deciding: Callable[[], Deciding[T]]
+        self, actor: Actor, worker: core.Worker, deciding: Callable[[], Deciding[T]]
     ) -> Op[Done[T]]:
         """Carry out what ends a claim, on what we know of it if we made it.
 
@@ -306,7 +312,7 @@ class Tasks:
         guess = recalled(self._runner, wanted)
         if len({item.revision for item in guess.values() if item is not None}) > 1:
             guess = {}
-        done: Done[T] = yield from self._runner.change(deciding, who, guess, urgent=True)
+        done: Done[T] = yield from self._runner.change(deciding, actor, guess, urgent=True)
         if done.revision is not None:
             self.claiming.specs.pop(worker.task, None)
             self._queues.forget((keys.owner(worker.task),), worker.token)

@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.core.validate import EVERYTHING
 from interlock.driving import Op
 from interlock.errors import Lapsed, StoreDamaged
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.housekeeping import Upkeep
@@ -24,7 +24,7 @@ from interlock.runtime.runner import Runner
 from interlock.runtime.steps import Open, Read, Take
 from interlock.store import Item
 
-ClaimByName = Callable[[Seat, str, float | None], Op[core.ClaimOutcome]]
+ClaimByName = Callable[[Identity, str, float | None], Op[core.ClaimOutcome]]
 
 TRIED = 1000
 """Places of each set of requirements that are looked at."""
@@ -42,49 +42,53 @@ class Past:
         self._upkeep = Upkeep(runner)
 
     def next(
-        self, seat: Seat, can: Collection[str], *, ttl: float | None, wait: float
+        self, identity: Identity, can: Collection[str], *, ttl: float | None, wait: float
     ) -> Op[core.ClaimOutcome]:
         """Claim the best task that can be read, or (``wait``) stand by until there is one."""
         ends = self._runner.clock.monotonic() + wait
         watch = yield Open(keys.WAKE_READY, (yield Read(keys.BASE)).revision)
         try:
             while True:
-                outcome = yield from self._best(seat, frozenset(can), ttl)
+                outcome = yield from self._best(identity, frozenset(can), ttl)
                 left = ends - self._runner.clock.monotonic()
                 if isinstance(outcome, core.Claimed) or left <= 0:
                     return outcome
-                yield from _insist(seat)
+                yield from _insist(identity)
                 yield Take(watch, min(left, _NAP))
         finally:
             watch.close()
 
-    def _best(self, seat: Seat, able: frozenset[str], ttl: float | None) -> Op[core.ClaimOutcome]:
+    def _best(
+        self, identity: Identity, able: frozenset[str], ttl: float | None
+    ) -> Op[core.ClaimOutcome]:
         """Before saying that there is none, see what is stuck."""
         for last in (False, True):
             for place in (yield from _places(able)):
-                outcome = yield from self._sound(seat, keys.listed(place.key), ttl)
+                outcome = yield from self._sound(identity, keys.listed(place.key), ttl)
                 if isinstance(outcome, core.Claimed):
                     return outcome
-            if last or not (yield from self._mended(seat)):
+            if last or not (yield from self._mended(identity)):
                 break
         return core.NoTask(
             reason="no task that is ready is one that you can do, and something cannot be read:"
             " see 'interlock doctor'"
         )
 
-    def _sound(self, seat: Seat, task: str, ttl: float | None) -> Op[core.ClaimOutcome | None]:
+    def _sound(
+        self, identity: Identity, task: str, ttl: float | None
+    ) -> Op[core.ClaimOutcome | None]:
         """Claim a task that can be read; nothing is begun, and owed, with another."""
         snapshot = yield Read(keys.data(task), keys.status(task), keys.owner(task))
         try:
             for item in snapshot.items.values():
                 if item is not None:
                     decode.examine(item)
-            return (yield from self._claim(seat, task, ttl))
+            return (yield from self._claim(identity, task, ttl))
         except StoreDamaged:
             return None
 
-    def _mended(self, seat: Seat) -> Op[bool]:
-        kept = yield from self._upkeep.run(seat.who, MENDED)
+    def _mended(self, identity: Identity) -> Op[bool]:
+        kept = yield from self._upkeep.run(identity.actor, MENDED)
         return kept.reclaimed + kept.moved > 0
 
 
@@ -108,8 +112,8 @@ def _sets(able: frozenset[str]) -> Op[list[str]]:
     return [keys.NO_REQUIREMENTS, *fitting]
 
 
-def _insist(seat: Seat) -> Op[None]:
+def _insist(identity: Identity) -> Op[None]:
     """Nobody waits for work whose session is over."""
-    own = keys.live(seat.who.session)
-    if seat.joined and (yield Read(own))[own] is None:
-        raise Lapsed(f"session {seat.who.session} lapsed; join again")
+    own = keys.live(identity.actor.session)
+    if identity.joined and (yield Read(own))[own] is None:
+        raise Lapsed(f"session {identity.actor.session} lapsed; join again")

@@ -15,11 +15,11 @@ from interlock.core.decision import Decision
 from interlock.core.wait import Asleep, listed, listing
 from interlock.driving import Op
 from interlock.nouns.grants.service import Debt, Queues
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import task as core
 from interlock.runtime import callers
 from interlock.runtime.deadlock import Deadlocks
-from interlock.runtime.runner import Deciding, Runner, Who
+from interlock.runtime.runner import Actor, Deciding, Runner
 from interlock.runtime.wait_graph import Start
 
 _WITHDRAW = "task.withdraw"
@@ -28,16 +28,16 @@ _WITHDRAW = "task.withdraw"
 class Bid:
     """What one call asks for, since when, and what may stand by now: a claim, a wait."""
 
-    __slots__ = ("asleep", "began", "open", "seat", "someone", "standby", "terms", "ttl")
+    __slots__ = ("asleep", "began", "identity", "open", "someone", "standby", "terms", "ttl")
 
     def __init__(
-        self, seat: Seat, ttl: float | None, someone: callers.Someone | None, began: float
+        self, identity: Identity, ttl: float | None, someone: callers.Someone | None, began: float
     ) -> None:
-        self.seat = seat
+        self.identity = identity
         self.began = began
         self.ttl = ttl
-        self.someone = None if seat.caller else someone
-        self.terms = callers.terms(seat.caller, someone)
+        self.someone = None if identity.caller else someone
+        self.terms = callers.terms(identity.caller, someone)
         self.asleep: Callable[[], None] | None = None
         """Called before each sleep of a wait."""
         self.open: core.Ask | None = None
@@ -57,14 +57,14 @@ class Standby:
     """One wait for one task; ``ask`` is how to ask for it as long as it lasts."""
 
     def __init__(
-        self, runner: Runner, queues: Queues, who: Who, ask: core.Ask, terms: callers.Terms
+        self, runner: Runner, queues: Queues, actor: Actor, ask: core.Ask, terms: callers.Terms
     ) -> None:
         self.ask = ask
         self._runner = runner
         self._queues = queues
         self._deadlocks = Deadlocks(runner)
         self._thing = f"task/{ask.task}"
-        self._who = who
+        self._who = actor
         self._terms = terms
         self._start: Start | None = None
 

@@ -24,13 +24,13 @@ from interlock.driving import Op, Pause
 from interlock.errors import InterlockError, Lapsed, StoreTrouble
 from interlock.nouns.agents.report import State
 from interlock.nouns.agents.reports import without_work
-from interlock.nouns.grants.waiting import Seat
+from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.messages.stops import Stop, Stops
 from interlock.nouns.tasks.calls import able
 from interlock.nouns.tasks.claim import Working, taken
 from interlock.nouns.tasks.task import Claimed
 from interlock.runtime import callers
-from interlock.runtime.context import Desk
+from interlock.runtime.context import Context
 from interlock.runtime.keeper import Lease
 from interlock.runtime.outage import AGAIN, PASSING
 from interlock.runtime.outage_log import Complaints
@@ -45,17 +45,22 @@ class Shift:
     """What a worker wants to do, and whether it is to stop."""
 
     def __init__(
-        self, desk: Desk, can: Iterable[str], ttl: float | str | None, *, messages: bool = True
+        self,
+        context: Context,
+        can: Iterable[str],
+        ttl: float | str | None,
+        *,
+        messages: bool = True,
     ) -> None:
-        seat = desk.me()
+        identity = context.me()
         self.can = able(can)
         self.reason = ""
         """Why it is to stop; empty while it is not."""
-        self.stops = Stops(desk.runner, seat.who) if messages and seat.joined else None
+        self.stops = Stops(context.runner, identity.actor) if messages and identity.joined else None
         """Where somebody may ask it to, if it listens to messages."""
         self._asked = 0
-        self._desk = desk
-        self._ttl, _ = desk.terms({}, ttl, None)
+        self._context = context
+        self._ttl, _ = context.terms({}, ttl, None)
         self._complaints = Complaints("a worker")
 
     def stop(self, reason: str) -> None:
@@ -84,36 +89,36 @@ class Shift:
         the same.  A session of ours that lapsed meanwhile is followed by a new one.
         """
         while not self.reason:
-            seat = self._desk.seat
+            identity = self._context.identity
             try:
                 working = yield from self._ask(wait)
                 self._complaints.over()
                 return working  # noqa: TRY300 - whatever is raised here is looked at below
             except PASSING as trouble:
-                if self._desk.no_retry:
+                if self._context.no_retry:
                     raise
                 yield from self._rest(trouble)
             except Lapsed as lapsed:
-                if self._desk.no_retry or not self._desk.rejoins(seat):
+                if self._context.no_retry or not self._context.rejoins(identity):
                     raise
-                yield from self._rejoin(seat, lapsed)
+                yield from self._rejoin(identity, lapsed)
         return None
 
-    def _rejoin(self, seat: Seat, lapsed: Lapsed) -> Op[None]:
+    def _rejoin(self, identity: Identity, lapsed: Lapsed) -> Op[None]:
         """Go on under the same name, with another session."""
         try:
-            yield from self._desk.rejoin(seat)
+            yield from self._context.rejoin(identity)
         except PASSING as trouble:
             yield from self._rest(trouble)
             return
         import logging
 
         log = logging.getLogger("interlock")
-        log.warning("%s; the worker goes on as %s", lapsed, self._desk.seat.who.session)
+        log.warning("%s; the worker goes on as %s", lapsed, self._context.identity.actor.session)
         self.say()
 
     def _rest(self, trouble: StoreTrouble) -> Op[None]:
-        if not self._desk.store.trouble:  # else the store told it
+        if not self._context.store.trouble:  # else the store told it
             self._complaints.tell(trouble)
         if not self.reason:
             yield Pause(AGAIN)
@@ -131,34 +136,34 @@ class Shift:
 
     def say(self, tasks: Collection[str] = ()) -> None:
         """Tell others what we work on, if we have a session that can say it."""
-        if not self._desk.seat.joined:
+        if not self._context.identity.joined:
             return
         first = f"task/{next(iter(tasks))}" if tasks else ""
         doing = first if len(first) <= validate.NAME_LIMIT else ""
         note = f"{len(tasks)} tasks at once" if len(tasks) > 1 else ""
         state: State = "busy" if tasks else "idle"
         look = None if tasks else without_work
-        self._desk.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
+        self._context.pulse.be(state, doing, note, can=self.can, calmly=True, look=look)
 
     @property
     def lease(self) -> Lease | None:
         """What keeps our session alive."""
-        return self._desk.session_lease
+        return self._context.session_lease
 
     def _is_to_look(self) -> bool:
         """Whether a wait is to end: we are to stop, or our session is over."""
-        lease = self._desk.session_lease
+        lease = self._context.session_lease
         return bool(self.reason) or (lease is not None and not lease.alive())
 
     def _ask(self, wait: float) -> Op[Working | None]:
-        desk = self._desk
-        sent, patience = desk.runner.clock.monotonic(), desk.asking(wait)
-        fresh = "" if desk.seat.caller else callers.fresh()
-        seat = replace(desk.seat, caller=desk.seat.caller or fresh, role="worker")
-        outcome = yield from desk.tasks.next(seat, self.can, ttl=self._ttl, wait=patience)
+        context = self._context
+        sent, patience = context.runner.clock.monotonic(), context.asking(wait)
+        fresh = "" if context.identity.caller else callers.fresh()
+        identity = replace(context.identity, caller=context.identity.caller or fresh, role="worker")
+        outcome = yield from context.tasks.next(identity, self.can, ttl=self._ttl, wait=patience)
         if not isinstance(outcome, Claimed):
             return None
-        return (yield from taken(desk, outcome, self._ttl, sent, fresh))
+        return (yield from taken(context, outcome, self._ttl, sent, fresh))
 
 
 class _Ears(NamedTuple):
