@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "client",
         "places",
         "testing",
+        "faces",
     },
     "runtime": {
         "nouns",
@@ -54,7 +55,7 @@ MAY_IMPORT = {
         "settings",
         "client",
     },
-    "settings": {"core", "errors"},
+    "settings": {"core", "errors", "nouns"},
     "places": {"core", "errors", "settings"},
     "opening": BELOW_CLIENTS,
     "client": BELOW_CLIENTS | {"opening", "client_messages", "client_record", "client_tasks"},
