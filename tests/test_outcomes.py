@@ -128,9 +128,9 @@ def test_a_report_with_an_exit_status_is_true_if_that_is_0() -> None:
 
 
 def test_every_outcome_of_a_call_is_a_name_of_the_package() -> None:
-    """What is said by a face is of commands that are about this very folder, as ``init`` is."""
+    """But for those of commands alone, as ``init`` is."""
     for kind in outcomes():
-        if not kind.__module__.startswith("interlock.faces."):
+        if not kind.__module__.endswith("operations"):
             assert getattr(interlock, kind.__name__, None) is kind
             assert kind.__name__ in interlock.__all__
 

@@ -81,7 +81,7 @@ CALLED: dict[type, str] = {
     LockView: "LockView",
     SemaphoreView: "SemaphoreView",
     TaskView: "TaskView",
-    human_decision.DecisionView: "DecisionShown",
+    human_decision.DecisionView: "DecisionView",
 }
 """Those that have one name where they are made."""
 UNIONS = {
