@@ -1,0 +1,46 @@
+"""The prose of the project is plain English; tools/plain_english.py has the words to avoid."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.docs.pages import ROOT
+
+IN_1000 = 25
+"""How many words of the list there may be in 1,000 words of prose."""
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    place = ROOT / "tools" / "plain_english.py"
+    spec = importlib.util.spec_from_file_location("plain_english", place)
+    assert spec
+    assert spec.loader
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made  # a dataclass looks its module up there
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_no_file_has_more_words_of_the_list_than_its_limit(tool: ModuleType) -> None:
+    known = tool.limits()
+    total, found = tool.counts(known)
+    above = {place: count for place, count in found.items() if count > known.get(place, 0)}
+    assert not above, f"too many words of the list: see tools/plain_english.py {' '.join(above)}"
+    assert found.total() * 1000 <= IN_1000 * total
+
+
+def test_the_limits_are_for_what_exists(tool: ModuleType) -> None:
+    assert [place for place in tool.limits() if not (ROOT / place).exists()] == []
+
+
+def test_code_is_not_prose_and_a_message_is(tool: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("`whoever` waits.\n\n```console\n$ whoever\n```\nNobody waits.\n")
+    words, found = tool.read(page)
+    assert words == 3
+    assert [(each.line, each.word) for each in found] == [(6, "Nobody")]
