@@ -82,12 +82,12 @@ def test_every_error_is_explained() -> None:
     ],
 )
 def test_limits_are_as_the_code_has_them(what: str, value: str) -> None:
-    page = (HOW_TO / "settings-and-limits.md").read_text()
+    page = (HOW_TO / "change-settings-and-limits.md").read_text()
     assert re.search(rf"^\| {re.escape(what)} \| {re.escape(value)} \|", page, re.MULTILINE)
 
 
 def test_every_variable_that_the_code_reads_is_documented() -> None:
-    page = (HOW_TO / "settings-and-limits.md").read_text()
+    page = (HOW_TO / "change-settings-and-limits.md").read_text()
     found: set[str] = set()
     for path in (ROOT / "src").rglob("*.py"):
         found |= set(re.findall(r'"((?:INTERLOCK|IF)_[A-Z_]+)"', path.read_text()))
@@ -97,7 +97,7 @@ def test_every_variable_that_the_code_reads_is_documented() -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    page = (HOW_TO / "settings-and-limits.md").read_text()
+    page = (HOW_TO / "change-settings-and-limits.md").read_text()
     for known in settings._TABLES.values():
         for key in known:
             assert re.search(rf"\b{key}\b", page), key
