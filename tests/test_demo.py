@@ -23,15 +23,14 @@ import pytest
 from msgspec.structs import replace
 
 import interlock
+from interlock import demo
 from interlock.core.decision import Event
 from interlock.core.log import Line
-from interlock.demo import place, run_demo
-from interlock.demo.crew import names
-from interlock.demo.facts import gather
-from interlock.demo.ledger import Ledger, Written
-from interlock.demo.plan import COMPILER, DEPLOY, TRAP, abilities, plan
-from interlock.demo.play import Build, Seen
-from interlock.demo.report import results, try_next
+from interlock.demo import run_demo
+from interlock.demo.display import result_lines, try_next
+from interlock.demo.plan import COMPILER, DEPLOY, TRAP, Ledger, Merge, abilities, agent_names, plan
+from interlock.demo.results import gather
+from interlock.demo.scenario import Build, Observations
 from interlock.faces.cli.command import write_json
 from interlock.nouns.tasks.task import Claimed, NoTask
 from interlock.testing.servers import RedisServer
@@ -110,7 +109,7 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Counted by ourselves: in the record, and by asking for each task."""
-    monkeypatch.setattr(place, "_folder", lambda _: nullcontext(str(tmp_path)))
+    monkeypatch.setattr(demo, "_own_folder", lambda _: nullcontext(str(tmp_path)))
     assert run_demo(write=write_json, ttl=3.0, workers=4) == 0
     facts: dict[str, Any] = json.loads(capsys.readouterr().out)
     with interlock.connect(str(tmp_path / "store.db"), agent="test") as fleet:
@@ -128,7 +127,7 @@ def test_every_task_gets_done_once_though_one_is_killed_in_the_middle(
     assert all(facts["promises"].values())
     assert facts["tasks"] == facts["completed"] == sum(facts["done_by"].values()) == 60
     assert facts["killed"]["task"] == TRAP
-    assert facts["moved_on"]["agent"] in set(names(4)) - {facts["killed"]["agent"]}
+    assert facts["moved_on"]["agent"] in set(agent_names(4)) - {facts["killed"]["agent"]}
     assert facts["moved_on"]["attempt"] >= 2
     assert facts["moved_on"]["token"] > facts["killed"]["token"]
     assert 0.3 < facts["moved_on"]["seconds"] <= facts["moved_on"]["slots_seconds"]
@@ -186,7 +185,7 @@ def test_runs_where_a_given_store_is_and_touches_nothing_there(
 
 
 def test_its_own_store_is_gone_afterwards(url: str) -> None:
-    with place.place(url) as own, interlock.connect(own, agent="ada") as fleet:
+    with demo.own_store(url) as own, interlock.connect(own, agent="ada") as fleet:
         fleet.tasks.publish("t")
         fleet.locks.acquire("merge")
     with interlock.connect(own if "://" in own else url) as fleet:
@@ -309,7 +308,7 @@ def test_the_file_refuses_a_token_older_than_one_it_saw(tmp_path: Path) -> None:
     assert ledger.write(1, token=5, task="merge/a")
     assert ledger.write(2, token=7, task="merge/b")
     assert not ledger.write(2, token=5, task="merge/c")
-    assert ledger.lines() == [Written(1, 5, "merge/a"), Written(2, 7, "merge/b")]
+    assert ledger.lines() == [Merge(1, 5, "merge/a"), Merge(2, 7, "merge/b")]
 
 
 def test_the_plan_can_be_done_whoever_dies() -> None:
@@ -329,27 +328,27 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     steps = plan()
     can = {"ada": (COMPILER, DEPLOY), "bob": (COMPILER, DEPLOY), "dan": ()}
     merges = [step.task for step in steps if step.work.stage == "merge"]
-    good = [Written(number, number, task) for number, task in enumerate(merges, 1)]
-    seen = Seen(
-        heard={"ada": 0.001, "dan": 0.002},
+    good = [Merge(number, number, task) for number, task in enumerate(merges, 1)]
+    seen = Observations(
+        alert_delays={"ada": 0.001, "dan": 0.002},
         answer="3.14",
-        answered=0.01,
-        stopped={"ada": "dan asked: enough"},
-        builds=[Build("bob", 2, took=0.9), Build("ada", 1, took=1.0, done=1.4)],
+        answer_delay=0.01,
+        stop_reasons={"ada": "dan asked: enough"},
+        builds=[Build("bob", 2, began=0.9), Build("ada", 1, began=1.0, done=1.4)],
         victim="bob",
-        killed=1.5,
-        heir="ada",
+        killed_at=1.5,
+        successor="ada",
         attempt=2,
         task_moved=1.1,
         slots_moved=1.2,
-        late="fenced",
+        late_done="fenced",
     )
-    beside = [*seen.builds, Build("ada", 2, took=1.1, done=1.2)]
-    cut_short = [Build("bob", 3, took=0.1), Build("ada", 3, took=0.2, done=0.8), *seen.builds]
+    beside = [*seen.builds, Build("ada", 2, began=1.1, done=1.2)]
+    cut_short = [Build("bob", 3, began=0.1), Build("ada", 3, began=0.2, done=0.8), *seen.builds]
 
     def outcome(
         lines: list[Line] | None = None,
-        writes: list[Written] = good,
+        writes: list[Merge] = good,
         verdict: str = "ok",
         post: list[Line] | None = None,
         **wrong: object,
@@ -366,8 +365,8 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
         )
         broken = [name for name, kept in facts.promises.items() if not kept]
         assert facts.outcome == ("failed" if broken else "done")
-        assert ("BROKEN" in dict(results(facts))) == bool(broken)
-        assert dict(results(facts))["verified"][0][0] == f"integrity {verdict}"
+        assert ("BROKEN" in dict(result_lines(facts))) == bool(broken)
+        assert dict(result_lines(facts))["verified"][0][0] == f"integrity {verdict}"
         return broken
 
     by_dan = [replace(line, events=(Event("task:claimed", "dan"),)) for line in run()[-2:-1]]
@@ -382,17 +381,17 @@ def test_a_run_that_breaks_a_promise_says_so() -> None:
     assert outcome(renumbered([entry(TRAP, "failed", "dan"), *run()]), attempt=3) == []
     assert outcome(task_moved=60.0) == ["moved_on_in_time"]
     assert outcome(slots_moved=60.0) == ["moved_on_in_time"]
-    assert outcome(late="completed") == ["late_done_refused"]
+    assert outcome(late_done="completed") == ["late_done_refused"]
     assert outcome(builds=beside) == ["never_above_the_capacity"]
     assert outcome(builds=cut_short) == []
     assert outcome(writes=good[:-1]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], count=1)]) == ["one_merge_at_a_time"]
     assert outcome(writes=[*good[:-1], replace(good[-1], token=1)]) == ["one_merge_at_a_time"]
-    assert outcome(heard={"ada": 0.001}) == ["alert_heard_by_all"]
+    assert outcome(alert_delays={"ada": 0.001}) == ["alert_heard_by_all"]
     assert outcome(post=letters()[:2] + letters()[3:]) == ["alert_heard_by_all"]
     assert outcome(post=letters()[:4] + letters()[5:]) == ["question_answered"]
     assert outcome(post=letters()[:-1]) == ["went_when_asked"]
-    assert outcome(stopped={"ada": "the demo is over"}) == ["went_when_asked"]
+    assert outcome(stop_reasons={"ada": "the demo is over"}) == ["went_when_asked"]
     assert outcome(answer="") == ["question_answered"]
     assert outcome(verdict="bad") == ["record_not_refuted"]
     assert outcome(verdict="unproven") == []
@@ -436,7 +435,7 @@ def renumbered(lines: list[Line]) -> list[Line]:
     return [replace(line, revision=number) for line, number in zip(lines, count(1), strict=False)]
 
 
-def replaced(seen: Seen, wrong: dict[str, object]) -> Seen:
+def replaced(seen: Observations, wrong: dict[str, object]) -> Observations:
     return dataclasses.replace(seen, **wrong)  # type: ignore[arg-type]
 
 

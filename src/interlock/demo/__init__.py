@@ -1,10 +1,17 @@
-"""See it work: agents do a graph of tasks, one is killed in the middle of one, and all gets done.
+"""``interlock demo``: agents work on a graph of tasks, one agent is killed, and all work is done.
 
 Everything here goes through the public API, with real processes, on any store.
+
+plan.py      the tasks, and what the demo and its workers write to each other
+worker.py    one agent, a process of its own
+scenario.py  the worker processes, and what happens to them in order
+results.py   the result, counted in the record and compared with the guarantees
+display.py   the screen: a table redrawn in place, or plain lines
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -12,14 +19,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from interlock.errors import BadInput
+from interlock.errors import BadInput, StoreTrouble
 
 if TYPE_CHECKING:
-    from interlock.demo.facts import Facts
+    from interlock.demo.results import DemoResult
 
 INTERRUPTED = 130
 PACE = 0.1
@@ -34,16 +41,17 @@ def run_demo(
     ttl: float = 2.0,
     workers: int = 8,
 ) -> int:
-    """Show agents that do a graph of tasks, a crash, and who takes over; returns the status.
+    """Run the demo and return the exit status.
 
-    With ``write`` nothing is shown, and what came of it is given to that.
+    With ``write`` nothing is shown: the result is given to that function.
 
-    It makes a store of its own and removes it: in a temporary folder, or, if a store is named, on
-    the disk or the server where that is.  So nobody's work is touched, and nothing is left.
+    The demo makes a store of its own and removes it: in a temporary folder, or, if a store is
+    named, on the same disk or server.  A worker claims any task of its store, so the
+    demo must not share one.
     """
     try:
-        with _polite_signals():
-            facts = _run(store, json=write is not None, ttl=ttl, workers=workers)
+        with _clean_exit_on_signals():
+            result = _run(store, json=write is not None, ttl=ttl, workers=workers)
     except KeyboardInterrupt:
         message = "interrupted; all workers are ended"
         if write is not None:
@@ -52,29 +60,26 @@ def run_demo(
             sys.stderr.write(f"interlock: {message}\n")
         return INTERRUPTED
     if write is not None:
-        write(facts)
-    return 0 if facts.outcome == "done" else 1
+        write(result)
+    return 0 if result.outcome == "done" else 1
 
 
-def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
+def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> DemoResult:
     import interlock
-    from interlock.demo import crew, display, facts, report
-    from interlock.demo.ledger import Ledger
-    from interlock.demo.place import place
-    from interlock.demo.plan import CAPACITY, abilities, plan
-    from interlock.demo.play import Play
-    from interlock.demo.protocol import Job
+    from interlock.demo import display, results
+    from interlock.demo.plan import CAPACITY, Ledger, WorkerJob, abilities, agent_names, plan
+    from interlock.demo.scenario import Scenario, WorkerPool
 
-    if workers < 2:  # noqa: PLR2004 - one dies, one takes over
+    if workers < 2:  # noqa: PLR2004 - one is killed, one takes over
         raise BadInput("the demo needs two workers or more")
-    steps = plan()
+    tasks = plan()
     with ExitStack() as stack:
-        url = stack.enter_context(place(store))
+        url = stack.enter_context(own_store(store))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interlock-demo-"))
         fleet = stack.enter_context(interlock.connect(url, "demo", join=False))
-        screen: display.Silent = display.Silent() if json else display.choose(steps, workers)
+        screen = display.Plain(io.StringIO()) if json else display.choose(tasks, workers)
         stack.callback(screen.close)
-        job = Job(
+        job = WorkerJob(
             agent="",
             can=(),
             ledger=os.path.join(folder, "merged"),
@@ -82,21 +87,21 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
             pace=PACE * screen.leisure,
         )
         began = time.monotonic()
-        agents = crew.Crew(folder, url)
-        stack.callback(agents.end)
+        pool = WorkerPool(folder, url)
+        stack.callback(pool.close)
         screen.title(
-            f"{workers} agents do {len(steps)} tasks and share {CAPACITY} slots and a lock;"
+            f"{workers} agents do {len(tasks)} tasks and share {CAPACITY} slots and a lock;"
             " one is killed."
         )
-        seen = Play(fleet, agents, screen, job, steps).perform(workers)
-        result = facts.gather(
-            seen,
+        observed = Scenario(fleet, pool, screen, job, tasks).run(workers)
+        result = results.gather(
+            observed,
             Ledger(job.ledger).lines(),
             fleet.record.log(limit=100_000, last=False),
-            steps,
-            can={name: abilities(number) for number, name in enumerate(crew.names(workers))},
+            tasks,
+            can={name: abilities(number) for number, name in enumerate(agent_names(workers))},
             ttl=job.ttl,
-            verdicts=report.verdicts(fleet),
+            verdicts=results.verdicts(fleet),
             grain=fleet.store.capabilities.grain,
             seconds=time.monotonic() - began,
         )
@@ -105,23 +110,66 @@ def _run(store: str | None, *, json: bool, ttl: float, workers: int) -> Facts:
 
 
 @contextmanager
-def _polite_signals() -> Iterator[None]:
-    """When asked to leave by a signal, end the workers and remove the folder; once is enough."""
+def _clean_exit_on_signals() -> Iterator[None]:
+    """Turn the first signal into an exception, so that workers end and folders are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def leave(number: int, _: FrameType | None) -> NoReturn:
-        for other in asked:
+        for other in handled:
             signal.signal(other, signal.SIG_IGN)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in asked}
+    before = {number: signal.signal(number, leave) for number in handled}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def own_store(store: str | None) -> Iterator[str]:
+    """The URL of a new store: on the same server, on the same disk, or in a temporary folder."""
+    from interlock.stores import file_of, is_network
+
+    if store is not None and store.startswith("memory:"):
+        raise BadInput("a store in memory is not shared between processes; name another, or none")
+    if store is not None and is_network(store):
+        with _own_namespace(store) as url:
+            yield url
+        return
+    named = None if store is None else file_of(store)
+    with _own_folder(None if named is None else os.path.dirname(named) or ".") as folder:
+        yield os.path.join(folder, "store.db")
+
+
+@contextmanager
+def _own_namespace(url: str) -> Iterator[str]:
+    from interlock.bench import engines
+
+    engine = engines.network(url, "demo")
+    reached = True
+    try:
+        yield engine.fresh()
+    except StoreTrouble:
+        reached = False
+        raise
+    finally:
+        if reached:
+            with suppress(Exception):  # the error that ended the demo is the one to report
+                engine.close()
+
+
+def _own_folder(parent: str | None) -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="interlock-demo-", dir=parent)
+    except OSError as error:
+        raise BadInput(
+            f"no folder can be made in {parent or tempfile.gettempdir()}: {error.strerror};"
+            " name another store, or none"
+        ) from None

@@ -1,53 +1,47 @@
-"""How the demo looks: a table redrawn in place on a terminal, plain lines elsewhere, or nothing."""
+"""The screen of the demo: a table redrawn in place on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
-from interlock.demo.crew import Crew, Member
-from interlock.demo.facts import Facts
-from interlock.demo.plan import STAGES, Step
-from interlock.demo.report import Pieces, results, try_next
-from interlock.demo.tally import Tally
+from interlock.demo.plan import STAGES, PlannedTask
+from interlock.demo.results import DemoResult, TaskHistory
+
+if TYPE_CHECKING:
+    from interlock.demo.scenario import WorkerPool, WorkerProcess
+
+StyledText: TypeAlias = list[tuple[str, str]]
+"""Texts with their styles."""
 
 WIDTH = 79
 NARROW = 80
-LEFT = 44
-"""How wide the table of agents is; the graph stands beside it."""
+AGENTS_WIDTH = 44
+"""How wide the table of agents is; the graph is to the right of it."""
+DONE_BY_WIDTH = 64
 STYLES = {"bold": "1", "dim": "2", "red": "31;1", "green": "32;1"}
 IDLE = {"starting": "starts", "ready": "is ready", "done": "has left", "lost": "joins again"}
 MARKS = {"complete": ("█", "#"), "running": ("▒", "+"), "waiting": ("·", "."), "lost": ("X", "X")}
-LOOKS = {"complete": "green", "running": "bold", "waiting": "dim", "lost": "red"}
+MARK_STYLES = {"complete": "green", "running": "bold", "waiting": "dim", "lost": "red"}
+NEXT = (
+    ("interlock init", "a store for this folder"),
+    ("interlock task add hello --agent ada", "a task for any agent"),
+    ("interlock task next --agent ada", "claim what is best"),
+    ("interlock lock run merge --agent ada -- sleep 9", "hold a lock for a command"),
+)
 
 
-class Silent:
-    """For --json, and the base of the others: nothing but the result."""
+class Plain:
+    """For pipes and small terminals: a line for each thing that happens."""
 
     leisure = 0.4
-
-    def title(self, text: str) -> None:
-        """The first line: what will be shown."""
-
-    def note(self, text: str) -> None:
-        """Something happened that is worth a line."""
-
-    def draw(self, crew: Crew, tally: Tally) -> None:
-        """How things stand; called many times a second."""
-
-    def report(self, facts: Facts) -> None:
-        """What came out of it."""
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-
-
-class Plain(Silent):
-    """For pipes and small terminals: a line for each thing that happens."""
+    """How slowly the demo runs on this screen."""
 
     def __init__(self, out: TextIO, *, colour: bool = False) -> None:
         self._out = out
@@ -55,28 +49,34 @@ class Plain(Silent):
         self._began = time.monotonic()
 
     def title(self, text: str) -> None:
-        """The first line, and an empty one."""
+        """Write the first line, and an empty one."""
         self._write(self._line([(text, "bold")]), "")
 
     def note(self, text: str) -> None:
-        """A line with its time."""
-        self._write(self._line(self._noted(text)))
+        """Write a line with its time."""
+        self._write(self._line(self._timed(text)))
 
-    def report(self, facts: Facts) -> None:
-        """Short and aligned."""
+    def draw(self, pool: WorkerPool, history: TaskHistory) -> None:
+        """Show the present state, if this screen can; called many times a second."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+    def report(self, result: DemoResult) -> None:
+        """Write the result, aligned."""
         self._write("")
-        for name, pieces in results(facts):
-            self._write(self._line([(f"  {name:10}  ", "dim"), *pieces]))
+        for name, text in result_lines(result):
+            self._write(self._line([(f"  {name:10}  ", "dim"), *text]))
         self._write("", self._line([("  try next", "bold")]))
         for command, what in try_next():
             self._write(self._line([(f"    {command}  ", ""), (what, "dim")]))
 
-    def _noted(self, text: str) -> Pieces:
+    def _timed(self, text: str) -> StyledText:
         at = time.monotonic() - self._began
         return [(f"  {at:4.1f} s  ", "dim"), (text, "")]
 
-    def _line(self, pieces: Pieces) -> str:
-        line = "".join(self._painted(text, style) for text, style in pieces)
+    def _line(self, styled: StyledText) -> str:
+        line = "".join(self._painted(text, style) for text, style in styled)
         return line.rstrip()
 
     def _painted(self, text: str, style: str) -> str:
@@ -88,26 +88,26 @@ class Plain(Silent):
 
 
 class Live(Plain):
-    """For terminals: agents and the graph, redrawn in place, and below what happened so far."""
+    """For terminals: agents and the graph, redrawn in place, above the notes so far."""
 
     leisure = 1.0
 
-    def __init__(self, out: TextIO, steps: tuple[Step, ...], *, colour: bool) -> None:
+    def __init__(self, out: TextIO, tasks: tuple[PlannedTask, ...], *, colour: bool) -> None:
         super().__init__(out, colour=colour)
-        self._steps = steps
-        self._notes: list[Pieces] = []
+        self._tasks = tasks
+        self._notes: list[StyledText] = []
         self._drawn = 0
         self._ascii = "utf" not in (out.encoding or "").lower()
-        self._hide(hidden=True)
+        self._cursor(shown=False)
 
     def note(self, text: str) -> None:
-        """A line more below the table."""
-        self._notes.append(self._noted(text))
+        """Add a line below the table."""
+        self._notes.append(self._timed(text))
 
-    def draw(self, crew: Crew, tally: Tally) -> None:
-        """The whole table again, over the last one."""
+    def draw(self, pool: WorkerPool, history: TaskHistory) -> None:
+        """Write the whole table over the last one."""
         width = min(WIDTH, shutil.get_terminal_size().columns - 1)
-        rows = [*self._table(crew, tally), [], *self._notes]
+        rows = [*self._table(pool, history), [], *self._notes]
         lines = [self._line(_clipped(row, width)) for row in rows]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._write(up + "\n".join(f"\r\x1b[2K{line}" for line in lines))
@@ -115,33 +115,32 @@ class Live(Plain):
 
     def close(self) -> None:
         """Show the cursor again."""
-        self._hide(hidden=False)
+        self._cursor(shown=True)
 
-    def _hide(self, *, hidden: bool) -> None:
-        self._out.write("\x1b[?25l" if hidden else "\x1b[?25h")
+    def _cursor(self, *, shown: bool) -> None:
+        self._out.write("\x1b[?25h" if shown else "\x1b[?25l")
         self._out.flush()
 
-    def _table(self, crew: Crew, tally: Tally) -> list[Pieces]:
-        """Who does what, and beside it how far the graph is: a line for each stage."""
-        done = tally.done_by()
-        dead = {tally.work.get(m.name) for m in crew.members.values() if m.state == "killed"}
-        agents = [_agent(m, tally.work.get(m.name), done[m.name]) for m in crew.members.values()]
-        stages = [self._stage(stage, tally, dead) for stage in STAGES]
+    def _table(self, pool: WorkerPool, history: TaskHistory) -> list[StyledText]:
+        """The agents, and beside them the progress of the graph: a line for each stage."""
+        done, current, workers = history.done_by(), history.current, pool.workers.values()
+        lost = {current.get(worker.name) for worker in workers if worker.state == "killed"}
+        agents = [_agent(each, current.get(each.name), done[each.name]) for each in workers]
+        stages = [self._stage(stage, history, lost) for stage in STAGES]
         head = f"  {'agent':6}{'pid':>8}  {'works on':16}{'done':>5}"
-        counts = f"{tally.count('complete')} of {len(self._steps)} tasks complete"
-        running = f", {tally.count('running')} claimed"
+        counts = f"{history.count('complete')} of {len(self._tasks)} tasks complete"
+        no_agent = [(" " * AGENTS_WIDTH, "")]
         return [
-            [(f"  {counts}", "bold"), (running, "")],
+            [(f"  {counts}", "bold"), (f", {history.count('running')} claimed", "")],
             [],
-            [(f"{head:{LEFT}}", "dim"), (self._legend(), "dim")],
-            *([*a, *s] for a, s in zip_longest(agents, stages, fillvalue=_EMPTY)),
+            [(f"{head:{AGENTS_WIDTH}}", "dim"), (self._legend(), "dim")],
+            *([*a, *s] for a, s in zip_longest(agents, stages, fillvalue=no_agent)),
         ]
 
-    def _stage(self, stage: str, tally: Tally, dead: set[str | None]) -> Pieces:
-        tasks = [step.task for step in self._steps if step.work.stage == stage]
-        states = ["lost" if task in dead else tally.states.get(task, "waiting") for task in tasks]
-        marks = [(self._mark(state), LOOKS[state]) for state in states]
-        return [(f"{stage:7}", ""), *marks]
+    def _stage(self, stage: str, history: TaskHistory, lost: set[str | None]) -> StyledText:
+        tasks = [task.task for task in self._tasks if task.work.stage == stage]
+        states = ["lost" if task in lost else history.states.get(task, "waiting") for task in tasks]
+        return [(f"{stage:7}", ""), *((self._mark(state), MARK_STYLES[state]) for state in states)]
 
     def _legend(self) -> str:
         named = ("complete", "done"), ("running", "claimed"), ("lost", "lost")
@@ -151,11 +150,8 @@ class Live(Plain):
         return MARKS[state][self._ascii]
 
 
-_EMPTY: Pieces = [(" " * LEFT, "")]
-
-
-def choose(steps: tuple[Step, ...], workers: int, out: TextIO | None = None) -> Plain:
-    """What this output can show."""
+def choose(tasks: tuple[PlannedTask, ...], workers: int, out: TextIO | None = None) -> Plain:
+    """The best screen for this output."""
     out = out or sys.stdout
     if not out.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return Plain(out)
@@ -163,24 +159,109 @@ def choose(steps: tuple[Step, ...], workers: int, out: TextIO | None = None) -> 
     size = shutil.get_terminal_size()
     if size.columns < NARROW or size.lines < max(workers, len(STAGES)) + 13:
         return Plain(out, colour=colour)
-    return Live(out, steps, colour=colour)
+    return Live(out, tasks, colour=colour)
 
 
-def _agent(member: Member, task: str | None, done: int) -> Pieces:
-    """Who it is, what it works on by the record, and how many tasks it completed."""
-    name = (f"  {member.name:6}{member.pid:>8}  ", "")
-    if member.state == "killed":
+def result_lines(result: DemoResult) -> Iterator[tuple[str, StyledText]]:
+    """The result as names and texts, line by line."""
+    killed, moved, slots = result.killed, result.moved_on, result.slots
+    kept, done = result.promises, f"{result.completed} of {result.tasks} tasks"
+    once = _checked(
+        kept["all_done_and_none_twice"], "all complete, none twice", "NOT EACH OF THEM ONCE"
+    )
+    yield "done", [(f"{done} by {result.workers} agents in {result.seconds:.1f} s: ", ""), once]
+    yield from _done_by(result.done_by)
+    most = f"{slots.most_at_once} of {slots.capacity} at work at once, at most"
+    yield "slots", [(f"{most}; {slots.builds} builds", "")]
+    merged = _checked(
+        kept["one_merge_at_a_time"],
+        "one at a time, tokens rising",
+        "SOME WERE LOST, OR NOT ONE AT A TIME",
+    )
+    yield "merges", [(f"{result.merges} under the lock: ", ""), merged]
+    yield from _message_lines(result)
+    held = f" (pid {killed.pid}) in {killed.task}, with {killed.slots} slots"
+    yield "killed", [(killed.agent, "red"), (held, "")]
+    after = (f"to {moved.agent} after {moved.seconds:.2f} s", "green")
+    yield "its task", [after, (f", as attempt {moved.attempt}; the TTL is {result.ttl:g} s", "")]
+    yield "its slots", [(f"to {moved.agent} after {moved.slots_seconds:.2f} s", "green")]
+    yield "meanwhile", [(f"the others completed {moved.meanwhile} of the tasks", "")]
+    late = result.late_done
+    refused = _checked(late == "fenced", "refused (fenced)", f"NOT REFUSED ({late})")
+    yield "late done", [(f"by {killed.agent}, token {killed.token}: ", ""), refused]
+    yield "record", [(f"{result.entries} entries; those about {killed.task}:", "")]
+    for step in result.story:
+        clock = time.strftime("%H:%M:%S", time.localtime(step.at))
+        yield "", [(f"#{step.revision:<5} {clock}  {step.agent:5}  {step.text}", "dim")]
+    # Without an anchor the record cannot prove that its end was not cut off; that is no news here.
+    verdicts = [each for each in result.verdicts.items() if each != ("truncation", "unproven")]
+    good = "bad" not in result.verdicts.values()
+    text = ", ".join(f"{name} {verdict}" for name, verdict in verdicts)
+    yield "verified", [(text, "green" if good else "red")]
+    broken = [name.replace("_", " ") for name, held in kept.items() if not held]
+    for number, promise in enumerate(broken):
+        yield "" if number else "BROKEN", [(promise, "red")]
+
+
+def try_next() -> Iterator[tuple[str, str]]:
+    """Commands to try, padded, with their purpose."""
+    width = max(len(command) for command, _ in NEXT)
+    for command, what in (*_path_command(), *NEXT):
+        yield command.ljust(width), what
+
+
+def _path_command() -> Iterator[tuple[str, str]]:
+    """The command that lets a shell find ``interlock``, unless it does already."""
+    folder = os.path.dirname(sys.executable)
+    if shutil.which("interlock") or not shutil.which("interlock", path=folder):
+        return
+    inside = os.path.relpath(folder)
+    below = inside.split(os.sep)[0] not in (".", "..") and shlex.quote(inside) == inside
+    path = f'"$PWD/{inside}:$PATH"' if below else f'{shlex.quote(folder)}:"$PATH"'
+    yield f"export PATH={path}", "find the command"
+
+
+def _done_by(done_by: dict[str, int]) -> Iterator[tuple[str, StyledText]]:
+    """How many tasks each agent did, in as many lines as that takes."""
+    name, line = "by", ""
+    for agent, count in done_by.items():
+        text = f"{agent} {count}"
+        if len(line) + len(text) > DONE_BY_WIDTH:
+            yield name, [(line, "")]
+            name, line = "", ""
+        line = f"{line}, {text}" if line else text
+    yield name, [(line, "")]
+
+
+def _message_lines(result: DemoResult) -> Iterator[tuple[str, StyledText]]:
+    alert, query, stop = result.alert, result.query, result.stop
+    late = f"the last after {alert.seconds * 1000:.0f} ms"
+    yield "alert", [(f"by {alert.agent}, heard by {alert.heard_by} agents, {late}", "")]
+    took = f"answered {query.answer} after {query.seconds * 1000:.0f} ms"
+    yield "query", [(f"by {query.agent}; {query.answered_by} {took}", "")]
+    by = " and ".join(stop.by)
+    yield "stop", [(f"by {by}: {stop.went} of the {stop.asked} that were asked have left", "")]
+
+
+def _checked(held: bool, good: str, bad: str) -> tuple[str, str]:
+    return (good, "green") if held else (bad, "red")
+
+
+def _agent(worker: WorkerProcess, task: str | None, done: int) -> StyledText:
+    """An agent, its task by the record, and how many tasks it completed."""
+    name = (f"  {worker.name:6}{worker.pid:>8}  ", "")
+    if worker.state == "killed":
         doing = ("KILLED", "red")
     elif task is not None:
         doing = (task, "bold")
     else:
-        doing = (IDLE.get(member.state, "waits"), "dim")
-    return [name, (f"{doing[0]:16}", doing[1]), (f"{done:>5}{'':{LEFT - 39}}", "")]
+        doing = (IDLE.get(worker.state, "waits"), "dim")
+    return [name, (f"{doing[0]:16}", doing[1]), (f"{done:>5}{'':{AGENTS_WIDTH - 39}}", "")]
 
 
-def _clipped(pieces: Pieces, width: int) -> Pieces:
+def _clipped(styled: StyledText, width: int) -> StyledText:
     clipped = []
-    for text, style in pieces:
+    for text, style in styled:
         clipped.append((text[: max(0, width)], style))
         width -= len(text)
     return clipped

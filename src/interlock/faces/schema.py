@@ -22,7 +22,7 @@ Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _ELSEWHERE = {
     "bench": "interlock.bench.table:Measured",
-    "demo": "interlock.demo.facts:Facts",
+    "demo": "interlock.demo.results:DemoResult",
     "selftest": "interlock.testing.race:Raced",
 }
 """Answers of packages that no other command should have to import."""
