@@ -128,9 +128,9 @@ def test_a_report_with_an_exit_status_is_true_if_that_is_0() -> None:
 
 
 def test_every_outcome_of_a_call_is_a_name_of_the_package() -> None:
-    """But for those of commands alone, as ``init`` is."""
+    """Outcomes beside a declaration belong to the command line alone, as those of ``init`` do."""
     for kind in outcomes():
-        if not kind.__module__.endswith("operations"):
+        if not kind.__module__.endswith("noun"):
             assert getattr(interlock, kind.__name__, None) is kind
             assert kind.__name__ in interlock.__all__
 

@@ -77,13 +77,6 @@ RETURNED: tuple[type, ...] = (
     Problem,
     Maintained,
 )
-CALLED: dict[type, str] = {
-    LockView: "LockView",
-    SemaphoreView: "SemaphoreView",
-    TaskView: "TaskView",
-    human_decision.DecisionView: "DecisionView",
-}
-"""Those that have one name where they are made."""
 UNIONS = {
     "SendOutcome": message.SendOutcome,
     "AskOutcome": query_rules.AskOutcome,
@@ -461,13 +454,13 @@ def python() -> Iterator[str]:
     yield (
         "What the other calls return.\n"
         "Annotations import them from where they are made: "
-        f"`from {LockView.__module__} import {LockView.__name__} as {CALLED[LockView]}`.\n"
+        f"`from {LockView.__module__} import {LockView.__name__}`.\n"
     )
     yield table(
         ("name", "meaning", "fields", "where it is made"),
         (
             (
-                f"`{CALLED.get(value, value.__name__)}`",
+                f"`{value.__name__}`",
                 first(value.__doc__),
                 members(value),
                 f"`{value.__module__}.{value.__name__}`",

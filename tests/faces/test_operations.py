@@ -11,7 +11,8 @@ from interlock.faces.cli.help import one
 from interlock.faces.cli.parse import split
 from interlock.nouns import registry
 from interlock.nouns.fleet import observe_operations
-from interlock.nouns.messages import decision_operations, inbox_operations, send_operations
+from interlock.nouns.messages import decision_noun, inbox_noun
+from interlock.nouns.messages import noun as send_operations
 from interlock.runtime.operation import Operation, fields
 from interlock.runtime.text import RENDERERS, renderer
 
@@ -74,9 +75,9 @@ def test_what_is_in_the_table_alone_can_be_carried_out() -> None:
 
 def test_every_operation_on_messages_has_an_example() -> None:
     of_messages = (
-        inbox_operations.OPERATIONS,
+        inbox_noun.OPERATIONS,
         send_operations.OPERATIONS,
-        decision_operations.OPERATIONS,
+        decision_noun.OPERATIONS,
         observe_operations.OPERATIONS,
     )
     assert [each.name for some in of_messages for each in some if not each.examples] == []

@@ -13,11 +13,11 @@ from interlock.core.health import Health, Problem
 from interlock.core.log import Line
 from interlock.nouns.grants import lock, semaphore, several
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockNotOwner
-from interlock.nouns.grants.lock_operations import LockList
+from interlock.nouns.grants.lock_noun import LockList
 from interlock.nouns.grants.lock_service import LockView
 from interlock.nouns.messages import query_rules
 from interlock.nouns.messages.message import Received
-from interlock.nouns.record.operations import Entries
+from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import listing
 from interlock.nouns.tasks.task import Failed
 from interlock.runtime.text import ago, columns, lasting, render

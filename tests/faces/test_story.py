@@ -7,7 +7,7 @@ import pytest
 
 from interlock.core.history import Happening
 from interlock.core.story import Story
-from interlock.nouns.record.operations import NoHistory
+from interlock.nouns.record.noun import NoHistory
 from interlock.runtime.text import render
 
 

@@ -46,22 +46,22 @@ INDEX: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _MODULES = {
-    "": "fleet.operations",
-    "agent": "agents.operations",
-    "decision": "messages.decision_operations",
-    "lock": "grants.lock_operations",
-    "record": "record.operations",
-    "sem": "grants.semaphore_operations",
-    "store": "fleet.store_operations",
-    "task": "tasks.operations",
+    "": "fleet.noun",
+    "agent": "agents.noun",
+    "decision": "messages.decision_noun",
+    "lock": "grants.lock_noun",
+    "record": "record.noun",
+    "sem": "grants.semaphore_noun",
+    "store": "fleet.store_noun",
+    "task": "tasks.noun",
 }
 """Where the operations of a noun are declared."""
 
 _ELSEWHERE = {
     "observe": "fleet.observe_operations",
-    "task import": "tasks.plan_operations",
-    **dict.fromkeys(_SENT, "messages.send_operations"),
-    **dict.fromkeys(_READ, "messages.inbox_operations"),
+    "task import": "tasks.plan_noun",
+    **dict.fromkeys(_SENT, "messages.noun"),
+    **dict.fromkeys(_READ, "messages.inbox_noun"),
 }
 """Operations that stand in a file of their own, not in that of their noun."""
 

@@ -20,7 +20,7 @@ from interlock.driving import drive
 from interlock.faces.cli import record
 from interlock.faces.cli.parse import parse
 from interlock.nouns import registry
-from interlock.nouns.record.operations import Entries
+from interlock.nouns.record.noun import Entries
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.runner import Actor

@@ -19,7 +19,7 @@ from interlock.faces.cli.command import answer, colourful, note, stoppable, writ
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.agents.logs import LogLine, Uploaded
-from interlock.nouns.agents.operations import AgentLog, Join, Log, living
+from interlock.nouns.agents.noun import AgentJoin, AgentLog, AgentLogRequest, living
 from interlock.runtime.text import lasting, render
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def join(parsed: Parsed) -> int:
     """Begin a session that outlives this command."""
-    request: Join = parsed.request
+    request: AgentJoin = parsed.request
     with connected(parsed, anew=True) as fleet:
         # The session is that of the shell which asked: this command ends with its answer.
         joined = fleet.agents.join(
@@ -69,7 +69,7 @@ def leave(parsed: Parsed) -> int:
 
 def log(parsed: Parsed) -> int:
     """Show the log of an agent, go on with it, or add to it."""
-    request: Log = parsed.request
+    request: AgentLogRequest = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
     if request.file is not None or request.read is not None or request.files:
         _alone(request)
@@ -87,7 +87,7 @@ def log(parsed: Parsed) -> int:
     return 0
 
 
-def _alone(request: Log) -> None:
+def _alone(request: AgentLogRequest) -> None:
     """Files are uploaded, read and listed one way at a time."""
     given = (request.file, request.read, request.upload, request.files or None)
     if sum(each is not None for each in given) > 1:
@@ -118,7 +118,7 @@ def _show(parsed: Parsed, agent: str, lines: tuple[LogLine, ...]) -> None:
         write((shown + "\n").encode("utf-8", "replace"))
 
 
-def _upload(parsed: Parsed, request: Log, path: str) -> int:
+def _upload(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
     if request.follow:
         raise BadInput("--upload goes on until the end of its input; leave --follow out")
     with _opened(path) as file, connected(parsed) as fleet:
@@ -139,7 +139,7 @@ def _opened(path: str) -> IO[bytes]:
         raise BadInput(f"{quoted(path)} cannot be read ({error}); name a file, or -") from None
 
 
-def _upload_file(parsed: Parsed, request: Log, path: str) -> int:
+def _upload_file(parsed: Parsed, request: AgentLogRequest, path: str) -> int:
     """A whole file, and what of it was cut."""
     with connected(parsed) as fleet:
         outcome = fleet.agents.log_file(path, name=request.name)

@@ -10,7 +10,7 @@ from interlock.errors import StoreMissing, StoreReadOnly
 from interlock.faces.cli.command import answer, note
 from interlock.faces.cli.connect import Identity, hush, shown
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.fleet.operations import Created, StoreExists
+from interlock.nouns.fleet.noun import Created, StoreExists
 
 
 def init(parsed: Parsed) -> int:

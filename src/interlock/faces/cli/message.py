@@ -16,12 +16,12 @@ from interlock.faces.cli.command import Stopped, answer, is_read, note, stoppabl
 from interlock.faces.cli.connect import connected, staying
 from interlock.faces.cli.parse import Parsed
 from interlock.nouns.messages import logging
-from interlock.nouns.messages.inbox_operations import Subscribe, introduced, look, settle, wanted
+from interlock.nouns.messages.inbox_noun import AlertSubscribe, introduced, look, settle, wanted
 
 if TYPE_CHECKING:
     from interlock.client import Fleet
-    from interlock.nouns.messages.inbox_operations import Wait
-    from interlock.nouns.messages.send_operations import Ask
+    from interlock.nouns.messages.inbox_noun import MessageWait
+    from interlock.nouns.messages.noun import QueryAsk
     from interlock.nouns.messages.views import Inbox
 
 _LOOK = 0.5
@@ -33,7 +33,7 @@ def wait(parsed: Parsed) -> int:
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
     act = parsed.operation.act
 
-    def waiting(fleet: Fleet, request: Wait) -> object:
+    def waiting(fleet: Fleet, request: MessageWait) -> object:
         if not parsed.common.json:
             _introduce(fleet)
         return act(fleet, request)
@@ -57,7 +57,7 @@ def query(parsed: Parsed) -> int:
     ask, begun = parsed.operation.act, time.monotonic()
     logging.at_a_shell()
 
-    def asking(fleet: Fleet, request: Ask) -> object:
+    def asking(fleet: Fleet, request: QueryAsk) -> object:
         try:
             return ask(fleet, request)
         except (KeyboardInterrupt, Stopped):
@@ -74,7 +74,7 @@ def _lasting(parsed: Parsed, act: Callable[[Fleet, Any], object]) -> int:
     return answer(parsed, outcome)
 
 
-def _left(fleet: Fleet, request: Ask, waited: float) -> str:
+def _left(fleet: Fleet, request: QueryAsk, waited: float) -> str:
     """What becomes of a question that nobody waits for any more: one with a name stays."""
     if request.id is None:
         return "interrupted, so the question is taken back; one that is asked with --id stays"
@@ -108,7 +108,7 @@ def _hint(found: Inbox) -> None:
 
 def subscribe(parsed: Parsed) -> int:
     """Subscribe, and show what comes if that was asked for."""
-    request: Subscribe = parsed.request
+    request: AlertSubscribe = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how
     type_ = wanted(request)
     if not request.follow:

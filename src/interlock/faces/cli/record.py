@@ -14,7 +14,7 @@ from interlock.errors import BadInput
 from interlock.faces.cli.command import answer, colourful, note, stoppable, write, write_json
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.record.operations import Entries, Export, Gap, Log, filters, gap
+from interlock.nouns.record.noun import Entries, Gap, RecordExport, RecordLog, filters, gap
 from interlock.runtime.history import EVERYTHING
 from interlock.runtime.text import render
 from interlock.store import Resync
@@ -28,7 +28,7 @@ _MISSED = 100_000
 
 def log(parsed: Parsed) -> int:
     """What happened; with ``--follow`` also what happens from now on."""
-    request: Log = parsed.request
+    request: RecordLog = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to read
     if request.follow and request.until is not None:
         raise BadInput("--follow goes on with what comes; leave --until out")
@@ -65,7 +65,7 @@ def explain(parsed: Parsed) -> int:
 
 def export(parsed: Parsed) -> int:
     """The record on stdout or in a file; or the script that checks one."""
-    request: Export = parsed.request
+    request: RecordExport = parsed.request
     assert parsed.operation.act is not None  # noqa: S101 - the table says how to write a file
     if request.checker:
         from interlock import check_record

@@ -43,10 +43,10 @@ _PART_FOR_GRACE = 3
 
 def run(parsed: Parsed) -> int:
     """Run a program inside a session of its own, holding whatever is named."""
-    from interlock.nouns.fleet.operations import Run
+    from interlock.nouns.fleet.noun import RunRequest
     from interlock.nouns.grants.targets import SeveralAim
 
-    request: Run = parsed.request
+    request: RunRequest = parsed.request
     if request.hold:
         aim = SeveralAim(request.hold)
         return _holding(parsed, aim, {"INTERLOCK_HELD": " ".join(aim.named)})
@@ -57,20 +57,20 @@ def run(parsed: Parsed) -> int:
 
 def lock_run(parsed: Parsed) -> int:
     """Run a program while holding a lock, as flock(1) does."""
-    from interlock.nouns.grants.lock_operations import Run
+    from interlock.nouns.grants.lock_noun import LockRun
     from interlock.nouns.grants.targets import LockAim
 
-    request: Run = parsed.request
+    request: LockRun = parsed.request
     aim = LockAim(request.lock)
     return _holding(parsed, aim, {"INTERLOCK_LOCK": aim.name})
 
 
 def sem_run(parsed: Parsed) -> int:
     """Run a program while holding slots of a semaphore."""
-    from interlock.nouns.grants.semaphore_operations import Run
+    from interlock.nouns.grants.semaphore_noun import SemaphoreRun
     from interlock.nouns.grants.targets import SlotsAim
 
-    request: Run = parsed.request
+    request: SemaphoreRun = parsed.request
     aim = SlotsAim(request.semaphore, request.weight, request.capacity)
     return _holding(parsed, aim, {"INTERLOCK_SEMAPHORE": aim.name})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from interlock.faces.cli.command import answer, is_read, stoppable
 from interlock.faces.cli.connect import connected, speak_up
 from interlock.faces.cli.parse import Parsed
-from interlock.nouns.tasks.operations import Watch
+from interlock.nouns.tasks.noun import TaskWatch
 from interlock.nouns.tasks.task import WORDS
 
 _LOOK = 0.5
@@ -14,7 +14,7 @@ _LOOK = 0.5
 
 def watch(parsed: Parsed) -> int:
     """What happens to tasks, one line for each event, at once."""
-    request: Watch = parsed.request
+    request: TaskWatch = parsed.request
     with connected(parsed) as fleet:
         stoppable()
         speak_up()

@@ -10,7 +10,7 @@ from interlock.runtime.text import ago, lasting, state, table
 if TYPE_CHECKING:
     from interlock.nouns.agents import session as core
     from interlock.nouns.agents.logs import Uploaded
-    from interlock.nouns.agents.operations import AgentList, AgentLog, LogFiles, Nobody, NoLog
+    from interlock.nouns.agents.noun import AgentList, AgentLog, LogFiles, NoLog, UnknownAgentName
     from interlock.nouns.agents.report import Reported, Unreported
     from interlock.runtime.text import Paint
 
@@ -103,7 +103,7 @@ def _lines(count: int) -> str:
     return f"{count} line{'' if count == 1 else 's'}"
 
 
-def nobody(outcome: Nobody, _paint: Paint) -> str:
+def nobody(outcome: UnknownAgentName, _paint: Paint) -> str:
     """None of that name."""
     return f"there is no session of {outcome.agent}; 'interlock agent list' shows all"
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _MINUTE = "1m"
 
 
-class Observe(Request, frozen=True, kw_only=True):
+class ObserveRequest(Request, frozen=True, kw_only=True):
     """All that happens, as it happens."""
 
     noun: Annotated[
@@ -28,7 +28,7 @@ class Observe(Request, frozen=True, kw_only=True):
     ] = None
 
 
-def fitting(request: Observe) -> Observe:
+def fitting(request: ObserveRequest) -> ObserveRequest:
     """What goes together: events after a revision, or counters since a time."""
     if request.counters and (request.noun or request.after is not None):
         raise BadInput("--counters is of all that happened; leave --noun and --after out")
@@ -37,7 +37,7 @@ def fitting(request: Observe) -> Observe:
     return request
 
 
-def _counters(fleet: "Fleet", request: Observe) -> Counters:
+def _counters(fleet: "Fleet", request: ObserveRequest) -> Counters:
     since = fitting(request).since
     return fleet.counters(since=_MINUTE if since is None else since)
 
@@ -46,7 +46,7 @@ OPERATIONS = (
     Operation(
         name="observe",
         help="everything that happens, as it happens; or what it comes to",
-        request=Observe,
+        request=ObserveRequest,
         outcomes=(Counters,),
         lines=(Observed,),
         needs="store",

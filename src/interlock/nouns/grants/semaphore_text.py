@@ -20,7 +20,7 @@ from interlock.runtime.text import (
 
 if TYPE_CHECKING:
     from interlock.nouns.grants import semaphore as core
-    from interlock.nouns.grants.semaphore_operations import SemaphoreList
+    from interlock.nouns.grants.semaphore_noun import SemaphoreList
     from interlock.nouns.grants.semaphore_service import Queued, SemaphoreView, Slots
     from interlock.runtime.text import Paint
 

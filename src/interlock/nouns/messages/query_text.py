@@ -12,7 +12,7 @@ from interlock.runtime.text import ago, as_json, circle, lasting, listed, table
 if TYPE_CHECKING:
     from interlock.nouns.messages import human_decision
     from interlock.nouns.messages import query_rules as core
-    from interlock.nouns.messages.decision_operations import DecisionList
+    from interlock.nouns.messages.decision_noun import DecisionList
     from interlock.runtime.text import Paint
 
 _SHORT = 60

@@ -16,9 +16,9 @@ from interlock.runtime.text import ago, as_json, lasting, table
 if TYPE_CHECKING:
     from interlock.nouns.messages import message as core
     from interlock.nouns.messages import views
-    from interlock.nouns.messages.inbox_operations import SubscriptionList
+    from interlock.nouns.messages.inbox_noun import SubscriptionList
     from interlock.nouns.messages.message import Reader, Received
-    from interlock.nouns.messages.send_operations import Unheard
+    from interlock.nouns.messages.noun import SentUnsubscribed
     from interlock.runtime.text import Paint
 
 _LONG = 1000
@@ -189,7 +189,7 @@ def sent(outcome: core.Sent, paint: Paint) -> str:
     return f"{paint('green', 'sent')} {outcome.message} to {readers}{thread}"
 
 
-def unheard(outcome: Unheard, paint: Paint) -> str:
+def unheard(outcome: SentUnsubscribed, paint: Paint) -> str:
     """Nobody hears of it yet, and what was probably meant."""
     meant = f"did you mean {' or '.join(outcome.close)}? " if outcome.close else ""
     yet = f"nobody subscribes to {outcome.type} yet; {meant}"

@@ -10,7 +10,7 @@ from interlock.runtime.text import ago, columns
 if TYPE_CHECKING:
     from interlock.core.log import Line
     from interlock.core.story import Story
-    from interlock.nouns.record.operations import Entries, NoHistory
+    from interlock.nouns.record.noun import Entries, NoHistory
     from interlock.runtime.text import Paint
 
 NAMED = 5

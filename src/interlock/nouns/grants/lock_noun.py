@@ -24,7 +24,7 @@ MaxHold = Annotated[
 Metadata = Annotated[Any, option("json", "JSON that others see beside it, up to 16 KiB")]
 
 
-class Acquire(Request, frozen=True, kw_only=True):
+class LockAcquire(Request, frozen=True, kw_only=True):
     """Take a lock."""
 
     lock: Lock
@@ -40,21 +40,21 @@ class Acquire(Request, frozen=True, kw_only=True):
     token: Annotated[int | None, option("int", "the token of your grant: extends it")] = None
 
 
-class Release(Request, frozen=True, kw_only=True):
+class LockRelease(Request, frozen=True, kw_only=True):
     """Give a lock back."""
 
     lock: Lock
     token: Token = None
 
 
-class Beat(Request, frozen=True, kw_only=True):
+class LockBeat(Request, frozen=True, kw_only=True):
     """Renew a grant."""
 
     lock: Lock
     token: Token = None
 
 
-class Run(Request, frozen=True, kw_only=True):
+class LockRun(Request, frozen=True, kw_only=True):
     """Run a program while holding a lock."""
 
     lock: Lock
@@ -76,7 +76,7 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class Break(Request, frozen=True, kw_only=True):
+class LockBreak(Request, frozen=True, kw_only=True):
     """End the grant of another."""
 
     lock: Lock
@@ -86,11 +86,11 @@ class Break(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class List(Request, frozen=True, kw_only=True):
+class LocksList(Request, frozen=True, kw_only=True):
     """All locks that are held."""
 
 
-class Show(Request, frozen=True, kw_only=True):
+class LockShow(Request, frozen=True, kw_only=True):
     """One lock."""
 
     lock: Lock
@@ -104,12 +104,12 @@ class LockList(Listing[LockView], frozen=True, kw_only=True):
     locks: tuple[LockView, ...]
 
 
-def waits(request: Acquire) -> bool:
+def waits(request: LockAcquire) -> bool:
     """Whether a request may have to queue, and so must show that it lives."""
     return validate.patience(request.wait) > 0
 
 
-def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
+def _acquire(fleet: "Fleet", request: LockAcquire) -> core.AcquireOutcome:
     return fleet.locks.acquire(
         request.lock,
         ttl=request.ttl,
@@ -120,23 +120,23 @@ def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
     )
 
 
-def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+def _release(fleet: "Fleet", request: LockRelease) -> core.ReleaseOutcome:
     return fleet.locks.release(request.lock, token=request.token)
 
 
-def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+def _beat(fleet: "Fleet", request: LockBeat) -> core.BeatOutcome:
     return fleet.locks.heartbeat(request.lock, token=request.token)
 
 
-def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+def _break(fleet: "Fleet", request: LockBreak) -> core.BreakOutcome:
     return fleet.locks.break_(request.lock, request.reason, token=request.token)
 
 
-def _list(fleet: "Fleet", _request: List) -> LockList:
+def _list(fleet: "Fleet", _request: LocksList) -> LockList:
     return LockList(locks=fleet.locks.list())
 
 
-def _show(fleet: "Fleet", request: Show) -> LockView:
+def _show(fleet: "Fleet", request: LockShow) -> LockView:
     return fleet.locks.show(request.lock)
 
 
@@ -144,7 +144,7 @@ OPERATIONS = (
     Operation(
         name="lock acquire",
         help="take a lock, or say who has it",
-        request=Acquire,
+        request=LockAcquire,
         outcomes=(
             core.LockAcquired,
             core.LockExtended,
@@ -161,7 +161,7 @@ OPERATIONS = (
     Operation(
         name="lock release",
         help="give a lock back; the first who waits has it at once",
-        request=Release,
+        request=LockRelease,
         outcomes=(core.LockReleased, core.AlreadyFree, core.LockNotOwner, core.LockFenced),
         needs="agent",
         act=_release,
@@ -170,7 +170,7 @@ OPERATIONS = (
     Operation(
         name="lock beat",
         help="renew a grant before it lapses",
-        request=Beat,
+        request=LockBeat,
         outcomes=(core.LockExtended, core.LockNotOwner, core.LockFenced),
         needs="agent",
         act=_beat,
@@ -179,7 +179,7 @@ OPERATIONS = (
     Operation(
         name="lock run",
         help="run a program while holding a lock, and end it if the lock is lost",
-        request=Run,
+        request=LockRun,
         outcomes=(core.LockBusy, core.LockDeadlock),
         needs="agent",
         examples=("interlock lock run merge --agent ada --wait 1m -- make merge",),
@@ -187,7 +187,7 @@ OPERATIONS = (
     Operation(
         name="lock break",
         help="end the grant of another agent, with a reason",
-        request=Break,
+        request=LockBreak,
         outcomes=(core.LockBroken, core.AlreadyFree, core.LockFenced),
         needs="agent",
         act=_break,
@@ -196,7 +196,7 @@ OPERATIONS = (
     Operation(
         name="lock list",
         help="the locks that are held, by whom and for how long",
-        request=List,
+        request=LocksList,
         outcomes=(LockList,),
         needs="store",
         act=_list,
@@ -204,7 +204,7 @@ OPERATIONS = (
     Operation(
         name="lock show",
         help="one lock: its holder, its token, its queue",
-        request=Show,
+        request=LockShow,
         outcomes=(LockView,),
         needs="store",
         act=_show,

@@ -8,7 +8,7 @@ from interlock.core.decision import Success
 from interlock.core.health import Health
 from interlock.errors import BadInput
 from interlock.nouns.grants import several
-from interlock.nouns.grants.lock_operations import MaxHold, Metadata, Token, Wait
+from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait
 from interlock.runtime.diagnosis import Diagnosis
 from interlock.runtime.maintain import Maintained
 from interlock.runtime.operation import Duration, Operation, Request, option
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 
-class Init(Request, frozen=True, kw_only=True):
+class InitRequest(Request, frozen=True, kw_only=True):
     """Create a store."""
 
 
-class Demo(Request, frozen=True, kw_only=True):
+class DemoRequest(Request, frozen=True, kw_only=True):
     """Show what it does."""
 
     ttl: Annotated[Duration, option("duration", "how long a killed worker's grants live on")] = 2.0
     workers: Annotated[int, option("int", "how many workers")] = 8
 
 
-class Run(Request, frozen=True, kw_only=True):
+class RunRequest(Request, frozen=True, kw_only=True):
     """Run a program inside a session."""
 
     ttl: Annotated[
@@ -54,7 +54,7 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class Acquire(Request, frozen=True, kw_only=True):
+class SeveralAcquire(Request, frozen=True, kw_only=True):
     """Take several locks and slots at once."""
 
     things: Annotated[
@@ -72,7 +72,7 @@ class Acquire(Request, frozen=True, kw_only=True):
     metadata: Metadata = None
 
 
-class Release(Request, frozen=True, kw_only=True):
+class SeveralRelease(Request, frozen=True, kw_only=True):
     """Give several locks and slots back at once."""
 
     things: Annotated[
@@ -105,15 +105,15 @@ class HealthRequest(Request, frozen=True, kw_only=True):
     stuck: Annotated[Duration, option("duration", "say so if a task runs for longer")] = 3600.0
 
 
-class Doctor(Request, frozen=True, kw_only=True):
+class DoctorRequest(Request, frozen=True, kw_only=True):
     """Check this place."""
 
 
-class Maintain(Request, frozen=True, kw_only=True):
+class MaintainRequest(Request, frozen=True, kw_only=True):
     """Tidy up."""
 
 
-class Bench(Request, frozen=True, kw_only=True):
+class BenchRequest(Request, frozen=True, kw_only=True):
     """Measure this machine."""
 
     only: Annotated[str | None, option("text", "one measurement, by its name in the table")] = None
@@ -129,7 +129,7 @@ class SchemaRequest(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class Selftest(Request, frozen=True, kw_only=True):
+class SelftestRequest(Request, frozen=True, kw_only=True):
     """Put the promises to the test."""
 
     race: Annotated[
@@ -154,12 +154,12 @@ class StoreExists(outcomes.Exists, Success, frozen=True, kw_only=True, tag="exis
     store: str
 
 
-def waits(request: Acquire) -> bool:
+def waits(request: SeveralAcquire) -> bool:
     """Whether a request may have to queue, and so must show that it lives."""
     return words.patience(request.wait) > 0
 
 
-def _acquire(fleet: "Fleet", request: Acquire) -> several.AcquireOutcome:
+def _acquire(fleet: "Fleet", request: SeveralAcquire) -> several.AcquireOutcome:
     return fleet.several.acquire(
         *request.things,
         ttl=request.ttl,
@@ -169,7 +169,7 @@ def _acquire(fleet: "Fleet", request: Acquire) -> several.AcquireOutcome:
     )
 
 
-def _release(fleet: "Fleet", request: Release) -> several.ReleaseOutcome:
+def _release(fleet: "Fleet", request: SeveralRelease) -> several.ReleaseOutcome:
     return fleet.several.release(*request.things, token=request.token)
 
 
@@ -193,7 +193,7 @@ def _health(fleet: "Fleet", request: HealthRequest) -> Health:
     )
 
 
-def _maintain(fleet: "Fleet", _request: Maintain) -> Maintained:
+def _maintain(fleet: "Fleet", _request: MaintainRequest) -> Maintained:
     return fleet.maintain()
 
 
@@ -201,7 +201,7 @@ OPERATIONS = (
     Operation(
         name="init",
         help="create a store here, shared by all worktrees of the repository",
-        request=Init,
+        request=InitRequest,
         outcomes=(Created, StoreExists),
         needs="nothing",
         examples=(
@@ -213,14 +213,14 @@ OPERATIONS = (
     Operation(
         name="demo",
         help="see it work: agents, a crash, and who takes over",
-        request=Demo,
+        request=DemoRequest,
         outcomes=(),
         needs="nothing",
     ),
     Operation(
         name="run",
         help="run a program inside a session that is kept alive for it",
-        request=Run,
+        request=RunRequest,
         outcomes=(several.SeveralBusy, several.SeveralDeadlock),
         needs="agent",
         examples=(
@@ -231,7 +231,7 @@ OPERATIONS = (
     Operation(
         name="acquire",
         help="take several locks and slots at once: all of them, or none",
-        request=Acquire,
+        request=SeveralAcquire,
         outcomes=(
             several.SeveralAcquired,
             several.SeveralBusy,
@@ -246,7 +246,7 @@ OPERATIONS = (
     Operation(
         name="release",
         help="give several locks and slots back at once",
-        request=Release,
+        request=SeveralRelease,
         outcomes=(several.SeveralReleased, several.SeveralNotOwner, several.SeveralFenced),
         needs="agent",
         act=_release,
@@ -273,14 +273,14 @@ OPERATIONS = (
     Operation(
         name="doctor",
         help="check this place and say what to mend",
-        request=Doctor,
+        request=DoctorRequest,
         outcomes=(Diagnosis,),
         needs="nothing",
     ),
     Operation(
         name="maintain",
         help="reclaim what nobody came for",
-        request=Maintain,
+        request=MaintainRequest,
         outcomes=(Maintained,),
         needs="store",
         act=_maintain,
@@ -288,7 +288,7 @@ OPERATIONS = (
     Operation(
         name="bench",
         help="measure each operation against the floor of its engine",
-        request=Bench,
+        request=BenchRequest,
         outcomes=(),
         needs="nothing",
     ),
@@ -303,7 +303,7 @@ OPERATIONS = (
     Operation(
         name="selftest",
         help="put its promises to the test on your store, with real processes",
-        request=Selftest,
+        request=SelftestRequest,
         outcomes=(),
         needs="nothing",
         examples=(

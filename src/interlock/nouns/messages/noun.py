@@ -31,7 +31,7 @@ _EVERYBODY = frozenset({EVERYBODY, "everybody", "everyone"})
 _BODY = "what to say, the last word of all; - for stdin"
 
 
-class Alert(Request, frozen=True, kw_only=True):
+class AlertSend(Request, frozen=True, kw_only=True):
     """Tell everybody who subscribed."""
 
     type: Type
@@ -43,7 +43,7 @@ class Alert(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Ask(Request, frozen=True, kw_only=True):
+class QueryAsk(Request, frozen=True, kw_only=True):
     """Ask, and wait for the answer."""
 
     who: Annotated[
@@ -71,7 +71,7 @@ class Ask(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Reply(Request, frozen=True, kw_only=True):
+class QueryReply(Request, frozen=True, kw_only=True):
     """Answer a question."""
 
     id: Query
@@ -84,14 +84,14 @@ class Reply(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Cancel(Request, frozen=True, kw_only=True):
+class QueryCancel(Request, frozen=True, kw_only=True):
     """Take a question back."""
 
     id: Query
     given: Given = ()
 
 
-class Share(Request, frozen=True, kw_only=True):
+class MessageShare(Request, frozen=True, kw_only=True):
     """Give data to somebody."""
 
     who: Annotated[str, option("name", "an agent", positional=True)]
@@ -108,7 +108,7 @@ class Share(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Stop(Request, frozen=True, kw_only=True):
+class MessageStop(Request, frozen=True, kw_only=True):
     """Ask somebody to end."""
 
     who: Annotated[str, option("name", "an agent", positional=True)]
@@ -117,7 +117,7 @@ class Stop(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Send(Request, frozen=True, kw_only=True):
+class MessageSend(Request, frozen=True, kw_only=True):
     """Mail."""
 
     who: Annotated[
@@ -135,7 +135,7 @@ class Send(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Unheard(core.Sent, frozen=True, kw_only=True, tag="sent"):
+class SentUnsubscribed(core.Sent, frozen=True, kw_only=True, tag="sent"):
     """It is kept, and nobody subscribes to its type yet; ``close`` are types that somebody hears.
 
     Only what is called much like it is ``close``.
@@ -164,7 +164,7 @@ def hinted(fleet: "Fleet", outcome: T) -> T:
     return replace(outcome, close=drive(close(outcome.unknown), fleet.store))
 
 
-def _alert(fleet: "Fleet", request: Alert) -> core.SendOutcome:
+def _alert(fleet: "Fleet", request: AlertSend) -> core.SendOutcome:
     outcome = fleet.messages.alert(request.type, request.data, urgent=request.urgent, id=request.id)
     if not isinstance(outcome, core.Sent):
         return outcome
@@ -183,10 +183,10 @@ def _overheard(fleet: "Fleet", sent: core.Sent) -> core.Sent:
     types = drive(heard(), fleet.store)
     if sent.type in types:
         return sent
-    return Unheard(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
+    return SentUnsubscribed(**asdict(sent), close=tuple(alike(sent.type, sorted(types))))
 
 
-def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
+def _query(fleet: "Fleet", request: QueryAsk) -> queries.AskOutcome:
     outcome = fleet.messages.query(
         request.who,
         said(request.text, request.data),
@@ -201,18 +201,18 @@ def _query(fleet: "Fleet", request: Ask) -> queries.AskOutcome:
     return hinted(fleet, outcome)
 
 
-def _reply(fleet: "Fleet", request: Reply) -> queries.ReplyOutcome:
+def _reply(fleet: "Fleet", request: QueryReply) -> queries.ReplyOutcome:
     return fleet.messages.reply(request.id, said(request.text, request.data), can=request.can)
 
 
-def _cancel(fleet: "Fleet", request: Cancel) -> queries.CancelOutcome:
+def _cancel(fleet: "Fleet", request: QueryCancel) -> queries.CancelOutcome:
     outcome = fleet.messages.cancel(request.id)
     if isinstance(outcome, queries.Late | queries.UnknownQuery):
         return replace(outcome, mine=True)
     return outcome
 
 
-def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
+def _share(fleet: "Fleet", request: MessageShare) -> core.SendOutcome:
     outcome = fleet.messages.share(
         request.who,
         request.type,
@@ -225,14 +225,14 @@ def _share(fleet: "Fleet", request: Share) -> core.SendOutcome:
     return hinted(fleet, outcome)
 
 
-def _stop(fleet: "Fleet", request: Stop) -> core.StopOutcome:
+def _stop(fleet: "Fleet", request: MessageStop) -> core.StopOutcome:
     outcome = fleet.messages.stop(request.who, request.reason, id=request.id)
     if isinstance(outcome, core.UnknownAgent):
         outcome = replace(outcome, hold=False)
     return hinted(fleet, outcome)
 
 
-def _send(fleet: "Fleet", request: Send) -> core.SendOutcome:
+def _send(fleet: "Fleet", request: MessageSend) -> core.SendOutcome:
     outcome = fleet.messages.send(
         request.who,
         request.body,
@@ -266,8 +266,8 @@ OPERATIONS = (
     Operation(
         name="alert",
         help="tell everybody who subscribed to this type; written once for all",
-        request=Alert,
-        outcomes=(core.Sent, Unheard, core.MessageExists, *_LIMITS, GivenFenced),
+        request=AlertSend,
+        outcomes=(core.Sent, SentUnsubscribed, core.MessageExists, *_LIMITS, GivenFenced),
         needs="agent",
         act=_alert,
         examples=('interlock alert build/failed \'{"branch": "main"}\' --agent ada',),
@@ -275,7 +275,7 @@ OPERATIONS = (
     Operation(
         name="query",
         help="ask an agent, or whoever is able, and wait for the answer",
-        request=Ask,
+        request=QueryAsk,
         outcomes=(*_ANSWERS, GivenFenced),
         needs="agent",
         act=_query,
@@ -287,7 +287,7 @@ OPERATIONS = (
     Operation(
         name="reply",
         help="answer a question; it is acknowledged with that",
-        request=Reply,
+        request=QueryReply,
         outcomes=(
             queries.Replied,
             queries.Late,
@@ -302,7 +302,7 @@ OPERATIONS = (
     Operation(
         name="cancel",
         help="take a question of yours back",
-        request=Cancel,
+        request=QueryCancel,
         outcomes=(
             queries.QueryCancelled,
             queries.Late,
@@ -317,7 +317,7 @@ OPERATIONS = (
     Operation(
         name="share",
         help="give data of some type to an agent",
-        request=Share,
+        request=MessageShare,
         outcomes=(*_TO_SOMEBODY, GivenFenced),
         needs="agent",
         act=_share,
@@ -329,7 +329,7 @@ OPERATIONS = (
     Operation(
         name="stop",
         help="ask an agent to end: it finishes its step and goes",
-        request=Stop,
+        request=MessageStop,
         outcomes=(*_TO_SOMEBODY, core.NobodyToStop, GivenFenced),
         needs="agent",
         act=_stop,
@@ -338,7 +338,7 @@ OPERATIONS = (
     Operation(
         name="send",
         help="mail to one agent, to several or to all; the last word is the body",
-        request=Send,
+        request=MessageSend,
         outcomes=(*_TO_SOMEBODY, GivenFenced),
         needs="agent",
         act=_send,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 
-class Log(Request, frozen=True, kw_only=True):
+class RecordLog(Request, frozen=True, kw_only=True):
     """What happened, in order."""
 
     after: Annotated[
@@ -40,7 +40,7 @@ class Log(Request, frozen=True, kw_only=True):
     )
 
 
-class ExplainRequest(Request, frozen=True, kw_only=True):
+class RecordExplain(Request, frozen=True, kw_only=True):
     """The story of one thing."""
 
     thing: Annotated[
@@ -54,7 +54,7 @@ class ExplainRequest(Request, frozen=True, kw_only=True):
     limit: Annotated[int, option("int", "the last happenings, so many", least=1)] = 100
 
 
-class Verify(Request, frozen=True, kw_only=True):
+class RecordVerify(Request, frozen=True, kw_only=True):
     """Whether the record is what was recorded."""
 
     anchor: Annotated[str | None, option("text", "where anchors are kept: a file, or git:REF")] = (
@@ -65,7 +65,7 @@ class Verify(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class Export(Request, frozen=True, kw_only=True):
+class RecordExport(Request, frozen=True, kw_only=True):
     """The record as a file that others can check."""
 
     out: Annotated[str | None, option("text", "the file to write, not stdout")] = None
@@ -75,7 +75,7 @@ class Export(Request, frozen=True, kw_only=True):
     ] = False
 
 
-class Anchor(Request, frozen=True, kw_only=True):
+class RecordAnchor(Request, frozen=True, kw_only=True):
     """A mark of the record, kept outside of the store."""
 
     place: Annotated[
@@ -105,12 +105,12 @@ class NoHistory(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     thing: str
 
 
-def filters(request: Log) -> dict[str, str | None]:
+def filters(request: RecordLog) -> dict[str, str | None]:
     """What a request asks of entries, as ``fleet.record.log`` takes it."""
     return {name: getattr(request, name) for name in Filter.__struct_fields__}
 
 
-def _log(fleet: "Fleet", request: Log) -> Entries:
+def _log(fleet: "Fleet", request: RecordLog) -> Entries:
     last = request.after is None
     found = fleet.record.log(
         after=request.after or 0, limit=request.limit, last=last, **filters(request)
@@ -125,23 +125,23 @@ def gap(fleet: "Fleet", after: int) -> Gap | None:
     return None if 0 < begins <= after else Gap(after=after, begins=begins)
 
 
-def _explain(fleet: "Fleet", request: ExplainRequest) -> Story | NoHistory:
+def _explain(fleet: "Fleet", request: RecordExplain) -> Story | NoHistory:
     story = fleet.record.explain(request.thing, limit=request.limit)
     return story if story.happenings else NoHistory(thing=story.thing)
 
 
-def _verify(fleet: "Fleet", request: Verify) -> Verified:
+def _verify(fleet: "Fleet", request: RecordVerify) -> Verified:
     places = () if request.anchor is None else (request.anchor,)
     return fleet.record.verify(anchors=places, against=request.against)
 
 
-def _export(fleet: "Fleet", request: Export) -> Exported:
+def _export(fleet: "Fleet", request: RecordExport) -> Exported:
     if not request.out:
         raise BadInput("where to? give --out FILE")
     return fleet.record.export(request.out, after=request.after or 0)
 
 
-def _anchor(fleet: "Fleet", request: Anchor) -> Anchored:
+def _anchor(fleet: "Fleet", request: RecordAnchor) -> Anchored:
     return fleet.record.anchor(request.place)
 
 
@@ -149,7 +149,7 @@ OPERATIONS = (
     Operation(
         name="record log",
         help="what happened: the last entries, or those after a revision",
-        request=Log,
+        request=RecordLog,
         outcomes=(Entries,),
         lines=(Line, Gap),
         needs="store",
@@ -163,7 +163,7 @@ OPERATIONS = (
     Operation(
         name="record explain",
         help="the story of a lock, a task, a message or an agent: who, when, how",
-        request=ExplainRequest,
+        request=RecordExplain,
         outcomes=(Story, NoHistory),
         needs="store",
         act=_explain,
@@ -176,7 +176,7 @@ OPERATIONS = (
     Operation(
         name="record verify",
         help="whether the record was changed, lacks something, or was cut",
-        request=Verify,
+        request=RecordVerify,
         outcomes=(Verified,),
         needs="store",
         act=_verify,
@@ -188,7 +188,7 @@ OPERATIONS = (
     Operation(
         name="record export",
         help="write the record as JSON Lines that others can check",
-        request=Export,
+        request=RecordExport,
         outcomes=(Exported,),
         needs="store",
         act=_export,
@@ -200,7 +200,7 @@ OPERATIONS = (
     Operation(
         name="record anchor",
         help="keep a mark of the record outside of the store",
-        request=Anchor,
+        request=RecordAnchor,
         outcomes=(Anchored,),
         needs="store",
         act=_anchor,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LARGEST = 256 * 1024 * 1024
 
 
-class Import(Request, frozen=True, kw_only=True):
+class TaskImport(Request, frozen=True, kw_only=True):
     """Publish a whole plan."""
 
     file: Annotated[
@@ -27,7 +27,7 @@ class Import(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-def _import(fleet: "Fleet", request: Import) -> Imported | Checked | PlanExists | GivenFenced:
+def _import(fleet: "Fleet", request: TaskImport) -> Imported | Checked | PlanExists | GivenFenced:
     from interlock.nouns.tasks.plan import read
 
     specs = read(_text(request.file))
@@ -57,7 +57,7 @@ OPERATIONS = (
     Operation(
         name="task import",
         help="publish a whole plan: all of its tasks, or none",
-        request=Import,
+        request=TaskImport,
         outcomes=(Imported, Checked, PlanExists, GivenFenced),
         needs="agent",
         act=_import,

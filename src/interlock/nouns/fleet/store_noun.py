@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from interlock.client import Fleet
 
 
-class Info(Request, frozen=True, kw_only=True):
+class StoreInfo(Request, frozen=True, kw_only=True):
     """Facts about the store."""
 
 
-def _info(fleet: "Fleet", _request: Info) -> dict[str, object]:
+def _info(fleet: "Fleet", _request: StoreInfo) -> dict[str, object]:
     from interlock.driving import drive
     from interlock.nouns.record.sealing import Sealing
 
@@ -25,7 +25,7 @@ OPERATIONS = (
     Operation(
         name="store info",
         help="facts about the store: where, how large, how durable",
-        request=Info,
+        request=StoreInfo,
         outcomes=(dict,),
         needs="store",
         act=_info,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Join(Request, frozen=True, kw_only=True):
+class AgentJoin(Request, frozen=True, kw_only=True):
     """Begin a session that outlives this command."""
 
     ttl: Annotated[
@@ -26,15 +26,15 @@ class Join(Request, frozen=True, kw_only=True):
     can: Annotated[tuple[str, ...], option("names", "what it can do, such as rust,gpu")] = ()
 
 
-class Leave(Request, frozen=True, kw_only=True):
+class AgentLeave(Request, frozen=True, kw_only=True):
     """End this session."""
 
 
-class Beat(Request, frozen=True, kw_only=True):
+class AgentBeat(Request, frozen=True, kw_only=True):
     """Renew this session."""
 
 
-class Status(Request, frozen=True, kw_only=True):
+class AgentStatus(Request, frozen=True, kw_only=True):
     """Say how this session stands, or show what it said last."""
 
     state: Annotated[
@@ -48,7 +48,7 @@ class Status(Request, frozen=True, kw_only=True):
     note: Annotated[str | None, option("text", "a line for people")] = None
 
 
-class Log(Request, frozen=True, kw_only=True):
+class AgentLogRequest(Request, frozen=True, kw_only=True):
     """The log of an agent: what is in it, or more for it."""
 
     name: Annotated[str, option("name", "an agent's name", positional=True)]
@@ -66,30 +66,30 @@ class Log(Request, frozen=True, kw_only=True):
     files: Annotated[bool, option("flag", "list the uploaded files")] = False
 
 
-class List(Request, frozen=True, kw_only=True):
+class AgentsList(Request, frozen=True, kw_only=True):
     """All sessions."""
 
 
-class Show(Request, frozen=True, kw_only=True):
+class AgentShow(Request, frozen=True, kw_only=True):
     """The sessions under one name."""
 
     name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
 
 
-class Pause(Request, frozen=True, kw_only=True):
+class AgentPause(Request, frozen=True, kw_only=True):
     """Let an agent send nothing."""
 
     name: Annotated[str, option("name", "an agent's name", positional=True)]
     reason: Annotated[str, option("text", "why, for it and for others to read")] = ""
 
 
-class Resume(Request, frozen=True, kw_only=True):
+class AgentResume(Request, frozen=True, kw_only=True):
     """Let an agent send again."""
 
     name: Annotated[str, option("name", "an agent's name", positional=True)]
 
 
-class Ack(Request, frozen=True, kw_only=True):
+class AgentAck(Request, frozen=True, kw_only=True):
     """Acknowledge that sessions ended without leaving."""
 
     name: Annotated[str, option("name", "an agent's name, or a session's id", positional=True)]
@@ -129,13 +129,13 @@ class NoLog(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     file: str = ""
 
 
-class Nobody(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
+class UnknownAgentName(outcomes.Nothing, frozen=True, kw_only=True, tag="nothing"):
     """There is no session under this name."""
 
     agent: str
 
 
-def _join(fleet: "Fleet", request: Join) -> core.Joined:
+def _join(fleet: "Fleet", request: AgentJoin) -> core.Joined:
     return fleet.agents.join(ttl=request.ttl, metadata=request.metadata, can=request.can)
 
 
@@ -146,15 +146,15 @@ def living(outcome: T | core.SessionLapsed) -> T:
     return outcome
 
 
-def _leave(fleet: "Fleet", _request: Leave) -> core.Left:
+def _leave(fleet: "Fleet", _request: AgentLeave) -> core.Left:
     return living(fleet.agents.leave())
 
 
-def _beat(fleet: "Fleet", _request: Beat) -> core.Renewed:
+def _beat(fleet: "Fleet", _request: AgentBeat) -> core.Renewed:
     return living(fleet.agents.beat())
 
 
-def _status(fleet: "Fleet", request: Status) -> Reported | Unreported:
+def _status(fleet: "Fleet", request: AgentStatus) -> Reported | Unreported:
     outcome = fleet.agents.status(
         request.state, can=request.can, doing=request.doing, note=request.note
     )
@@ -163,7 +163,7 @@ def _status(fleet: "Fleet", request: Status) -> Reported | Unreported:
     return outcome
 
 
-def _log(fleet: "Fleet", request: Log) -> AgentLog | LogFiles | NoLog:
+def _log(fleet: "Fleet", request: AgentLogRequest) -> AgentLog | LogFiles | NoLog:
     agent, file = request.name, request.read
     if request.files:
         return LogFiles(agent=agent, files=fleet.agents.log_files(agent))
@@ -171,7 +171,7 @@ def _log(fleet: "Fleet", request: Log) -> AgentLog | LogFiles | NoLog:
     return AgentLog(agent=agent, lines=found) if found else NoLog(agent=agent, file=file or "")
 
 
-def _list(fleet: "Fleet", _request: List) -> AgentList:
+def _list(fleet: "Fleet", _request: AgentsList) -> AgentList:
     from interlock.driving import drive
     from interlock.nouns.messages.receivers import mailboxes
 
@@ -181,24 +181,24 @@ def _list(fleet: "Fleet", _request: List) -> AgentList:
     return AgentList(agents=found, known=tuple(sorted(known)))
 
 
-def _show(fleet: "Fleet", request: Show) -> AgentList | Nobody:
+def _show(fleet: "Fleet", request: AgentShow) -> AgentList | UnknownAgentName:
     found = fleet.agents.show(request.name)
-    return AgentList(agents=found) if found else Nobody(agent=request.name)
+    return AgentList(agents=found) if found else UnknownAgentName(agent=request.name)
 
 
-def _pause(fleet: "Fleet", request: Pause) -> PausedAgent | UnknownAgent:
-    from interlock.nouns.messages.send_operations import hinted
+def _pause(fleet: "Fleet", request: AgentPause) -> PausedAgent | UnknownAgent:
+    from interlock.nouns.messages.noun import hinted
 
     return hinted(fleet, fleet.agents.pause(request.name, request.reason))
 
 
-def _resume(fleet: "Fleet", request: Resume) -> Resumed | UnknownAgent:
-    from interlock.nouns.messages.send_operations import hinted
+def _resume(fleet: "Fleet", request: AgentResume) -> Resumed | UnknownAgent:
+    from interlock.nouns.messages.noun import hinted
 
     return hinted(fleet, fleet.agents.resume(request.name))
 
 
-def _ack(fleet: "Fleet", request: Ack) -> core.DeathsAcknowledged | core.NoDeath:
+def _ack(fleet: "Fleet", request: AgentAck) -> core.DeathsAcknowledged | core.NoDeath:
     return fleet.agents.ack(request.name)
 
 
@@ -206,7 +206,7 @@ OPERATIONS = (
     Operation(
         name="agent join",
         help="begin a session for a shell; prints the line that sets it",
-        request=Join,
+        request=AgentJoin,
         outcomes=(core.Joined,),
         needs="agent",
         act=_join,
@@ -219,7 +219,7 @@ OPERATIONS = (
     Operation(
         name="agent leave",
         help="end this session; what it holds goes to whoever waits",
-        request=Leave,
+        request=AgentLeave,
         outcomes=(core.Left,),
         needs="session",
         act=_leave,
@@ -227,7 +227,7 @@ OPERATIONS = (
     Operation(
         name="agent beat",
         help="renew this session; every command that carries it does so too",
-        request=Beat,
+        request=AgentBeat,
         outcomes=(core.Renewed,),
         needs="session",
         act=_beat,
@@ -235,7 +235,7 @@ OPERATIONS = (
     Operation(
         name="agent status",
         help="say what this session does and can do, or show what it said",
-        request=Status,
+        request=AgentStatus,
         outcomes=(Reported, Unreported),
         needs="session",
         act=_status,
@@ -247,7 +247,7 @@ OPERATIONS = (
     Operation(
         name="agent log",
         help="show the log of an agent or a file of it, or upload lines or a file",
-        request=Log,
+        request=AgentLogRequest,
         outcomes=(AgentLog, LogFiles, NoLog, Uploaded),
         lines=(LogLine,),
         needs="store",
@@ -262,7 +262,7 @@ OPERATIONS = (
     Operation(
         name="agent list",
         help="all sessions, what they do and hold; and who else can be written to",
-        request=List,
+        request=AgentsList,
         outcomes=(AgentList,),
         needs="store",
         act=_list,
@@ -270,15 +270,15 @@ OPERATIONS = (
     Operation(
         name="agent show",
         help="the sessions under one name",
-        request=Show,
-        outcomes=(AgentList, Nobody),
+        request=AgentShow,
+        outcomes=(AgentList, UnknownAgentName),
         needs="store",
         act=_show,
     ),
     Operation(
         name="agent pause",
         help="let an agent send nothing until it is resumed",
-        request=Pause,
+        request=AgentPause,
         outcomes=(PausedAgent, UnknownAgent),
         needs="agent",
         act=_pause,
@@ -287,7 +287,7 @@ OPERATIONS = (
     Operation(
         name="agent resume",
         help="let an agent send again",
-        request=Resume,
+        request=AgentResume,
         outcomes=(Resumed, UnknownAgent),
         needs="agent",
         act=_resume,
@@ -296,7 +296,7 @@ OPERATIONS = (
     Operation(
         name="agent ack",
         help="acknowledge that sessions died: health no longer shows them",
-        request=Ack,
+        request=AgentAck,
         outcomes=(core.DeathsAcknowledged, core.NoDeath),
         needs="agent",
         act=_ack,

@@ -21,7 +21,7 @@ Ttl = Annotated[
 _JSON = "JSON, @FILE, or - for stdin; up to 1 MiB"
 
 
-class Add(Request, frozen=True, kw_only=True):
+class TaskAdd(Request, frozen=True, kw_only=True):
     """Publish a task."""
 
     task: Annotated[
@@ -64,7 +64,7 @@ class Add(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Claim(Request, frozen=True, kw_only=True):
+class TaskClaim(Request, frozen=True, kw_only=True):
     """Claim one task."""
 
     task: Task
@@ -76,7 +76,7 @@ class Claim(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Next(Request, frozen=True, kw_only=True):
+class TaskNext(Request, frozen=True, kw_only=True):
     """Claim the best task."""
 
     can: Annotated[
@@ -89,7 +89,7 @@ class Next(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Beat(Request, frozen=True, kw_only=True):
+class TaskBeat(Request, frozen=True, kw_only=True):
     """Renew a claim."""
 
     task: Task
@@ -97,7 +97,7 @@ class Beat(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Done(Request, frozen=True, kw_only=True):
+class TaskDone(Request, frozen=True, kw_only=True):
     """Complete a task."""
 
     task: Task
@@ -106,7 +106,7 @@ class Done(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Fail(Request, frozen=True, kw_only=True):
+class TaskFail(Request, frozen=True, kw_only=True):
     """Say that an attempt failed."""
 
     task: Task
@@ -117,7 +117,7 @@ class Fail(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Release(Request, frozen=True, kw_only=True):
+class TaskRelease(Request, frozen=True, kw_only=True):
     """Give a task back."""
 
     task: Task
@@ -125,7 +125,7 @@ class Release(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Cancel(Request, frozen=True, kw_only=True):
+class TaskCancel(Request, frozen=True, kw_only=True):
     """Call a task off."""
 
     task: Task
@@ -133,7 +133,7 @@ class Cancel(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Requeue(Request, frozen=True, kw_only=True):
+class TaskRequeue(Request, frozen=True, kw_only=True):
     """End the claim of another."""
 
     task: Task
@@ -143,14 +143,14 @@ class Requeue(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class Retry(Request, frozen=True, kw_only=True):
+class TaskRetry(Request, frozen=True, kw_only=True):
     """Send a task back."""
 
     task: Task
     given: Given = ()
 
 
-class List(Request, frozen=True, kw_only=True):
+class TasksList(Request, frozen=True, kw_only=True):
     """Tasks that are open, or others."""
 
     state: Annotated[
@@ -165,18 +165,18 @@ class List(Request, frozen=True, kw_only=True):
     limit: Annotated[int, option("int", "at most so many", least=1, most=MOST)] = core.LISTED
 
 
-class Show(Request, frozen=True, kw_only=True):
+class TaskShow(Request, frozen=True, kw_only=True):
     """One task."""
 
     task: Task
 
 
-def waits(request: Claim | Next) -> bool:
+def waits(request: TaskClaim | TaskNext) -> bool:
     """Whether a request may have to stand by, and so must show that it lives."""
     return validate.patience(request.wait) > 0
 
 
-class Watch(Request, frozen=True, kw_only=True):
+class TaskWatch(Request, frozen=True, kw_only=True):
     """What happens to tasks."""
 
     event: Annotated[
@@ -192,7 +192,7 @@ class Watch(Request, frozen=True, kw_only=True):
     ] = None
 
 
-def _add(fleet: "Fleet", request: Add) -> core.PublishOutcome:
+def _add(fleet: "Fleet", request: TaskAdd) -> core.PublishOutcome:
     return fleet.tasks.publish(
         request.task,
         request.data,
@@ -208,23 +208,23 @@ def _add(fleet: "Fleet", request: Add) -> core.PublishOutcome:
     )
 
 
-def _claim(fleet: "Fleet", request: Claim) -> core.ClaimOutcome:
+def _claim(fleet: "Fleet", request: TaskClaim) -> core.ClaimOutcome:
     return fleet.tasks.claim(request.task, ttl=request.ttl, wait=request.wait)
 
 
-def _next(fleet: "Fleet", request: Next) -> core.ClaimOutcome:
+def _next(fleet: "Fleet", request: TaskNext) -> core.ClaimOutcome:
     return fleet.tasks.next(can=request.can, ttl=request.ttl, wait=request.wait)
 
 
-def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+def _beat(fleet: "Fleet", request: TaskBeat) -> core.BeatOutcome:
     return fleet.tasks.heartbeat(request.task, token=request.token)
 
 
-def _done(fleet: "Fleet", request: Done) -> core.CompleteOutcome:
+def _done(fleet: "Fleet", request: TaskDone) -> core.CompleteOutcome:
     return fleet.tasks.complete(request.task, token=request.token, result=request.result)
 
 
-def _fail(fleet: "Fleet", request: Fail) -> core.FailOutcome:
+def _fail(fleet: "Fleet", request: TaskFail) -> core.FailOutcome:
     return fleet.tasks.fail(
         request.task,
         request.reason,
@@ -234,23 +234,23 @@ def _fail(fleet: "Fleet", request: Fail) -> core.FailOutcome:
     )
 
 
-def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+def _release(fleet: "Fleet", request: TaskRelease) -> core.ReleaseOutcome:
     return fleet.tasks.release(request.task, token=request.token)
 
 
-def _cancel(fleet: "Fleet", request: Cancel) -> core.CancelOutcome:
+def _cancel(fleet: "Fleet", request: TaskCancel) -> core.CancelOutcome:
     return fleet.tasks.cancel(request.task, request.reason)
 
 
-def _requeue(fleet: "Fleet", request: Requeue) -> core.RequeueOutcome:
+def _requeue(fleet: "Fleet", request: TaskRequeue) -> core.RequeueOutcome:
     return fleet.tasks.requeue(request.task, request.reason, token=request.token)
 
 
-def _retry(fleet: "Fleet", request: Retry) -> core.RetryOutcome:
+def _retry(fleet: "Fleet", request: TaskRetry) -> core.RetryOutcome:
     return fleet.tasks.retry(request.task)
 
 
-def _list(fleet: "Fleet", request: List) -> TaskList:
+def _list(fleet: "Fleet", request: TasksList) -> TaskList:
     return fleet.tasks.list(
         state=request.state,
         all=request.all,
@@ -263,7 +263,7 @@ def _list(fleet: "Fleet", request: List) -> TaskList:
     )
 
 
-def _show(fleet: "Fleet", request: Show) -> TaskView | core.NoTask:
+def _show(fleet: "Fleet", request: TaskShow) -> TaskView | core.NoTask:
     return fleet.tasks.show(request.task)
 
 
@@ -271,7 +271,7 @@ OPERATIONS = (
     Operation(
         name="task add",
         help="publish a task; an id that is taken is refused, never overwritten",
-        request=Add,
+        request=TaskAdd,
         outcomes=(core.Published, core.TaskExists, GivenFenced),
         needs="agent",
         act=_add,
@@ -283,7 +283,7 @@ OPERATIONS = (
     Operation(
         name="task claim",
         help="claim one task, or say who works on it",
-        request=Claim,
+        request=TaskClaim,
         outcomes=(
             core.Claimed,
             core.Taken,
@@ -300,7 +300,7 @@ OPERATIONS = (
     Operation(
         name="task next",
         help="claim the best task that is ready and that you can do",
-        request=Next,
+        request=TaskNext,
         outcomes=(core.Claimed, core.NoTask, GivenFenced),
         needs="agent",
         act=_next,
@@ -310,7 +310,7 @@ OPERATIONS = (
     Operation(
         name="task beat",
         help="renew a claim before it lapses",
-        request=Beat,
+        request=TaskBeat,
         outcomes=(core.TaskExtended, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_beat,
@@ -319,7 +319,7 @@ OPERATIONS = (
     Operation(
         name="task done",
         help="complete a task; what needed it may begin at once",
-        request=Done,
+        request=TaskDone,
         outcomes=(core.Completed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_done,
@@ -328,7 +328,7 @@ OPERATIONS = (
     Operation(
         name="task fail",
         help="say that an attempt failed; it is tried again after a rest",
-        request=Fail,
+        request=TaskFail,
         outcomes=(core.Failed, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_fail,
@@ -337,7 +337,7 @@ OPERATIONS = (
     Operation(
         name="task release",
         help="give a task back to the queue; no attempt is counted",
-        request=Release,
+        request=TaskRelease,
         outcomes=(core.TaskReleased, core.TaskFenced, core.TaskNotOwner, GivenFenced),
         needs="agent",
         act=_release,
@@ -346,7 +346,7 @@ OPERATIONS = (
     Operation(
         name="task cancel",
         help="call a task off; whoever works on it finds its claim over",
-        request=Cancel,
+        request=TaskCancel,
         outcomes=(core.TaskCancelled, core.Unchanged, GivenFenced),
         needs="agent",
         act=_cancel,
@@ -355,7 +355,7 @@ OPERATIONS = (
     Operation(
         name="task requeue",
         help="take a task from its worker, with a reason",
-        request=Requeue,
+        request=TaskRequeue,
         outcomes=(core.TaskRequeued, core.TaskFenced, core.Unchanged),
         needs="agent",
         act=_requeue,
@@ -364,7 +364,7 @@ OPERATIONS = (
     Operation(
         name="task retry",
         help="send back a task that failed or is a dead letter",
-        request=Retry,
+        request=TaskRetry,
         outcomes=(core.Retried, core.Unchanged, GivenFenced),
         needs="agent",
         act=_retry,
@@ -373,7 +373,7 @@ OPERATIONS = (
     Operation(
         name="task list",
         help="tasks by id, all but those that are complete",
-        request=List,
+        request=TasksList,
         outcomes=(TaskList,),
         needs="store",
         act=_list,
@@ -385,7 +385,7 @@ OPERATIONS = (
     Operation(
         name="task show",
         help="one task: how it stands, its data, and what came of it",
-        request=Show,
+        request=TaskShow,
         outcomes=(TaskView, core.NoTask),
         needs="store",
         act=_show,
@@ -393,7 +393,7 @@ OPERATIONS = (
     Operation(
         name="task watch",
         help="what happens to tasks, as it happens, until stopped",
-        request=Watch,
+        request=TaskWatch,
         outcomes=(),
         lines=(core.TaskEvent,),
         needs="store",

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from interlock.core import keys
 from interlock.core.outcomes import GivenFenced, Listing
 from interlock.nouns.messages import human_decision as core
-from interlock.nouns.messages.send_operations import Data, Text, said
+from interlock.nouns.messages.noun import Data, Text, said
 from interlock.runtime.operation import Given, Operation, Request, option
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 Id = Annotated[str, option("name", "the id of the decision: dec_...", positional=True)]
 
 
-class List(Request, frozen=True, kw_only=True):
+class DecisionsList(Request, frozen=True, kw_only=True):
     """What is to be decided."""
 
     all: Annotated[bool, option("flag", "also what was decided lately")] = False
 
 
-class Show(Request, frozen=True, kw_only=True):
+class DecisionShow(Request, frozen=True, kw_only=True):
     """One decision."""
 
     id: Id
 
 
-class Resolve(Request, frozen=True, kw_only=True):
+class DecisionResolve(Request, frozen=True, kw_only=True):
     """Decide."""
 
     id: Id
@@ -46,7 +46,7 @@ class DecisionList(Listing[core.DecisionView], frozen=True, kw_only=True):
     unreadable: int = 0
 
 
-def _list(fleet: "Fleet", request: List) -> DecisionList:
+def _list(fleet: "Fleet", request: DecisionsList) -> DecisionList:
     from interlock.driving import drive
     from interlock.runtime.integrity import broken
 
@@ -57,11 +57,11 @@ def _list(fleet: "Fleet", request: List) -> DecisionList:
     )
 
 
-def _show(fleet: "Fleet", request: Show) -> core.DecisionView | core.UnknownDecision:
+def _show(fleet: "Fleet", request: DecisionShow) -> core.DecisionView | core.UnknownDecision:
     return fleet.messages.decision(request.id)
 
 
-def _resolve(fleet: "Fleet", request: Resolve) -> core.ResolveOutcome:
+def _resolve(fleet: "Fleet", request: DecisionResolve) -> core.ResolveOutcome:
     return fleet.messages.resolve(request.id, said(request.text, request.data))
 
 
@@ -69,7 +69,7 @@ OPERATIONS = (
     Operation(
         name="decision list",
         help="what agents ask a person, the oldest first",
-        request=List,
+        request=DecisionsList,
         outcomes=(DecisionList,),
         needs="store",
         act=_list,
@@ -78,7 +78,7 @@ OPERATIONS = (
     Operation(
         name="decision show",
         help="one decision: who asks, what about, and what was decided",
-        request=Show,
+        request=DecisionShow,
         outcomes=(core.DecisionView, core.UnknownDecision),
         needs="store",
         act=_show,
@@ -87,7 +87,7 @@ OPERATIONS = (
     Operation(
         name="decision resolve",
         help="decide; whoever asked gets it as a message",
-        request=Resolve,
+        request=DecisionResolve,
         outcomes=(core.Resolved, core.AlreadyResolved, core.UnknownDecision, GivenFenced),
         needs="agent",
         act=_resolve,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from interlock.core import validate
 from interlock.core.outcomes import Listing
 from interlock.nouns.grants import semaphore as core
-from interlock.nouns.grants.lock_operations import MaxHold, Metadata, Token, Wait, Why
+from interlock.nouns.grants.lock_noun import MaxHold, Metadata, Token, Wait, Why
 from interlock.nouns.grants.pool import CAPACITY
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.runtime.operation import Duration, Operation, Request, option
@@ -21,7 +21,7 @@ Capacity = Annotated[
 ]
 
 
-class Acquire(Request, frozen=True, kw_only=True):
+class SemaphoreAcquire(Request, frozen=True, kw_only=True):
     """Take slots."""
 
     semaphore: Semaphore
@@ -41,21 +41,21 @@ class Acquire(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class Release(Request, frozen=True, kw_only=True):
+class SemaphoreRelease(Request, frozen=True, kw_only=True):
     """Give slots back."""
 
     semaphore: Semaphore
     token: Token = None
 
 
-class Beat(Request, frozen=True, kw_only=True):
+class SemaphoreBeat(Request, frozen=True, kw_only=True):
     """Renew a grant."""
 
     semaphore: Semaphore
     token: Token = None
 
 
-class Run(Request, frozen=True, kw_only=True):
+class SemaphoreRun(Request, frozen=True, kw_only=True):
     """Run a program while holding slots."""
 
     semaphore: Semaphore
@@ -79,7 +79,7 @@ class Run(Request, frozen=True, kw_only=True):
     ] = ()
 
 
-class Break(Request, frozen=True, kw_only=True):
+class SemaphoreBreak(Request, frozen=True, kw_only=True):
     """End the grant of another."""
 
     semaphore: Semaphore
@@ -90,7 +90,7 @@ class Break(Request, frozen=True, kw_only=True):
     ] = None
 
 
-class Resize(Request, frozen=True, kw_only=True):
+class SemaphoreResize(Request, frozen=True, kw_only=True):
     """Change the capacity, for everybody."""
 
     semaphore: Semaphore
@@ -106,17 +106,17 @@ class Resize(Request, frozen=True, kw_only=True):
     ]
 
 
-class Remove(Request, frozen=True, kw_only=True):
+class SemaphoreRemove(Request, frozen=True, kw_only=True):
     """Take a semaphore away."""
 
     semaphore: Semaphore
 
 
-class List(Request, frozen=True, kw_only=True):
+class SemaphoresList(Request, frozen=True, kw_only=True):
     """All semaphores."""
 
 
-class Show(Request, frozen=True, kw_only=True):
+class SemaphoreShow(Request, frozen=True, kw_only=True):
     """One semaphore."""
 
     semaphore: Semaphore
@@ -130,12 +130,12 @@ class SemaphoreList(Listing[SemaphoreView], frozen=True, kw_only=True):
     semaphores: tuple[SemaphoreView, ...]
 
 
-def waits(request: Acquire) -> bool:
+def waits(request: SemaphoreAcquire) -> bool:
     """Whether a request may have to queue, and so must show that it lives."""
     return validate.patience(request.wait) > 0
 
 
-def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
+def _acquire(fleet: "Fleet", request: SemaphoreAcquire) -> core.AcquireOutcome:
     return fleet.semaphores.acquire(
         request.semaphore,
         weight=request.weight,
@@ -148,33 +148,35 @@ def _acquire(fleet: "Fleet", request: Acquire) -> core.AcquireOutcome:
     )
 
 
-def _release(fleet: "Fleet", request: Release) -> core.ReleaseOutcome:
+def _release(fleet: "Fleet", request: SemaphoreRelease) -> core.ReleaseOutcome:
     return fleet.semaphores.release(request.semaphore, token=request.token)
 
 
-def _beat(fleet: "Fleet", request: Beat) -> core.BeatOutcome:
+def _beat(fleet: "Fleet", request: SemaphoreBeat) -> core.BeatOutcome:
     return fleet.semaphores.heartbeat(request.semaphore, token=request.token)
 
 
-def _break(fleet: "Fleet", request: Break) -> core.BreakOutcome:
+def _break(fleet: "Fleet", request: SemaphoreBreak) -> core.BreakOutcome:
     return fleet.semaphores.break_(
         request.semaphore, request.reason, holder=request.holder, token=request.token
     )
 
 
-def _resize(fleet: "Fleet", request: Resize) -> core.Resized:
+def _resize(fleet: "Fleet", request: SemaphoreResize) -> core.Resized:
     return fleet.semaphores.resize(request.semaphore, request.capacity)
 
 
-def _remove(fleet: "Fleet", request: Remove) -> core.Removed | core.SlotsFull | core.NoSemaphore:
+def _remove(
+    fleet: "Fleet", request: SemaphoreRemove
+) -> core.Removed | core.SlotsFull | core.NoSemaphore:
     return fleet.semaphores.remove(request.semaphore)
 
 
-def _list(fleet: "Fleet", _request: List) -> SemaphoreList:
+def _list(fleet: "Fleet", _request: SemaphoresList) -> SemaphoreList:
     return SemaphoreList(semaphores=fleet.semaphores.list())
 
 
-def _show(fleet: "Fleet", request: Show) -> SemaphoreView | core.NoSemaphore:
+def _show(fleet: "Fleet", request: SemaphoreShow) -> SemaphoreView | core.NoSemaphore:
     return fleet.semaphores.show(request.semaphore)
 
 
@@ -182,7 +184,7 @@ OPERATIONS = (
     Operation(
         name="sem acquire",
         help="take slots of a semaphore, or say how many there are",
-        request=Acquire,
+        request=SemaphoreAcquire,
         outcomes=(
             core.SlotsAcquired,
             core.AlreadyHeld,
@@ -199,7 +201,7 @@ OPERATIONS = (
     Operation(
         name="sem release",
         help="give slots back; whoever waits first and fits has them at once",
-        request=Release,
+        request=SemaphoreRelease,
         outcomes=(core.SlotsReleased, core.NotHolder, core.SlotsFenced),
         needs="agent",
         act=_release,
@@ -208,7 +210,7 @@ OPERATIONS = (
     Operation(
         name="sem beat",
         help="renew a grant before it lapses",
-        request=Beat,
+        request=SemaphoreBeat,
         outcomes=(core.AlreadyHeld, core.NotHolder, core.SlotsFenced),
         needs="agent",
         act=_beat,
@@ -217,7 +219,7 @@ OPERATIONS = (
     Operation(
         name="sem run",
         help="run a program while holding slots, and end it if they are lost",
-        request=Run,
+        request=SemaphoreRun,
         outcomes=(core.SlotsFull, core.SlotsDeadlock),
         needs="agent",
         examples=("interlock sem run builds --capacity 3 --agent ada --wait 5m -- make",),
@@ -225,7 +227,7 @@ OPERATIONS = (
     Operation(
         name="sem break",
         help="take slots from another agent, with a reason",
-        request=Break,
+        request=SemaphoreBreak,
         outcomes=(core.SlotsBroken, core.NoHolder),
         needs="agent",
         act=_break,
@@ -234,7 +236,7 @@ OPERATIONS = (
     Operation(
         name="sem resize",
         help="change how many slots there are; nobody loses what it holds",
-        request=Resize,
+        request=SemaphoreResize,
         outcomes=(core.Resized,),
         needs="agent",
         act=_resize,
@@ -243,7 +245,7 @@ OPERATIONS = (
     Operation(
         name="sem remove",
         help="take a semaphore away, unless somebody holds or waits for some of it",
-        request=Remove,
+        request=SemaphoreRemove,
         outcomes=(core.Removed, core.SlotsFull, core.NoSemaphore),
         needs="agent",
         act=_remove,
@@ -252,7 +254,7 @@ OPERATIONS = (
     Operation(
         name="sem list",
         help="all semaphores: how many slots are free, who holds, who waits",
-        request=List,
+        request=SemaphoresList,
         outcomes=(SemaphoreList,),
         needs="store",
         act=_list,
@@ -260,7 +262,7 @@ OPERATIONS = (
     Operation(
         name="sem show",
         help="one semaphore: its holders, their tokens, its queue",
-        request=Show,
+        request=SemaphoreShow,
         outcomes=(SemaphoreView, core.NoSemaphore),
         needs="store",
         act=_show,

@@ -26,7 +26,7 @@ Can = Annotated[
 ]
 
 
-class Subscribe(Request, frozen=True, kw_only=True):
+class AlertSubscribe(Request, frozen=True, kw_only=True):
     """Hear of alerts."""
 
     type: Annotated[
@@ -46,14 +46,14 @@ class Subscribe(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Unsubscribe(Request, frozen=True, kw_only=True):
+class AlertUnsubscribe(Request, frozen=True, kw_only=True):
     """Hear no more of alerts."""
 
     type: Type
     given: Given = ()
 
 
-class Inbox(Request, frozen=True, kw_only=True):
+class InboxShow(Request, frozen=True, kw_only=True):
     """What waits for you."""
 
     ack: Annotated[bool, option("flag", "acknowledge what is shown, but no question")] = False
@@ -70,7 +70,7 @@ class Inbox(Request, frozen=True, kw_only=True):
     can: Can = ()
 
 
-class Ack(Request, frozen=True, kw_only=True):
+class MessageAck(Request, frozen=True, kw_only=True):
     """Acknowledge messages."""
 
     id: Annotated[
@@ -81,7 +81,7 @@ class Ack(Request, frozen=True, kw_only=True):
     given: Given = ()
 
 
-class Wait(Request, frozen=True, kw_only=True):
+class MessageWait(Request, frozen=True, kw_only=True):
     """Wait for a message."""
 
     timeout: Annotated[
@@ -105,9 +105,9 @@ class SubscriptionList(Listing[core.Heard], frozen=True, kw_only=True):
     subscriptions: tuple[core.Heard, ...]
 
 
-def wanted(request: Subscribe) -> str:
+def wanted(request: AlertSubscribe) -> str:
     """The type to subscribe to; none to see what there is."""
-    if request.list and request != Subscribe(list=True):
+    if request.list and request != AlertSubscribe(list=True):
         raise BadInput("--list shows all that you hear of; leave the others out")
     if not request.list and request.type is None:
         raise BadInput("TYPE is missing; name a type of alerts, or --list those you hear of")
@@ -115,7 +115,7 @@ def wanted(request: Subscribe) -> str:
 
 
 def _subscribe(
-    fleet: "Fleet", request: Subscribe
+    fleet: "Fleet", request: AlertSubscribe
 ) -> core.Subscribed | SubscriptionList | GivenFenced:
     type_ = wanted(request)
     if request.list:
@@ -127,12 +127,12 @@ def _subscribe(
 
 
 def _unsubscribe(
-    fleet: "Fleet", request: Unsubscribe
+    fleet: "Fleet", request: AlertUnsubscribe
 ) -> core.Unsubscribed | core.NotSubscribed | GivenFenced:
     return fleet.messages.unsubscribe(request.type)
 
 
-def look(fleet: "Fleet", request: Inbox) -> views.Inbox:
+def look(fleet: "Fleet", request: InboxShow) -> views.Inbox:
     """What is there, all of it unacknowledged as before."""
     if request.ack and (request.all or request.sent):
         raise BadInput("--ack is for what waits; leave --all and --sent out")
@@ -165,7 +165,7 @@ def introduced(fleet: "Fleet", found: views.Inbox) -> views.Inbox:
     return replace(found, agents=tuple(some)[:_NAMED])
 
 
-def settle(fleet: "Fleet", request: Inbox, found: views.Inbox) -> None:
+def settle(fleet: "Fleet", request: InboxShow, found: views.Inbox) -> None:
     """Acknowledge what was shown, if that was asked for; a question waits for its answer."""
     if request.ack and (ids := _settled(found)):
         fleet.messages.ack(*ids, can=request.can or None)
@@ -175,17 +175,19 @@ def _settled(found: views.Inbox) -> list[str]:
     return [each.id for each in found.messages if each.kind != "query"]
 
 
-def _inbox(fleet: "Fleet", request: Inbox) -> views.Inbox:
+def _inbox(fleet: "Fleet", request: InboxShow) -> views.Inbox:
     found = look(fleet, request)
     settle(fleet, request, found)
     return found
 
 
-def _ack(fleet: "Fleet", request: Ack) -> core.Acknowledged | core.UnknownMessages | GivenFenced:
+def _ack(
+    fleet: "Fleet", request: MessageAck
+) -> core.Acknowledged | core.UnknownMessages | GivenFenced:
     return fleet.messages.ack(*request.id, can=request.can or None)
 
 
-def _wait(fleet: "Fleet", request: Wait) -> views.Arrived | views.NothingUnread:
+def _wait(fleet: "Fleet", request: MessageWait) -> views.Arrived | views.NothingUnread:
     patience = validate.FOREVER if request.timeout is None else request.timeout
     return fleet.messages.wait(patience, can=request.can or None)
 
@@ -194,7 +196,7 @@ OPERATIONS = (
     Operation(
         name="subscribe",
         help="have alerts of a type delivered, over restarts too",
-        request=Subscribe,
+        request=AlertSubscribe,
         outcomes=(core.Subscribed, SubscriptionList, GivenFenced),
         lines=(core.Received,),
         needs="agent",
@@ -208,7 +210,7 @@ OPERATIONS = (
     Operation(
         name="unsubscribe",
         help="have no more alerts of a type delivered",
-        request=Unsubscribe,
+        request=AlertUnsubscribe,
         outcomes=(core.Unsubscribed, core.NotSubscribed, GivenFenced),
         needs="agent",
         act=_unsubscribe,
@@ -217,7 +219,7 @@ OPERATIONS = (
     Operation(
         name="inbox",
         help="what waits for you, urgent first; nothing is acknowledged unless --ack",
-        request=Inbox,
+        request=InboxShow,
         outcomes=(views.Inbox, InboxAcknowledged),
         needs="agent",
         act=_inbox,
@@ -229,7 +231,7 @@ OPERATIONS = (
     Operation(
         name="ack",
         help="acknowledge messages: they do not come again",
-        request=Ack,
+        request=MessageAck,
         outcomes=(core.Acknowledged, core.UnknownMessages, GivenFenced),
         needs="agent",
         act=_ack,
@@ -238,7 +240,7 @@ OPERATIONS = (
     Operation(
         name="wait",
         help="wait until something unread is there; nothing is acknowledged",
-        request=Wait,
+        request=MessageWait,
         outcomes=(views.Arrived, views.NothingUnread),
         needs="agent",
         act=_wait,
