@@ -10,7 +10,7 @@ from typing import Any
 
 import interlock
 from interlock.errors import Lapsed
-from interlock.nouns.tasks import reading
+from interlock.nouns.tasks import task_reader
 from interlock.nouns.tasks.task import Claimed, Completed
 
 
@@ -23,7 +23,7 @@ def die(url: str, ttl: str, write: str, when: str) -> None:
 
     Whoever stood still for so long that its session lapsed is as good as killed.
     """
-    reading._ROOM_ELSEWHERE = 60
+    task_reader._ROOM_ELSEWHERE = 60
     fleet = interlock.connect(url, agent=f"a{os.getpid()}", ttl=float(ttl))
     store: Any = fleet.store
     word = "transact" if store.capabilities.local else "commit"

@@ -12,7 +12,7 @@ from typing import Any
 
 import interlock
 from interlock.driving import Op, drive
-from interlock.nouns.tasks import plan_service, reading
+from interlock.nouns.tasks import plan_service, task_reader
 from interlock.runtime.steps import Commit, Transact
 
 TASKS = 40
@@ -28,7 +28,7 @@ def specs() -> list[dict[str, Any]]:
 def narrow() -> None:
     """Let few tasks fit into a commit, of a plan and (across a network) of what moves on."""
     plan_service._BYTES = plan_service._LOCAL_BYTES = 5000
-    reading._ROOM_ELSEWHERE = 60
+    task_reader._ROOM_ELSEWHERE = 60
 
 
 def perform(op: Op[Any], store: Any, commits: int) -> None:

@@ -22,8 +22,9 @@ from interlock.core.decision import Decision, Outcome
 from interlock.driving import Op
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool
+from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask
-from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, outside
+from interlock.runtime.gather import KEYS_AT_ONCE, outside
 from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.around import Around
@@ -58,12 +59,10 @@ class Deadlocks:
         base = yield from self._runner.base()
 
         def withdraw(cycle: tuple[str, ...]) -> Deciding[Outcome | None]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield ask.keys).items)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
-            return (
-                yield from gathering.decide(lambda known: rules.withdraw(ask, known, now, cycle))
-            )
+            return (yield from reader.decide(lambda facts: rules.withdraw(ask, facts, now, cycle)))
 
         start = Start(id=ask.grant, wants=ask.keys)
         return (yield from self.untie(actor, start, withdraw, around, let_go))

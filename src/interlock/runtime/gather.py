@@ -1,80 +1,73 @@
-"""Reading for decisions: what a decision asks for as it goes, and many keys at once.
-
-What was read of pools is checked by the commit.  Liveness is only glanced at, but for the waiters
-that a decision promotes: see Facts.
-"""
+"""Reads items for decisions (``FactReader`` drives ``core/changes.py``), and many keys at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from interlock.core import keys
+from interlock.core.changes import Facts, Missing
 from interlock.core.decision import Decision
 from interlock.driving import Op
-from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_change import Facts, Missing
-from interlock.runtime import decode
 from interlock.runtime.runner import Deciding, Glance, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.store import LIVE, Item, Range, Snapshot
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Facts)
 
 KEYS_AT_ONCE = 100
 FIRST_PAGE, LEAST_PAGE, MOST_PAGE = 16, 2, 1000
 PAGE_BYTES = 1_000_000
 """A page of more than this is followed by a smaller one."""
-_OWN_OPERATIONS = 8
+OWN_OPERATIONS = 8
+"""Operations that the runner adds to a commit, such as the check of its entry."""
 
 
-class Gathering:
-    """The facts for one attempt at a decision, read as it asks for them."""
+class FactReader(Generic[F]):
+    """Reads the facts for one attempt at a decision, as the decision asks for them.
 
-    def __init__(self, runner: Runner, base: int) -> None:
-        self._base = base
+    A subclass decodes the items of its noun (``learn``).  A missing key under ``glances`` is read
+    without a check; the commit checks it only if the decision relies on it.
+    """
+
+    glances = ""
+
+    def __init__(self, runner: Runner, base: int, facts: F) -> None:
+        self.facts = facts
+        self.base = base
         self._local = runner.capabilities.local
-        self._pools: dict[str, Pool | None] = {}
-        self._live: dict[str, bool] = {}
-        self._newest: dict[str, int] = {}
-        self.times: dict[str, Item] = {}
-        room = runner.capabilities.max_operations - _OWN_OPERATIONS
-        self.facts = Facts(self._pools, self._live, self._newest, room)
+        self._checked: set[str] = set()
 
-    def learn(self, items: Mapping[str, Item | None]) -> None:
-        """Know what was read."""
-        for key, item in items.items():
-            if key.startswith(LIVE):
-                self._live[key] = item is not None
-                if item is not None:
-                    self.times[key] = item
-            else:
-                self._pools[key] = decode.pool(item, self._base)
-                self._newest[key] = 0 if item is None else self._base + item.revision
+    def learn(self, items: Mapping[str, Item | None], *, checked: bool = True) -> None:
+        """Add items to the facts; ``checked`` says that the commit checks them anyway."""
+        raise NotImplementedError
 
-    def decide(self, decide: Callable[[Facts], Decision[T]]) -> Deciding[T]:
-        """Decide on what is known, and on whatever else that takes."""
+    def decide(self, decide: Callable[[F], Decision[T]]) -> Deciding[T]:
+        """Decide, read what is missing and decide again; then read what the commit has to check.
+
+        A local engine checks nothing; what it reads again is named in the entry, which never names
+        liveness keys.
+        """
+        facts, unneeded = self.facts, LIVE if self._local else ()
         while True:
-            self.facts.relied.clear()
+            facts.relied.clear()
             try:
-                decision = decide(self.facts)
+                decision = decide(facts)
             except Missing as missing:
-                yield from self._find(missing.refs)
+                yield from self._read(missing.refs)
                 continue
-            if self._local or not self.facts.relied:
-                return decision
-            if any(self._live.get(key) is False for key in self.facts.relied):
-                raise AssertionError("a decision relies on what it knows to be gone")
-            relied = (yield tuple(self.facts.relied)).items
-            if None not in relied.values():
-                return decision
-            self.learn(relied)
+            if not facts.relied.keys() <= self._checked and decision.changes:
+                unread = [key for key in facts.relied if key not in self._checked]
+                unread = [key for key in unread if not key.startswith(unneeded)]
+                for start in range(0, len(unread), KEYS_AT_ONCE):
+                    yield tuple(unread[start : start + KEYS_AT_ONCE])
+            return decision
 
-    def _find(self, refs: tuple[str, ...]) -> Reading[None]:
+    def _read(self, refs: tuple[str, ...]) -> Reading[None]:
         for start in range(0, len(refs), KEYS_AT_ONCE):
             some = refs[start : start + KEYS_AT_ONCE]
-            liveness = some[0].startswith(LIVE)
-            self.learn((yield Glance(some) if liveness else some).items)
+            glance = some[0].startswith(self.glances)
+            self.learn((yield Glance(some) if glance else some).items, checked=not glance)
 
 
 def looked_up(wanted: Iterable[str], *, times: bool = False) -> Op[dict[str, Item | None]]:
@@ -124,20 +117,6 @@ def paged(
             return revision, False
         after = items[-1].key
         limit = max(LEAST_PAGE, limit // 4) if here > PAGE_BYTES else min(MOST_PAGE, limit * 4)
-
-
-def every_pool(prefix: str, base: int) -> Op[tuple[dict[str, Pool], dict[str, Item | None]]]:
-    """All locks, or all semaphores, by name, and what keeps their grants alive.
-
-    One that cannot be read is left out: doctor names it.
-    """
-    pools: dict[str, Pool] = {}
-    for item in (yield from every(prefix)):
-        pool = decode.readable_pool(item, base)
-        if pool is not None:
-            pools[keys.name(item.key.removeprefix(prefix))] = pool
-    wanted = (key for pool in pools.values() for grant in pool.grants for key in grant.live)
-    return pools, (yield from looked_up(wanted, times=True))
 
 
 def outside(reading: Reading[T]) -> Op[T]:

@@ -18,8 +18,9 @@ from interlock.nouns.agents.report import at_work
 from interlock.nouns.agents.service import reported
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Pool, listing
+from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
-from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, every, looked_up
+from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.runner import Actor, Deciding, Reading, Runner
 from interlock.settings import Settings
 from interlock.store import Item, Range
@@ -148,10 +149,10 @@ class Maintenance:
         return lambda: self._session(item.key)
 
     def _pool(self, key: str, base: int) -> Deciding[str]:
-        gathering = Gathering(self._runner, base)
-        gathering.learn((yield (key,)).items)
+        reader = PoolReader(self._runner, base)
+        reader.learn((yield (key,)).items)
         now = self._runner.clock.wall()
-        return (yield from gathering.decide(lambda known: rules.reclaim(key, known, now)))
+        return (yield from reader.decide(lambda facts: rules.reclaim(key, facts, now)))
 
     def _listed(self, key: str, base: int) -> Deciding[str]:
         session, pool = keys.held_of(key)

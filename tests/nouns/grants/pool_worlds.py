@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.core import codec, keys, outcomes
+from interlock.core.changes import MANY
 from interlock.core.decision import Decision
 from interlock.errors import BadInput, Lapsed
 from interlock.nouns.agents.service import Sessions, is_in
@@ -23,7 +24,7 @@ from interlock.nouns.agents.session import leave as leave_session
 from interlock.nouns.grants import lock, rules, semaphore, several
 from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_change import MANY, Facts, complete
+from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.request import Ask, Caller
 from interlock.nouns.grants.semaphore_service import Semaphores
 from interlock.nouns.grants.service import Queues
@@ -152,7 +153,7 @@ class CoreWorld:
     def living(self) -> set[str]:
         return {key for key, ends in self._live.items() if ends > self.clock.monotonic()}
 
-    def facts(self) -> Facts:
+    def facts(self) -> PoolFacts:
         pools = {key: decode.pool(self._items.get(key), 0) for key in KEYS}
         return complete(pools, self.living(), self._revision, self._room)
 

@@ -8,10 +8,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core.changes import MANY
 from interlock.core.decision import Decision
 from interlock.nouns.grants import rules, semaphore, several
 from interlock.nouns.grants.pool import Pool, seen
-from interlock.nouns.grants.pool_change import MANY, Facts, complete
+from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.request import Ask
 
 NOW = 100.0
@@ -27,10 +28,10 @@ def without(*names: str) -> frozenset[str]:
 
 
 def facts(
-    pools: Mapping[str, Pool | None], live: frozenset[str] = EVERYBODY, room: int = MANY
-) -> Facts:
+    pools: Mapping[str, Pool | None], live: frozenset[str] = EVERYBODY, max_operations: int = MANY
+) -> PoolFacts:
     """All that there is; what is not named is not there."""
-    return complete({**dict.fromkeys((A, B, X, Y)), **pools}, live, 50, room)
+    return complete({**dict.fromkeys((A, B, X, Y)), **pools}, live, 50, max_operations)
 
 
 def slots(agent: str, weight: int = 1, **terms: Any) -> semaphore.Acquire:

@@ -11,7 +11,7 @@ from interlock.core.decision import Decision, Write
 from interlock.errors import NotAllowed
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.pool import WAITERS, Grant, Pool, seen
-from interlock.nouns.grants.pool_change import CLAIM_WINDOW, Facts, complete
+from interlock.nouns.grants.pool_change import CLAIM_WINDOW, PoolFacts, complete
 
 NOW = 100.0
 ADA, BOB, CLEO = (keys.live(f"ses_{name}") for name in ("ada", "bob", "cleo"))
@@ -20,7 +20,7 @@ ADA, BOB, CLEO = (keys.live(f"ses_{name}") for name in ("ada", "bob", "cleo"))
 KEY = keys.lock("merge")
 
 
-def facts(state: Pool | None, live: Iterable[str]) -> Facts:
+def facts(state: Pool | None, live: Iterable[str]) -> PoolFacts:
     return complete({KEY: state}, set(live))
 
 

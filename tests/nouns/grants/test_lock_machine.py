@@ -43,7 +43,7 @@ from interlock.nouns.grants import lock as core
 from interlock.nouns.grants import rules as queue
 from interlock.nouns.grants.lock_service import Locks
 from interlock.nouns.grants.pool import Pool
-from interlock.nouns.grants.pool_change import Facts, complete
+from interlock.nouns.grants.pool_change import PoolFacts, complete
 from interlock.nouns.grants.service import Queues
 from interlock.nouns.grants.waiting import Identity
 from interlock.runtime import decode
@@ -314,7 +314,7 @@ class CoreWorld:
     def lock(self) -> Pool | None:
         return decode.pool(self.item, 0)
 
-    def facts(self) -> Facts:
+    def facts(self) -> PoolFacts:
         return complete({KEY: self.lock()}, self.alive(), self.revision)
 
     def alive(self) -> set[str]:

@@ -228,7 +228,7 @@ def test_a_grant_that_can_never_become_so_large_blocks_nobody(table: Table) -> N
 def test_whoever_the_commit_of_a_resize_has_no_room_for_leaves_by_itself(table: Table) -> None:
     table.acquire(slots("ada", 2))
     table.acquire(slots("bob", 3, wait=True))
-    decision = semaphore.resize("x", 2, facts(table.pools, room=2), NOW)
+    decision = semaphore.resize("x", 2, facts(table.pools, max_operations=2), NOW)
     table.carry_out(decision)
     assert table.waiters(X) == ["bob"]
     looked = table.carry_out(rules.look(slots("bob", 3), facts(table.pools), NOW))

@@ -7,9 +7,10 @@ import pytest
 from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots, without
 
 from interlock.core import keys
+from interlock.core.changes import Missing
 from interlock.core.decision import Decision
 from interlock.nouns.grants import lock, rules, semaphore, several
-from interlock.nouns.grants.pool_change import Facts, Missing
+from interlock.nouns.grants.pool_change import PoolFacts
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ OF_ADA = lock.Caller(lock="a", agent="ada", session="ses_ada")
 
 
 def gathered(
-    decide: Callable[[], Decision[Any]], known: Facts, table: Table
+    decide: Callable[[], Decision[Any]], known: PoolFacts, table: Table
 ) -> tuple[Decision[Any], list[tuple[str, ...]]]:
     """The decision, and what it asked for on the way; everybody lives."""
     asked: list[tuple[str, ...]] = []
@@ -147,13 +148,13 @@ def gathered(
             asked.append(missing.refs)
             pools = {ref: table.pools[ref] for ref in missing.refs if ref in table.pools}
             live = dict.fromkeys(set(missing.refs) - pools.keys(), True)
-            known.pools, known.live = {**known.pools, **pools}, {**known.live, **live}
+            known.pools, known.exists = {**known.pools, **pools}, {**known.exists, **live}
 
 
 def test_a_decision_asks_for_what_it_needs_and_nothing_else(table: Table) -> None:
     table.acquire(one("ada", "a"))
     table.acquire(all_of("bob", "lock/a", "lock/b", wait=True))
-    known = Facts({A: table.pools[A]}, {}, {})
+    known = PoolFacts({A: table.pools[A]}, {}, {})
     decision, asked = gathered(lambda: rules.release(OF_ADA, known, NOW), known, table)
     assert asked == [("live/ses_ada",), ("live/ses_bob",), (B,)]
     assert decision.outcome == lock.LockReleased(lock="a", next="bob")

@@ -4,9 +4,10 @@ import pytest
 from tests.nouns.grants.pools import EVERYBODY, NOW, A, B, Table, X, all_of, facts, slots
 
 from interlock.core import keys
+from interlock.core.changes import Missing
 from interlock.nouns.grants import rules, semaphore
 from interlock.nouns.grants.pool import Pool, seen
-from interlock.nouns.grants.pool_change import Facts, Missing, Turn, complete
+from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts, complete
 
 MANY_NAMES = [f"n{number}" for number in range(40)]
 ALL = EVERYBODY | {keys.live(f"ses_{name}") for name in MANY_NAMES}
@@ -21,24 +22,24 @@ def crowd(capacity: int = 40) -> Table:
     return table
 
 
-def given_back(table: Table, room: int) -> tuple[list[str], tuple[str, ...], int]:
+def given_back(table: Table, max_operations: int) -> tuple[list[str], tuple[str, ...], int]:
     """Who is served and who is woken when ada releases, and how large the commit is."""
     who = semaphore.Caller(semaphore="x", agent="ada", session="ses_ada")
-    known = complete({X: table.pools[X]}, ALL, room=room)
+    known = complete({X: table.pools[X]}, ALL, max_operations=max_operations)
     decision = table.carry_out(rules.release(who, known, NOW))
     size = len(decision.puts) + len(decision.deletes) + len(decision.signals)
     return list(table.holders(X)), decision.signals, size + len(known.relied) + len(known.pools)
 
 
 def test_everybody_who_fits_is_served_where_there_is_room() -> None:
-    served, woken, _ = given_back(crowd(), room=10_000)
+    served, woken, _ = given_back(crowd(), max_operations=10_000)
     assert served == MANY_NAMES
     assert len(woken) == 40
 
 
 def test_beyond_the_room_of_a_commit_the_next_one_is_only_woken() -> None:
     table = crowd()
-    served, woken, size = given_back(table, room=40)
+    served, woken, size = given_back(table, max_operations=40)
     assert 1 < len(served) < 40
     assert size <= 40
     first = table.waiters(X)[0]
@@ -46,7 +47,7 @@ def test_beyond_the_room_of_a_commit_the_next_one_is_only_woken() -> None:
 
 
 def test_however_little_room_there_is_somebody_is_served() -> None:
-    served, _, _ = given_back(crowd(), room=2)
+    served, _, _ = given_back(crowd(), max_operations=2)
     assert served == MANY_NAMES[:1]
 
 
@@ -54,7 +55,7 @@ def test_many_stale_grants_end_within_the_room_of_a_commit() -> None:
     table = Table(x=40)
     for name in MANY_NAMES:
         table.acquire(slots(name, ttl=9.0, max_hold=60.0), ALL)
-    decision = rules.reclaim(X, facts(table.pools, EVERYBODY, room=30), NOW)
+    decision = rules.reclaim(X, facts(table.pools, EVERYBODY, max_operations=30), NOW)
     assert decision.outcome == "reclaimed"
     assert len(decision.puts) + len(decision.deletes) <= 20
     table.carry_out(decision)
@@ -67,12 +68,12 @@ def test_a_waiter_that_needs_many_other_things_is_woken_and_not_looked_into() ->
     table.acquire(slots("ada"))
     table.acquire(all_of("bob", "sem/x", "lock/a", "lock/b", wait=True))
     who = semaphore.Caller(semaphore="x", agent="ada", session="ses_ada")
-    known = complete({X: table.pools[X]}, EVERYBODY, room=10)
+    known = complete({X: table.pools[X]}, EVERYBODY, max_operations=10)
     decision = rules.release(who, known, NOW)
     assert decision.signals == ("wake/grt_bob",)
     table.carry_out(decision)
     looks = all_of("bob", "sem/x", "lock/a", "lock/b")
-    table.carry_out(rules.look(looks, facts(table.pools, room=10), NOW))
+    table.carry_out(rules.look(looks, facts(table.pools, max_operations=10), NOW))
     assert [table.holders(key) for key in (X, A, B)] == [{"bob": 1}] * 3
 
 
@@ -89,16 +90,16 @@ def test_tokens_and_the_order_of_waiters_are_filled_in_by_the_next_reader() -> N
 
 def test_facts_ask_for_each_thing_once_and_together() -> None:
     with pytest.raises(Missing) as pools:
-        Facts({}, {}, {}).pool(A)
+        PoolFacts({}, {}, {}).pool(A)
     assert pools.value.refs == (A,)
     with pytest.raises(Missing) as live:
-        Facts({}, {"live/a": True}, {}).need(["live/a", "live/b", "live/c", "live/b"])
+        PoolFacts({}, {"live/a": True}, {}).need(["live/a", "live/b", "live/c", "live/b"])
     assert live.value.refs == ("live/b", "live/c")
 
 
 def test_a_turn_that_changes_nothing_is_no_decision() -> None:
     table = Table(x=1)
-    turn = Turn(facts(table.pools), NOW)
+    turn = PoolChanges(facts(table.pools), NOW)
     turn.serve((X, A))
     assert not turn.decision("same", "sem.reclaim", "sem/x").changes
 

@@ -9,7 +9,7 @@ from interlock.nouns.messages.retention_rules import Keep
 from interlock.nouns.tasks import retention_rules
 from interlock.nouns.tasks.retention_rules import Past, Said, Survey
 from interlock.nouns.tasks.task import Spec, State, Status
-from interlock.nouns.tasks.task_change import Board, Known
+from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
 
 NOW, AGE = 1000.0, 100.0
 
@@ -122,30 +122,30 @@ def test_an_older_survey_does_not_replace_a_newer_one() -> None:
     assert not retention_rules.note(old, new).changes
 
 
-def known(*, revision: int = 4, todo: bool = False) -> Known:
-    facts = Known()
+def known(*, revision: int = 4, todo: bool = False) -> TaskFacts:
+    facts = TaskFacts()
     facts.statuses["t"] = Status(state="complete", since=1.0)
     facts.newest["t"] = revision
-    facts.there[keys.todo("t")] = todo
+    facts.exists[keys.todo("t")] = todo
     return facts
 
 
 def test_all_that_is_of_a_task_goes_at_once_and_what_that_relies_on_is_checked() -> None:
     facts = known()
-    decision = retention_rules.forget(Board(facts, NOW), {"t": 4})
+    decision = retention_rules.forget(TaskChanges(facts, NOW), {"t": 4})
     assert decision.outcome.count == 1
     assert (decision.verb, decision.thing) == ("task.forget", "task/t")
     assert {*decision.deletes} == {keys.data("t"), keys.status("t"), keys.result("t")}
     assert {*facts.relied} == {keys.status("t"), keys.todo("t")}
-    failed = retention_rules.forget(Board(known(), NOW), {"t": 4}, failed=True)
+    failed = retention_rules.forget(TaskChanges(known(), NOW), {"t": 4}, failed=True)
     assert keys.ended("t") in failed.deletes
     assert [write.key for write in failed.puts] == [keys.NEEDED]
 
 
 @pytest.mark.parametrize("facts", [known(revision=5), known(todo=True)])
 def test_what_changed_since_it_was_seen_stays_and_so_does_what_is_not_worked_off(
-    facts: Known,
+    facts: TaskFacts,
 ) -> None:
-    decision = retention_rules.forget(Board(facts, NOW), {"t": 4})
+    decision = retention_rules.forget(TaskChanges(facts, NOW), {"t": 4})
     assert not decision.changes
     assert decision.outcome.count == 0

@@ -15,8 +15,9 @@ from interlock.driving import Op
 from interlock.errors import StoreDamaged
 from interlock.nouns.agents import session as core
 from interlock.nouns.grants.pool import Pool
+from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.runtime import decode
-from interlock.runtime.gather import KEYS_AT_ONCE, Gathering, every, looked_up
+from interlock.runtime.gather import KEYS_AT_ONCE, every, looked_up
 from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Range, Snapshot
@@ -102,9 +103,11 @@ class Sessions:
         listed = yield from _listed(actor.session)
         wanted = yield from _pools_of(session, mine, listed)
         said += tuple(keys.held(actor.session, key) for key in listed[:_LISTED])
-        gathering = Gathering(self._runner, base)
+        reader = PoolReader(self._runner, base)
         now = self._runner.clock.wall()
-        return (yield from gathering.decide(lambda k: core.leave(session, wanted, k, now, said)))
+        return (
+            yield from reader.decide(lambda facts: core.leave(session, wanted, facts, now, said))
+        )
 
     def beat(self, session: str) -> Op[core.Renewed | core.SessionLapsed]:
         """Renew a session that another process began."""

@@ -25,8 +25,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from interlock.core import keys, outcomes
+from interlock.core.changes import Missing
 from interlock.core.decision import Decision, Event, Refusal, Success, Write
-from interlock.nouns.grants.pool_change import Facts, Missing, Turn
+from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 
 TTL = 30.0
 SHELL_TTL = 900.0
@@ -177,7 +178,7 @@ def beat(
 def leave(
     session: Session,
     wanted: Sequence[str],
-    known: Facts,
+    facts: PoolFacts,
     now: float,
     more: tuple[str, ...] = (),
 ) -> Decision[Left | Leaving]:
@@ -186,20 +187,20 @@ def leave(
     What does not fit into one commit is left for the next, the session last: each pool is passed
     on whole, so being interrupted between two of them harms nobody.
     """
-    turn = Turn(known, now)
+    changes = PoolChanges(facts, now)
     released: list[str] = []
     all_ = True
     for number, key in enumerate(wanted):
-        if number and turn.size() + _FOR_A_POOL > known.room:
+        if number and changes.size + _FOR_A_POOL > facts.max_operations:
             all_ = False
             break
-        if key not in known.pools:
-            fit = max(1, (known.room - turn.size()) // _FOR_A_POOL)
+        if key not in facts.pools:
+            fit = max(1, (facts.max_operations - changes.size) // _FOR_A_POOL)
             raise Missing(tuple(wanted[number : number + fit]))
-        if _leave_pool(turn, key, session.id):
+        if _leave_pool(changes, key, session.id):
             released.append(keys.thing(key).removeprefix("lock/"))
     thing = f"agent/{session.agent}"
-    part = turn.decision(None, "agent.leave", thing)
+    part = changes.decision(None, "agent.leave", thing)
     own = (*_own(session), *more) if all_ else ()
     said = (Event("agent:left", session.agent),) if all_ else ()
     names = tuple(released)
@@ -223,20 +224,20 @@ def _own(session: Session) -> tuple[str, ...]:
     )
 
 
-def _leave_pool(turn: Turn, key: str, session: str) -> bool:
+def _leave_pool(changes: PoolChanges, key: str, session: str) -> bool:
     """End what a session has here; its own waiters end with it.  Whether it held anything."""
-    pool = turn.pool(key)
+    pool = changes.pool(key)
     if pool is None:
         return False
     left = [key]
     for waiter in pool.waiters:
         if waiter.session == session:
-            turn.leave(waiter.together or (key,), waiter.id)
+            changes.leave(waiter.together or (key,), waiter.id)
             left.extend(waiter.together)
     own = [grant for grant in pool.grants if keys.live(session) in grant.live]
     for grant in own:
-        turn.end(key, grant)
-    turn.serve(dict.fromkeys(left))
+        changes.end(key, grant)
+    changes.serve(dict.fromkeys(left))
     return bool(own)
 
 

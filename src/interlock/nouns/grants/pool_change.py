@@ -22,20 +22,20 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
-from interlock.core.decision import Decision, Event, Write
+from interlock.core.changes import MANY, Changes, Facts, Missing
+from interlock.core.decision import Decision, Write
 from interlock.core.wait import Someone, listed
 from interlock.nouns.grants.pool import Grant, Pool, Waiter, listing
 
 T = TypeVar("T")
 
 CLAIM_WINDOW = 30.0
-MANY = 1_000_000
 _AT_ONCE = 16
 _LEEWAY = 8
 _FEW = 4
 
 
-class Terms(Someone, Protocol):
+class GrantTerms(Someone, Protocol):
     """Who asks for a grant, and what it is to live by."""
 
     @property
@@ -59,58 +59,38 @@ class Terms(Someone, Protocol):
         """Whether its pool is listed under its session."""
 
 
-class Missing(Exception):
-    """A decision needs to know these pools, or whether these liveness keys are there."""
-
-    def __init__(self, refs: tuple[str, ...]) -> None:
-        super().__init__(refs)
-        self.refs = refs
-
-
-class Facts:
-    """What a decision knows; it asks for the rest by raising Missing.
+class PoolFacts(Facts):
+    """The pools that were read for a decision, and which liveness keys exist.
 
     ``newest`` has the token that each pool was last written with.
-    ``relied`` are the liveness keys that must still be there when the decision is committed: of
-    waiters that it promotes, of grants that it renews, and of the few that it queues behind.
-    Nothing else needs that: what is gone never comes back.
+    The decision relies on the liveness of waiters that it promotes, of grants that it renews, and
+    of the few holders that it queues behind.  Nothing else needs a check: a liveness key that is
+    gone never comes back.
     """
 
     def __init__(
         self,
-        pools: Mapping[str, Pool | None],
-        live: Mapping[str, bool],
-        newest: Mapping[str, int],
-        room: int = MANY,
+        pools: dict[str, Pool | None],
+        exists: dict[str, bool],
+        newest: dict[str, int],
+        max_operations: int = MANY,
     ) -> None:
+        super().__init__(exists, max_operations)
         self.pools = pools
-        self.live = live
         self.newest = newest
-        self.room = room
-        self.relied: dict[str, None] = {}
 
     def pool(self, key: str) -> Pool | None:
-        """What stands under this key."""
+        """The pool of this key; None if there is none."""
         try:
             return self.pools[key]
         except KeyError:
             raise Missing((key,)) from None
 
-    def need(self, wanted: Iterable[str]) -> None:
-        """Ask for all of these at once, so that one question is enough."""
-        if unknown := tuple([key for key in dict.fromkeys(wanted) if key not in self.live]):
-            raise Missing(unknown)
-
-    def alive(self, grant: Grant) -> bool:
-        """Whether all that keeps the grant alive still is."""
-        self.need(grant.live)
-        return all(self.live[key] for key in grant.live)
-
     def rely(self, grant: Grant) -> bool:
-        """The same, for a decision that stands only as long as that is so."""
+        """Whether the grant lives; if it does, the commit checks that it still does."""
         alive = self.alive(grant)
         if alive:
-            self.relied.update(dict.fromkeys(grant.live))
+            self.rely_on(grant.live)
         return alive
 
 
@@ -125,29 +105,28 @@ class _Complete(dict[str, bool]):
 
 
 def complete(
-    pools: Mapping[str, Pool | None], live: AbstractSet[str], newest: int = 0, room: int = MANY
-) -> Facts:
+    pools: Mapping[str, Pool | None],
+    live: AbstractSet[str],
+    newest: int = 0,
+    max_operations: int = MANY,
+) -> PoolFacts:
     """Facts that lack nothing but pools which are not named."""
-    return Facts(pools, _Complete(dict.fromkeys(live, True)), dict.fromkeys(pools, newest), room)
+    exists = _Complete(dict.fromkeys(live, True))
+    return PoolFacts(dict(pools), exists, dict.fromkeys(pools, newest), max_operations)
 
 
-class Turn:
-    """The pools as a decision will leave them, and what goes with that."""
+class PoolChanges(Changes[PoolFacts]):
+    """The pools as a decision leaves them, and the other changes that go with that."""
 
-    def __init__(self, known: Facts, now: float) -> None:
-        self.known = known
-        self.now = now
+    def __init__(self, facts: PoolFacts, now: float) -> None:
+        super().__init__(facts, now)
         self.served: dict[str, Waiter] = {}
         self._pools: dict[str, Pool] = {}
-        self._puts: list[Write] = []
-        self._deletes: list[str] = []
-        self._signals: list[str] = []
-        self._events: list[tuple[str, str, str]] = []
         self._stale: dict[str, str] = {}
 
     def pool(self, key: str) -> Pool | None:
         """The pool as it stands by now."""
-        return self._pools.get(key) or self.known.pool(key)
+        return self._pools.get(key) or self.facts.pool(key)
 
     def pools(self, wanted: Iterable[str]) -> tuple[Pool, ...]:
         """The same for several; one that is not there is empty."""
@@ -157,23 +136,19 @@ class Turn:
         """Put a pool in the place of what is there."""
         self._pools[key] = pool
 
-    def put(self, *writes: Write) -> None:
-        """Write this, too."""
-        self._puts.extend(writes)
-
     def wake(self, id_: str) -> None:
-        """Tell a waiter to look again."""
-        self._signals.append(keys.wake(id_))
+        """Wake a waiter, so that it looks again."""
+        self.signal(keys.wake(id_))
 
+    @property
     def size(self) -> int:
-        """How many operations this takes by now, at most: what was read is checked."""
-        others = len(self._puts) + len(self._deletes) + len(self._signals)
-        return len(self.known.pools) + len(self._pools) + others + len(self.known.relied)
+        """How many operations the commit has so far, at most: it checks all pools that it read."""
+        return super().size + len(self.facts.pools) + len(self._pools)
 
     @property
     def spare(self) -> bool:
         """Whether there is room for a courtesy: what would come by itself, only later."""
-        return 2 * self.size() < self.known.room
+        return 2 * self.size < self.facts.max_operations
 
     def fresh(self, wanted: Iterable[str], agent: str) -> bool:
         """Whether this very decision gave the agent a grant of one of these."""
@@ -186,19 +161,19 @@ class Turn:
             grant = replace(grant, reclaimed_from=self._stale[key])
         pool = self.pool(key) or Pool()
         self._pools[key] = Pool((*pool.grants, grant), pool.waiters, pool.capacity)
-        self._events.append((key, "acquired", grant.agent))
+        self.pool_event(key, "acquired", grant.agent)
         return grant
 
     def grow(self, key: str, grant: Grant, weight: int) -> Grant:
         """Let a grant take so much more."""
         grown = replace(grant, weight=grant.weight + weight)
         self._pools[key] = (self.pool(key) or Pool()).with_grant(grown)
-        self.tell(key, "increased", grant.agent)
+        self.pool_event(key, "increased", grant.agent)
         return grown
 
-    def tell(self, key: str, word: str, agent: str) -> None:
-        """What watchers are told about one of the pools."""
-        self._events.append((key, word, agent))
+    def pool_event(self, key: str, word: str, agent: str) -> None:
+        """Add an event about one of the pools."""
+        self.event(f"{keys.kind(key)}:{word}", agent, keys.thing(key))
 
     def end(self, key: str, grant: Grant, *, stale: bool = False, word: str = "released") -> None:
         """Take a grant out of a pool; ``word`` is the event unless it is stale.
@@ -208,21 +183,21 @@ class Turn:
         pool = self.pool(key) or Pool()
         rest = tuple([each for each in pool.grants if each.id != grant.id])
         self._pools[key] = Pool(rest, pool.waiters, pool.capacity)
-        self._events.append((key, "reclaimed" if stale else word, grant.agent))
+        self.pool_event(key, "reclaimed" if stale else word, grant.agent)
         if stale:
             self._stale[key] = grant.agent
         if self.spare and not self._held_elsewhere(key, grant):
             own = keys.live(grant.session)
-            self._deletes.extend([each for each in grant.live if each != own])
+            self.delete(*[each for each in grant.live if each != own])
 
     def reclaim(self, wanted: Iterable[str]) -> int:
         """End the grants whose liveness is gone; says how many."""
         ended = 0
         for key in wanted:
             grants = pool.grants if (pool := self.pool(key)) else ()
-            self.known.need([each for grant in grants for each in grant.live])
+            self.facts.need([each for grant in grants for each in grant.live])
             for grant in grants:
-                if not self.known.alive(grant):
+                if not self.facts.alive(grant):
                     self.end(key, grant, stale=True)
                     ended += 1
         return ended
@@ -232,12 +207,12 @@ class Turn:
 
         With many, we find out as soon as we wait.
         """
-        before, now = self.known.pool(key) or Pool(), self.pool(key) or Pool()
+        before, now = self.facts.pool(key) or Pool(), self.pool(key) or Pool()
         if len(now.grants) <= _FEW and self.spare:
             standing = {grant.id for grant in now.grants}
             for grant in before.grants:
                 if grant.id in standing:
-                    self.known.relied.update(dict.fromkeys(grant.live))
+                    self.facts.rely_on(grant.live)
 
     def serve(self, wanted: Iterable[str]) -> None:
         """Give what there is room for to those who wait, in their order."""
@@ -278,18 +253,18 @@ class Turn:
         """Drop every waiter that is dead, wherever it stands."""
         pool = self.pool(key)
         if pool is not None:
-            self.known.need([waiter.live for waiter in pool.waiters])
-            dead = [waiter for waiter in pool.waiters if not self.known.live[waiter.live]]
+            self.facts.need([waiter.live for waiter in pool.waiters])
+            dead = [waiter for waiter in pool.waiters if not self.facts.exists[waiter.live]]
             for waiter in dead:
                 self._unlist(waiter)
-            rest = tuple([waiter for waiter in pool.waiters if self.known.live[waiter.live]])
+            rest = tuple([waiter for waiter in pool.waiters if self.facts.exists[waiter.live]])
             self._pools[key] = Pool(pool.grants, rest, pool.capacity)
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision that carries all of it out; none if nothing changes."""
         puts, deletes, lists = [], [], list[Write]()
         for key, pool in self._pools.items():
-            before, empty = self.known.pool(key), not pool.grants and not pool.waiters
+            before, empty = self.facts.pool(key), not pool.grants and not pool.waiters
             if pool == before or (before is None and empty):
                 continue
             was, now = listing(before), listing(pool)
@@ -302,24 +277,16 @@ class Turn:
                 puts.append(Write(key, pool))
         if not puts and not deletes and not self._puts:
             return Decision(outcome=outcome)
-        return Decision(
-            outcome=outcome,
-            verb=verb,
-            thing=thing,
-            puts=(*puts, *lists, *self._puts),
-            deletes=(*deletes, *self._deletes),
-            signals=tuple(dict.fromkeys(self._signals)),
-            events=tuple([event(key, word, who, thing) for key, word, who in self._events]),
-        )
+        return self._decision(outcome, verb, thing, (*puts, *lists), deletes)
 
     def _first(self, key: str) -> Waiter | None:
         """The first waiter that lives and may be served one day; those before it are dropped."""
         pool = self.pool(key) or Pool()
         waiters = pool.waiters
         for number, waiter in enumerate(waiters):
-            if waiter.live not in self.known.live:
-                self.known.need([each.live for each in waiters[number : number + _AT_ONCE]])
-            if self.known.live[waiter.live] and not pool.never(waiter):
+            if waiter.live not in self.facts.exists:
+                self.facts.need([each.live for each in waiters[number : number + _AT_ONCE]])
+            if self.facts.exists[waiter.live] and not pool.never(waiter):
                 self._drop(key, number)
                 return waiter
         self._drop(key, len(waiters))
@@ -334,7 +301,7 @@ class Turn:
 
     def _unlist(self, waiter: Waiter) -> None:
         if self.spare:  # maintenance finds the rest
-            self._deletes.extend(listed(waiter, waiter.id))
+            self.delete(*listed(waiter, waiter.id))
 
     def _ready(self, key: str, id_: str) -> bool:
         """Whether the waiter is the first here, and what it wants is there."""
@@ -345,8 +312,8 @@ class Turn:
 
     def _too_much(self, reach: tuple[str, ...]) -> bool:
         """Whether this commit may have no room to look at these pools and to serve their waiter."""
-        more = self.served or any(key not in self.known.pools for key in reach)
-        return bool(more) and self.size() + 4 * len(reach) + _LEEWAY > self.known.room
+        more = self.served or any(key not in self.facts.pools for key in reach)
+        return bool(more) and self.size + 4 * len(reach) + _LEEWAY > self.facts.max_operations
 
     def _promote(self, waiter: Waiter, reach: tuple[str, ...]) -> None:
         for key in reach:
@@ -359,10 +326,10 @@ class Turn:
                 self.grow(key, into, entry.weight)
         if not waiter.into:
             fresh = grant_of(waiter, waiter.weight, self.now)
-            self._puts.extend(liveness(fresh, things(reach), CLAIM_WINDOW))
-        self._signals.append(keys.wake(waiter.id))
+            self.write(*liveness(fresh, things(reach), CLAIM_WINDOW))
+        self.wake(waiter.id)
         self._unlist(waiter)
-        self.known.relied[waiter.live] = None
+        self.facts.rely_on((waiter.live,))
         self.served[waiter.id] = waiter
 
     def _held_elsewhere(self, key: str, grant: Grant) -> bool:
@@ -371,18 +338,12 @@ class Turn:
         return any(each not in self._pools or self._pools[each].grant(grant.id) for each in others)
 
 
-def event(key: str, word: str, agent: str, whole: str) -> Event:
-    """What watchers are told about one of the pools of an entry."""
-    thing = keys.thing(key)
-    return Event(f"{keys.kind(key)}:{word}", agent, "" if thing == whole else thing)
-
-
 def things(wanted: Iterable[str]) -> str:
     """Pools as the record names them."""
     return keys.several([keys.thing(key) for key in wanted])
 
 
-def grant_of(terms: Terms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
+def grant_of(terms: GrantTerms, weight: int, now: float, together: tuple[str, ...] = ()) -> Grant:
     """The grant that a waiter or whoever asks gets on its terms."""
     live = keys.live(terms.session if terms.ttl is None else terms.id)
     return Grant(

@@ -6,7 +6,7 @@ which pools that means and puts how it stands into words.  All decisions about i
     acquire    room and nobody before us: take it; carried: extend or increase it; else refused,
                or (``wait``) behind everybody who waits, in all pools at once
     look       what a waiter does when it wakes: take what it was given, or clear the way
-    withdraw   leave the queue, unless our turn came at the last moment
+    withdraw   leave the queue, unless our changes came at the last moment
     agree      keep what came while we slept
     abandon    nobody wants it any more: end whatever there is of it
     release    give it back, and serve those who wait in the same commit
@@ -31,7 +31,14 @@ from interlock.core.validate import shell
 from interlock.core.wait import listed
 from interlock.errors import BadInput, NotAllowed
 from interlock.nouns.grants.pool import WAITERS, Break, Grant, Pool, Waiter, listing
-from interlock.nouns.grants.pool_change import Facts, Turn, grant_of, liveness, renewal, things
+from interlock.nouns.grants.pool_change import (
+    PoolChanges,
+    PoolFacts,
+    grant_of,
+    liveness,
+    renewal,
+    things,
+)
 from interlock.nouns.grants.request import Ask, Breaker, Caller, Standing, Want
 
 Answer = TypeVar("Answer", bound=Outcome)
@@ -41,20 +48,20 @@ REFUSAL_WINDOW = 60.0
 _NAMED = 5
 
 
-def acquire(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
+def acquire(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """Take it, extend what is carried, or be refused; with ``wait`` queue for it."""
     wants = ask.wants
-    if len(wants) == 1 and (quick := at_once(ask, known.pool(wants[0].key), now)) is not None:
+    if len(wants) == 1 and (quick := at_once(ask, facts.pool(wants[0].key), now)) is not None:
         return quick
-    turn = Turn(known, now)
-    mine = _own(turn, wants[0].key, ask) if len(wants) == 1 else None
+    changes = PoolChanges(facts, now)
+    mine = _own(changes, wants[0].key, ask) if len(wants) == 1 else None
     if ask.token is not None and mine is None:
-        pool, newest = turn.pool(wants[0].key), known.newest.get(wants[0].key, 0)
+        pool, newest = changes.pool(wants[0].key), facts.newest.get(wants[0].key, 0)
         if (moved_on := ask.moved_on(pool, newest)) is not None:
-            return _refusal(moved_on, wants[0].key, known, ask.verb("acquire"))
+            return _refusal(moved_on, wants[0].key, facts, ask.verb("acquire"))
     for want in wants:
-        _admit(turn, want, mine)
-    return _take(turn, ask, wants) if mine is None else _again(turn, ask, wants[0], mine)
+        _admit(changes, want, mine)
+    return _take(changes, ask, wants) if mine is None else _again(changes, ask, wants[0], mine)
 
 
 def at_once(ask: Ask[O_co], pool: Pool | None, now: float) -> Decision[O_co] | None:
@@ -65,106 +72,106 @@ def at_once(ask: Ask[O_co], pool: Pool | None, now: float) -> Decision[O_co] | N
     return None
 
 
-def look(ask: Ask[O_co], known: Facts, now: float) -> Decision[O_co]:
+def look(ask: Ask[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """How a waiter stands when it wakes, after what is in its way and dead was cleared."""
-    turn = Turn(known, now)
-    standing = _settle(turn, ask)
-    return turn.decision(ask.answer(standing), ask.verb("reclaim"), ask.thing)
+    changes = PoolChanges(facts, now)
+    standing = _settle(changes, ask)
+    return changes.decision(ask.answer(standing), ask.verb("reclaim"), ask.thing)
 
 
 def withdraw(
-    ask: Ask[O_co], known: Facts, now: float, cycle: tuple[str, ...] = ()
+    ask: Ask[O_co], facts: PoolFacts, now: float, cycle: tuple[str, ...] = ()
 ) -> Decision[O_co]:
-    """Leave the queue, unless our turn came at the last moment; a cycle may be the reason."""
-    turn = Turn(known, now)
-    standing = _settle(turn, ask)
+    """Leave the queue, unless our changes came at the last moment; a cycle may be the reason."""
+    changes = PoolChanges(facts, now)
+    standing = _settle(changes, ask)
     if standing.kind != "queued":
-        return turn.decision(ask.answer(standing), ask.verb("reclaim"), ask.thing)
-    turn.leave(ask.keys, ask.grant)
-    turn.serve(ask.keys)
-    left = Standing("deadlock" if cycle else "refused", turn.pools(ask.keys), cycle=cycle)
-    return turn.decision(ask.answer(left), ask.verb("withdraw"), ask.thing)
+        return changes.decision(ask.answer(standing), ask.verb("reclaim"), ask.thing)
+    changes.leave(ask.keys, ask.grant)
+    changes.serve(ask.keys)
+    left = Standing("deadlock" if cycle else "refused", changes.pools(ask.keys), cycle=cycle)
+    return changes.decision(ask.answer(left), ask.verb("withdraw"), ask.thing)
 
 
-def abandon(ask: Ask[Any], known: Facts, now: float) -> Decision[str]:
+def abandon(ask: Ask[Any], facts: PoolFacts, now: float) -> Decision[str]:
     """End the grant or the wait, whatever there is of it."""
-    turn = Turn(known, now)
-    held = _held(turn, ask)
+    changes = PoolChanges(facts, now)
+    held = _held(changes, ask)
     for key, grant in held:
-        turn.end(key, grant)
-    if not turn.leave(ask.keys, ask.grant) and not held:
+        changes.end(key, grant)
+    if not changes.leave(ask.keys, ask.grant) and not held:
         return Decision(outcome="gone")
-    turn.serve(ask.keys)
+    changes.serve(ask.keys)
     word, outcome = ("release", "released") if held else ("withdraw", "withdrawn")
-    return turn.decision(outcome, ask.verb(word), ask.thing)
+    return changes.decision(outcome, ask.verb(word), ask.thing)
 
 
-def agree(ask: Ask[Any], known: Facts) -> Decision[str]:
+def agree(ask: Ask[Any], facts: PoolFacts) -> Decision[str]:
     """Keep what came while we slept, for as long as was asked."""
-    held = _held(Turn(known, 0.0), ask)
-    if len(held) < len(ask.keys) or not known.rely(held[0][1]):
+    held = _held(PoolChanges(facts, 0.0), ask)
+    if len(held) < len(ask.keys) or not facts.rely(held[0][1]):
         return Decision(outcome="gone")
     renew = renewal(held[0][1], ask.thing, ask.session_ttl)
     return Decision(outcome="agreed", puts=(renew,), quiet=True)
 
 
-def release(who: Caller[O_co], known: Facts, now: float) -> Decision[O_co]:
+def release(who: Caller[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """Give back all that is carried, and serve those who wait in the same commit."""
-    found = [(key, grant) for key in who.keys if (grant := carried(known.pool(key), who))]
+    found = [(key, grant) for key in who.keys if (grant := carried(facts.pool(key), who))]
     for key, grant in found:
         who.agrees(keys.thing(key), grant)
     if not found:
-        return _refuse(who, known, who.verb("release"))
-    known.need([each for _, grant in found for each in grant.live])
-    if not all(known.rely(grant) for _, grant in found):
-        return _over(who, known, found, now)
+        return _refuse(who, facts, who.verb("release"))
+    facts.need([each for _, grant in found for each in grant.live])
+    if not all(facts.rely(grant) for _, grant in found):
+        return _over(who, facts, found, now)
     if len(found) == 1 and not found[0][1].together:
-        pool = known.pool(found[0][0]) or Pool()
+        pool = facts.pool(found[0][0]) or Pool()
         if not pool.waiters:
             return _give_back_at_once(who, pool, *found[0])
-    turn = Turn(known, now)
+    changes = PoolChanges(facts, now)
     for key, grant in found:
-        turn.end(key, grant)
+        changes.end(key, grant)
     ended = [key for key, _ in found]
-    turn.serve(ended)
+    changes.serve(ended)
     outcome = who.released(
-        tuple([keys.thing(key) for key in ended]), tuple([w.agent for w in turn.served.values()])
+        tuple([keys.thing(key) for key in ended]), tuple([w.agent for w in changes.served.values()])
     )
-    return turn.decision(outcome, who.verb("release"), things(ended))
+    return changes.decision(outcome, who.verb("release"), things(ended))
 
 
 def _over(
-    who: Caller[O_co], known: Facts, found: list[tuple[str, Grant]], now: float
+    who: Caller[O_co], facts: PoolFacts, found: list[tuple[str, Grant]], now: float
 ) -> Decision[O_co]:
     """What is carried lapsed, and nobody took it yet: refused, and passed on with that commit."""
-    turn = Turn(known, now)
+    changes = PoolChanges(facts, now)
     ended = [key for key, _ in found]
-    turn.reclaim(ended)
-    turn.serve(ended)
-    return turn.decision(who.lapsed(found[0][1]), who.verb("reclaim"), things(ended))
+    changes.reclaim(ended)
+    changes.serve(ended)
+    return changes.decision(who.lapsed(found[0][1]), who.verb("reclaim"), things(ended))
 
 
-def beat(who: Caller[O_co], known: Facts, session_ttl: float) -> Decision[O_co]:
+def beat(who: Caller[O_co], facts: PoolFacts, session_ttl: float) -> Decision[O_co]:
     """Renew what keeps the grant alive; a grant that lapsed is not revived."""
     key = who.keys[0]
-    pool = known.pool(key)
+    pool = facts.pool(key)
     grant = carried(pool, who)
     if pool is None or not pool.grants:
         return Decision(outcome=who.lapsed(None))
     if grant is None:
-        return _refuse(who, known, who.verb("beat"))
-    if not known.rely(grant):
+        return _refuse(who, facts, who.verb("beat"))
+    if not facts.rely(grant):
         return Decision(outcome=who.lapsed(grant))
     renew = renewal(grant, keys.thing(key), session_ttl)
     return Decision(outcome=who.extended(pool, grant, renew.ttl), puts=(renew,), quiet=True)
 
 
-def end(who: Breaker[O_co], known: Facts, now: float) -> Decision[O_co]:
+def end(who: Breaker[O_co], facts: PoolFacts, now: float) -> Decision[O_co]:
     """End the grant of another, wherever it stands, whether its holder lives or not.
 
     Those who wait are served with the same commit, and a note tells the holder why.
     """
-    pool = known.pool(who.key)
+    pool = facts.pool(who.key)
     fitting = [grant for grant in (() if pool is None else pool.grants) if who.means(grant)]
     if not fitting:
         return Decision(outcome=who.missed(pool))
@@ -174,15 +181,15 @@ def end(who: Breaker[O_co], known: Facts, now: float) -> Decision[O_co]:
             f"{keys.thing(who.key)} has {len(fitting)} such grants: {names}; say which one:"
             " give its token (token=N, --token N)"
         )
-    turn, grant = Turn(known, now), fitting[0]
+    changes, grant = PoolChanges(facts, now), fitting[0]
     wanted = grant.together or (who.key,)
     for key in wanted:
-        if (there := (turn.pool(key) or Pool()).grant(grant.id)) is not None:
-            turn.end(key, there, word="broken")
-            turn.put(_note(who, key, there, now))
-    turn.serve(wanted)
-    outcome = who.broken(grant, tuple([waiter.agent for waiter in turn.served.values()]))
-    decision = turn.decision(outcome, f"{who.noun}.break", things(wanted))
+        if (there := (changes.pool(key) or Pool()).grant(grant.id)) is not None:
+            changes.end(key, there, word="broken")
+            changes.write(_note(who, key, there, now))
+    changes.serve(wanted)
+    outcome = who.broken(grant, tuple([waiter.agent for waiter in changes.served.values()]))
+    decision = changes.decision(outcome, f"{who.noun}.break", things(wanted))
     return replace(decision, reason=who.reason)
 
 
@@ -199,14 +206,14 @@ def _note(who: Breaker[Any], key: str, grant: Grant, now: float) -> Write:
     return Write(keys.broken(keys.thing(key), grant.id), note)
 
 
-def reclaim(key: str, known: Facts, now: float) -> Decision[str]:
+def reclaim(key: str, facts: PoolFacts, now: float) -> Decision[str]:
     """End what is stale, and serve those who wait."""
-    turn = Turn(known, now)
-    ended = turn.reclaim((key,))
-    turn.serve((key,))
+    changes = PoolChanges(facts, now)
+    ended = changes.reclaim((key,))
+    changes.serve((key,))
     noun = "lock" if key.startswith(keys.LOCKS) else "sem"
     outcome = "reclaimed" if ended else "alive"
-    return turn.decision(outcome, f"{noun}.reclaim", keys.thing(key))
+    return changes.decision(outcome, f"{noun}.reclaim", keys.thing(key))
 
 
 def carried(pool: Pool | None, who: Caller[Any]) -> Grant | None:
@@ -266,144 +273,146 @@ def _give_back_at_once(who: Caller[O_co], pool: Pool, key: str, grant: Grant) ->
     )
 
 
-def _take(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...]) -> Decision[O_co]:
-    if not _fit(turn, wants):
-        turn.reclaim(ask.keys)
-        turn.serve(ask.keys)
-        if not _fit(turn, wants):
-            return _queue(turn, ask, wants)
-    if turn.fresh(ask.keys, ask.agent):  # with a token of its own, then: it comes again at once
+def _take(changes: PoolChanges, ask: Ask[O_co], wants: tuple[Want, ...]) -> Decision[O_co]:
+    if not _fit(changes, wants):
+        changes.reclaim(ask.keys)
+        changes.serve(ask.keys)
+        if not _fit(changes, wants):
+            return _queue(changes, ask, wants)
+    if changes.fresh(ask.keys, ask.agent):  # with a token of its own, then: it comes again at once
         again = ask.answer(Standing("gone"))
-        return turn.decision(again, ask.verb("reclaim"), ask.thing)
+        return changes.decision(again, ask.verb("reclaim"), ask.thing)
     together = ask.keys if len(wants) > 1 else ()
-    given = [turn.give(w.key, grant_of(ask, w.weight, turn.now, together)) for w in wants]
-    turn.put(*liveness(given[0], ask.thing))
-    standing = Standing("granted", turn.pools(ask.keys), given[0], 0, _lives(ask))
-    return turn.decision(ask.answer(standing), ask.verb("acquire"), ask.thing)
+    given = [changes.give(w.key, grant_of(ask, w.weight, changes.now, together)) for w in wants]
+    changes.write(*liveness(given[0], ask.thing))
+    standing = Standing("granted", changes.pools(ask.keys), given[0], 0, _lives(ask))
+    return changes.decision(ask.answer(standing), ask.verb("acquire"), ask.thing)
 
 
-def _queue(turn: Turn, ask: Ask[O_co], wants: tuple[Want, ...], into: str = "") -> Decision[O_co]:
+def _queue(
+    changes: PoolChanges, ask: Ask[O_co], wants: tuple[Want, ...], into: str = ""
+) -> Decision[O_co]:
     """Refused, or behind everybody who waits."""
     if not ask.wait:
-        refused = Standing("refused", turn.pools(ask.keys))
-        return turn.decision(ask.answer(refused), ask.verb("reclaim"), ask.thing)
+        refused = Standing("refused", changes.pools(ask.keys))
+        return changes.decision(ask.answer(refused), ask.verb("reclaim"), ask.thing)
     together = ask.keys if len(wants) > 1 else ()
     for want in wants:
-        pool = turn.pool(want.key) or Pool()
+        pool = changes.pool(want.key) or Pool()
         if len(pool.waiters) >= WAITERS:
-            turn.bury(want.key)
-            pool = turn.pool(want.key) or Pool()
+            changes.bury(want.key)
+            pool = changes.pool(want.key) or Pool()
         if len(pool.waiters) >= WAITERS:
             raise NotAllowed(
                 f"{WAITERS} already wait for {keys.thing(want.key)};"
                 " try again later, or do not wait"
             )
-        turn.rely_on_few(want.key)
-        waiters = (*pool.waiters, _waiter(ask, want.weight, turn.now, together, into))
-        turn.change(want.key, Pool(pool.grants, waiters, pool.capacity))
-    turn.put(*[Write(key, ask.keys) for key in listed(ask, ask.grant)])
-    pools = turn.pools(ask.keys)
+        changes.rely_on_few(want.key)
+        waiters = (*pool.waiters, _waiter(ask, want.weight, changes.now, together, into))
+        changes.change(want.key, Pool(pool.grants, waiters, pool.capacity))
+    changes.write(*[Write(key, ask.keys) for key in listed(ask, ask.grant)])
+    pools = changes.pools(ask.keys)
     standing = Standing("queued", pools, before=max(len(pool.waiters) for pool in pools) - 1)
-    return turn.decision(ask.answer(standing), ask.verb("wait"), ask.thing)
+    return changes.decision(ask.answer(standing), ask.verb("wait"), ask.thing)
 
 
-def _again(turn: Turn, ask: Ask[O_co], want: Want, mine: Grant) -> Decision[O_co]:
+def _again(changes: PoolChanges, ask: Ask[O_co], want: Want, mine: Grant) -> Decision[O_co]:
     """A call that carries a grant: extend it, or let it take more."""
     if want.weight > mine.weight:
-        return _increase(turn, ask, Want(want.key, want.weight - mine.weight), mine)
+        return _increase(changes, ask, Want(want.key, want.weight - mine.weight), mine)
     renew = renewal(mine, ask.thing, ask.session_ttl)
     if ask.metadata is None or ask.metadata == mine.metadata:
-        standing = Standing("extended", turn.pools(ask.keys), mine, 0, renew.ttl)
+        standing = Standing("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
         return Decision(outcome=ask.answer(standing), puts=(renew,), quiet=True)
     mine = replace(mine, metadata=ask.metadata)
-    turn.change(want.key, (turn.pool(want.key) or Pool()).with_grant(mine))
-    turn.put(renew)
-    standing = Standing("extended", turn.pools(ask.keys), mine, 0, renew.ttl)
-    return turn.decision(ask.answer(standing), ask.verb("extend"), ask.thing)
+    changes.change(want.key, (changes.pool(want.key) or Pool()).with_grant(mine))
+    changes.write(renew)
+    standing = Standing("extended", changes.pools(ask.keys), mine, 0, renew.ttl)
+    return changes.decision(ask.answer(standing), ask.verb("extend"), ask.thing)
 
 
-def _increase(turn: Turn, ask: Ask[O_co], more: Want, mine: Grant) -> Decision[O_co]:
-    if not _fit(turn, (more,), more=True):
-        turn.reclaim(ask.keys)
-        turn.serve(ask.keys)
-        if not _fit(turn, (more,), more=True):
-            return _queue(turn, ask, (more,), mine.id)
-    grown = turn.grow(more.key, mine, more.weight)
+def _increase(changes: PoolChanges, ask: Ask[O_co], more: Want, mine: Grant) -> Decision[O_co]:
+    if not _fit(changes, (more,), more=True):
+        changes.reclaim(ask.keys)
+        changes.serve(ask.keys)
+        if not _fit(changes, (more,), more=True):
+            return _queue(changes, ask, (more,), mine.id)
+    grown = changes.grow(more.key, mine, more.weight)
     renew = renewal(mine, ask.thing, ask.session_ttl)
-    turn.put(renew)
-    standing = Standing("increased", turn.pools(ask.keys), grown, 0, renew.ttl)
-    return turn.decision(ask.answer(standing), ask.verb("increase"), ask.thing)
+    changes.write(renew)
+    standing = Standing("increased", changes.pools(ask.keys), grown, 0, renew.ttl)
+    return changes.decision(ask.answer(standing), ask.verb("increase"), ask.thing)
 
 
-def _settle(turn: Turn, ask: Ask[Any]) -> Standing:
+def _settle(changes: PoolChanges, ask: Ask[Any]) -> Standing:
     """How a request that queued stands, after what is in its way and dead was cleared."""
-    if not _places(turn, ask):
-        return _outside(turn, ask)
-    if _never(turn, ask):
-        turn.leave(ask.keys, ask.grant)
-        turn.serve(ask.keys)
+    if not _places(changes, ask):
+        return _outside(changes, ask)
+    if _never(changes, ask):
+        changes.leave(ask.keys, ask.grant)
+        changes.serve(ask.keys)
         return Standing("gone")
-    turn.reclaim(ask.keys)
-    turn.serve(ask.keys)
-    if ask.grant in turn.served:
-        return _given(turn, ask)
-    places = _places(turn, ask)
+    changes.reclaim(ask.keys)
+    changes.serve(ask.keys)
+    if ask.grant in changes.served:
+        return _given(changes, ask)
+    places = _places(changes, ask)
     if len(places) < len(ask.keys):
         return Standing("gone")
-    return Standing("queued", turn.pools(ask.keys), before=max(places))
+    return Standing("queued", changes.pools(ask.keys), before=max(places))
 
 
-def _outside(turn: Turn, ask: Ask[Any]) -> Standing:
+def _outside(changes: PoolChanges, ask: Ask[Any]) -> Standing:
     """How a request stands that waits no more: it got what it wanted, or it was forgotten."""
-    held = _held(turn, ask)
-    if held and len(held) == len(ask.keys) and turn.known.alive(held[0][1]):
-        return _given(turn, ask)
-    return Standing("gone") if held else _given(turn, ask)
+    held = _held(changes, ask)
+    if held and len(held) == len(ask.keys) and changes.facts.alive(held[0][1]):
+        return _given(changes, ask)
+    return Standing("gone") if held else _given(changes, ask)
 
 
-def _given(turn: Turn, ask: Ask[Any]) -> Standing:
+def _given(changes: PoolChanges, ask: Ask[Any]) -> Standing:
     """A grant of its own, or more of the one that it carries."""
-    pools = turn.pools(ask.keys)
-    if held := _held(turn, ask):
+    pools = changes.pools(ask.keys)
+    if held := _held(changes, ask):
         return Standing("granted", pools, held[0][1])
-    mine = _own(turn, ask.keys[0], ask)
+    mine = _own(changes, ask.keys[0], ask)
     if mine is not None and mine.weight >= ask.wants[0].weight:
         return Standing("increased", pools, mine)
     return Standing("gone")
 
 
-def _refuse(who: Caller[O_co], known: Facts, verb: str) -> Decision[O_co]:
+def _refuse(who: Caller[O_co], facts: PoolFacts, verb: str) -> Decision[O_co]:
     """No grant of the caller: refused, and recorded once in a while."""
     key = who.keys[0]
-    pool = known.pool(key)
-    newest = known.newest.get(key, 0)
+    pool = facts.pool(key)
+    newest = facts.newest.get(key, 0)
     if pool is None or not pool.grants:
         return Decision(outcome=who.refused(pool, newest, stale=False))
     grant = pool.grants[0]
-    known.need((keys.refused(grant.id), *grant.live))
-    outcome = who.refused(pool, newest, stale=not known.alive(grant))
-    return _refusal(outcome, key, known, verb)
+    facts.need((keys.refused(grant.id), *grant.live))
+    outcome = who.refused(pool, newest, stale=not facts.alive(grant))
+    return _refusal(outcome, key, facts, verb)
 
 
-def _refusal(outcome: Answer, key: str, known: Facts, verb: str) -> Decision[Answer]:
+def _refusal(outcome: Answer, key: str, facts: PoolFacts, verb: str) -> Decision[Answer]:
     """A refusal in favour of the first grant of a pool; one that has none is not recorded."""
-    pool = known.pool(key)
+    pool = facts.pool(key)
     if pool is None or not pool.grants:
         return Decision(outcome=outcome)
     mark = keys.refused(pool.grants[0].id)
-    known.need((mark,))
-    if known.live[mark]:
+    facts.need((mark,))
+    if facts.exists[mark]:
         return Decision(outcome=outcome)
     thing = keys.thing(key)
     mark_it = Write(mark, {"for": thing}, REFUSAL_WINDOW)
     return Decision(outcome=outcome, verb=verb, thing=thing, puts=(mark_it,))
 
 
-def _admit(turn: Turn, want: Want, mine: Grant | None) -> None:
+def _admit(changes: PoolChanges, want: Want, mine: Grant | None) -> None:
     """Refuse what can never be, unless we have it; make a semaphore that is not there yet."""
-    pool = turn.pool(want.key)
+    pool = changes.pool(want.key)
     if pool is None:
-        turn.change(want.key, _made(want))
+        changes.change(want.key, _made(want))
         return
     if want.capacity not in (None, pool.capacity):
         name = keys.thing(want.key).removeprefix("sem/")
@@ -437,41 +446,41 @@ def _bounded(want: Want, capacity: int) -> None:
         )
 
 
-def _fit(turn: Turn, wants: Iterable[Want], *, more: bool = False) -> bool:
+def _fit(changes: PoolChanges, wants: Iterable[Want], *, more: bool = False) -> bool:
     """Whether all of it can be taken at once: there is room, and nobody came before."""
-    pools = [(turn.pool(want.key), want.weight) for want in wants]
+    pools = [(changes.pool(want.key), want.weight) for want in wants]
     return all(p is None or (not p.waiters and p.fits(weight, more=more)) for p, weight in pools)
 
 
-def _held(turn: Turn, ask: Ask[Any]) -> list[tuple[str, Grant]]:
+def _held(changes: PoolChanges, ask: Ask[Any]) -> list[tuple[str, Grant]]:
     """Where the grant that was asked for stands."""
-    pools = [(key, turn.pool(key)) for key in ask.keys]
+    pools = [(key, changes.pool(key)) for key in ask.keys]
     found = [(key, pool.grant(ask.grant)) for key, pool in pools if pool is not None]
     return [(key, grant) for key, grant in found if grant is not None]
 
 
-def _places(turn: Turn, ask: Ask[Any]) -> list[int]:
+def _places(changes: PoolChanges, ask: Ask[Any]) -> list[int]:
     """How many wait before us, in each pool where we wait."""
-    pools = [turn.pool(key) for key in ask.keys]
+    pools = [changes.pool(key) for key in ask.keys]
     places = [pool.place(ask.grant) for pool in pools if pool is not None]
     return [place for place in places if place is not None]
 
 
-def _never(turn: Turn, ask: Ask[Any]) -> bool:
+def _never(changes: PoolChanges, ask: Ask[Any]) -> bool:
     """Whether somewhere we wait for more than there will ever be: the capacity was lowered."""
-    pools = [(pool, pool.place(ask.grant)) for pool in turn.pools(ask.keys)]
+    pools = [(pool, pool.place(ask.grant)) for pool in changes.pools(ask.keys)]
     return any(pool.never(pool.waiters[at]) for pool, at in pools if at is not None)
 
 
-def _own(turn: Turn, key: str, ask: Ask[Any]) -> Grant | None:
+def _own(changes: PoolChanges, key: str, ask: Ask[Any]) -> Grant | None:
     """The grant that an acquire carries and may extend, if it lives."""
     if ask.token is None and not ask.whole_session:
         return None
-    pool = turn.pool(key)
+    pool = changes.pool(key)
     for grant in () if pool is None else pool.grants:
         by_session = ask.token is None and grant.session == ask.session
         by_token = ask.token is not None and (grant.token, grant.agent) == (ask.token, ask.agent)
-        if (by_session or by_token) and turn.known.rely(grant):
+        if (by_session or by_token) and changes.facts.rely(grant):
             return grant
     return None
 

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias, cast
 from interlock.core import keys, outcomes
 from interlock.core.decision import Decision, Event, Outcome, Success, Write
 from interlock.nouns.grants.pool import Break, Grant, Pool
-from interlock.nouns.grants.pool_change import Facts, Turn
+from interlock.nouns.grants.pool_change import PoolChanges, PoolFacts
 from interlock.nouns.grants.request import Ask, Standing, Want
 from interlock.nouns.grants.request import Breaker as AnyBreaker
 from interlock.nouns.grants.request import Caller as AnyCaller
@@ -277,12 +277,12 @@ def full(name: str, pool: Pool) -> SlotsFull:
 
 
 def resize(
-    name: str, capacity: int, known: Facts, now: float, agent: str = ""
+    name: str, capacity: int, facts: PoolFacts, now: float, agent: str = ""
 ) -> Decision[Resized]:
     """Set the capacity; serve who fits now, and send away who never will."""
     key = keys.semaphore(name)
-    turn = Turn(known, now)
-    before = turn.pool(key)
+    changes = PoolChanges(facts, now)
+    before = changes.pool(key)
     if before is None:
         outcome = Resized(semaphore=name, capacity=capacity, before=0)
         made = Write(key, Pool(capacity=capacity))
@@ -293,40 +293,40 @@ def resize(
             puts=(made,),
             events=(Event("semaphore:resized", agent),),
         )
-    turn.tell(key, "resized", agent)
-    turn.change(key, Pool(before.grants, before.waiters, capacity))
-    left = _send_away(turn, key)
-    turn.serve(dict.fromkeys((key, *left)))
-    served = tuple([waiter.agent for waiter in turn.served.values()])
+    changes.pool_event(key, "resized", agent)
+    changes.change(key, Pool(before.grants, before.waiters, capacity))
+    left = _send_away(changes, key)
+    changes.serve(dict.fromkeys((key, *left)))
+    served = tuple([waiter.agent for waiter in changes.served.values()])
     outcome = Resized(semaphore=name, capacity=capacity, before=before.capacity, next=served)
-    return turn.decision(outcome, "sem.resize", f"sem/{name}")
+    return changes.decision(outcome, "sem.resize", f"sem/{name}")
 
 
-def remove(name: str, known: Facts, now: float) -> Decision[Removed | SlotsFull | NoSemaphore]:
+def remove(name: str, facts: PoolFacts, now: float) -> Decision[Removed | SlotsFull | NoSemaphore]:
     """Take it away, unless somebody holds or waits for some of it."""
     key = keys.semaphore(name)
-    turn = Turn(known, now)
-    if turn.pool(key) is None:
+    changes = PoolChanges(facts, now)
+    if changes.pool(key) is None:
         return Decision(outcome=NoSemaphore(semaphore=name))
-    turn.reclaim((key,))
-    turn.serve((key,))
-    left = turn.pool(key) or Pool()
+    changes.reclaim((key,))
+    changes.serve((key,))
+    left = changes.pool(key) or Pool()
     if left.grants or left.waiters:
-        return turn.decision(full(name, left), "sem.reclaim", f"sem/{name}")
+        return changes.decision(full(name, left), "sem.reclaim", f"sem/{name}")
     outcome = Removed(semaphore=name)
     return Decision(outcome=outcome, verb="sem.remove", thing=f"sem/{name}", deletes=(key,))
 
 
-def _send_away(turn: Turn, key: str) -> list[str]:
+def _send_away(changes: PoolChanges, key: str) -> list[str]:
     """Take whoever can never be served out of all its queues; which these are.
 
     Whoever there is no room for in this commit leaves by itself, when it looks.
     """
-    pool, left = turn.pool(key) or Pool(), list[str]()
+    pool, left = changes.pool(key) or Pool(), list[str]()
     for waiter in pool.waiters:
-        if pool.never(waiter) and turn.spare:
-            turn.leave(waiter.together or (key,), waiter.id)
-            turn.wake(waiter.id)
+        if pool.never(waiter) and changes.spare:
+            changes.leave(waiter.together or (key,), waiter.id)
+            changes.wake(waiter.id)
             left.extend(waiter.together)
     return left
 

@@ -12,11 +12,12 @@ from interlock.core.decision import Decision
 from interlock.driving import Op
 from interlock.nouns.grants import semaphore as core
 from interlock.nouns.grants.pool import Grant, Pool, Proof
-from interlock.nouns.grants.pool_change import Facts
+from interlock.nouns.grants.pool_change import PoolFacts
+from interlock.nouns.grants.pool_reader import PoolReader, every_pool
 from interlock.nouns.grants.service import Queues
 from interlock.nouns.grants.waiting import Identity, expires_in
 from interlock.runtime import decode
-from interlock.runtime.gather import Gathering, every_pool, looked_up
+from interlock.runtime.gather import looked_up
 from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
 from interlock.store import Item, Snapshot
@@ -108,25 +109,25 @@ class Semaphores:
     def resize(self, actor: Actor, name: str, capacity: int) -> Op[core.Resized]:
         """Set the capacity; whoever fits now is served with the same commit."""
         return self._change(
-            actor, name, lambda known, now: core.resize(name, capacity, known, now, actor.agent)
+            actor, name, lambda facts, now: core.resize(name, capacity, facts, now, actor.agent)
         )
 
     def remove(
         self, actor: Actor, name: str
     ) -> Op[core.Removed | core.SlotsFull | core.NoSemaphore]:
         """Take it away, unless somebody holds or waits for some of it."""
-        return self._change(actor, name, lambda known, now: core.remove(name, known, now))
+        return self._change(actor, name, lambda facts, now: core.remove(name, facts, now))
 
     def _change(
-        self, actor: Actor, name: str, decide: Callable[[Facts, float], Decision[T]]
+        self, actor: Actor, name: str, decide: Callable[[PoolFacts, float], Decision[T]]
     ) -> Op[T]:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[T]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield (keys.semaphore(name),)).items)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield (keys.semaphore(name),)).items)
             now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda known: decide(known, now)))
+            return (yield from reader.decide(lambda facts: decide(facts, now)))
 
         done: Done[T] = yield from self._runner.change(deciding, actor)
         return done.outcome

@@ -20,6 +20,7 @@ from interlock.driving import Op
 from interlock.errors import InterlockError, Lapsed, StoreBusy, StoreTrouble
 from interlock.nouns.grants import rules
 from interlock.nouns.grants.pool import Break, Pool, Proof
+from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask, Breaker, Caller
 from interlock.nouns.grants.waiting import (
     Identity,
@@ -31,7 +32,7 @@ from interlock.nouns.grants.waiting import (
 )
 from interlock.runtime import callers, decode, handover
 from interlock.runtime.callers import Someone
-from interlock.runtime.gather import Gathering, looked_up, outside
+from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.given import holds
 from interlock.runtime.handover import Ticket
 from interlock.runtime.runner import ALIVE, Actor, Deciding, Done, Reading, Runner
@@ -274,13 +275,13 @@ class Queues:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[Outcome]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield caller.keys).items)
-            held = rules.carried(gathering.facts.pool(caller.keys[0]), caller)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield caller.keys).items)
+            held = rules.carried(reader.facts.pool(caller.keys[0]), caller)
             if held is not None:
-                gathering.learn((yield held.live).items)
+                reader.learn((yield held.live).items)
             now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda known: rules.release(caller, known, now)))
+            return (yield from reader.decide(lambda facts: rules.release(caller, facts, now)))
 
         done: Done[Outcome] = yield from self._runner.change(
             deciding, actor, recalled(self._runner, caller.keys), urgent=True
@@ -297,10 +298,10 @@ class Queues:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[Outcome]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield (breaker.key,)).items)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield (breaker.key,)).items)
             now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda known: rules.end(breaker, known, now)))
+            return (yield from reader.decide(lambda facts: rules.end(breaker, facts, now)))
 
         done: Done[Outcome] = yield from self._runner.change(deciding, actor, urgent=True)
         return done.outcome
@@ -327,14 +328,14 @@ class Queues:
 
         def deciding() -> Deciding[Outcome]:
             nonlocal held
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield (key,)).items)
-            held = gathering.facts.pool(key)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield (key,)).items)
+            held = reader.facts.pool(key)
             grant = rules.carried(held, caller)
             ttl = session_ttl
             if grant is not None and grant.ttl is None:
                 ttl = yield from session_ttl_of(grant.session, session_ttl)
-            return (yield from gathering.decide(lambda known: rules.beat(caller, known, ttl)))
+            return (yield from reader.decide(lambda facts: rules.beat(caller, facts, ttl)))
 
         done: Done[Outcome] = yield from self._runner.change(deciding, actor)
         grant = rules.carried(held, caller)
@@ -419,7 +420,7 @@ class Queues:
         given: tuple[Proof, ...],
     ) -> Op[Outcome]:
         runner = self._runner
-        known: list[Gathering] = []
+        known: list[PoolReader] = []
         guess: dict[str, Item | None] = self._guess(ask)
         if identity.joined:
             guess[keys.live(identity.actor.session)] = ALIVE
@@ -445,7 +446,7 @@ class Queues:
         ask: Ask[Any],
         base: int,
         given: tuple[Proof, ...],
-        known: list[Gathering],
+        known: list[PoolReader],
     ) -> Deciding[Outcome]:
         """One attempt to acquire; leaves what it came to know, if that was more than the pool."""
         own = (keys.live(identity.actor.session),) if identity.joined else ()
@@ -464,11 +465,11 @@ class Queues:
             pool = decode.pool(items[wanted[0]], base)
             if (quick := rules.at_once(ask, pool, now)) is not None:
                 return quick
-        gathering = Gathering(self._runner, base)
-        gathering.learn(items)
-        known.append(gathering)
-        call = ask if ask.token is None else (yield from self._extending(ask, gathering))
-        return (yield from gathering.decide(lambda facts: rules.acquire(call, facts, now)))
+        reader = PoolReader(self._runner, base)
+        reader.learn(items)
+        known.append(reader)
+        call = ask if ask.token is None else (yield from self._extending(ask, reader))
+        return (yield from reader.decide(lambda facts: rules.acquire(call, facts, now)))
 
     def _guess(self, ask: Ask[Any]) -> dict[str, Item | None]:
         """A lock is free, and a semaphore as we left it, unless we learn otherwise."""
@@ -485,9 +486,9 @@ class Queues:
                 guess |= known or {want.key: None}
         return guess
 
-    def _extending(self, ask: Ask[Any], gathering: Gathering) -> Reading[Ask[Any]]:
+    def _extending(self, ask: Ask[Any], reader: PoolReader) -> Reading[Ask[Any]]:
         """What may be extended is the holder's session, by its own ttl and not by ours."""
-        pool = gathering.facts.pool(ask.keys[0])
+        pool = reader.facts.pool(ask.keys[0])
         for grant in () if pool is None else pool.grants:
             if (grant.token, grant.agent) == (ask.token, ask.agent):
                 ttl = yield from session_ttl_of(grant.session, ask.session_ttl)

@@ -27,9 +27,9 @@ from interlock.core.decision import Decision, Outcome
 from interlock.driving import Op
 from interlock.nouns.grants import lock, rules
 from interlock.nouns.grants.pool import Pool, Proof
+from interlock.nouns.grants.pool_reader import PoolReader
 from interlock.nouns.grants.request import Ask, Standing
 from interlock.runtime import callers, decode
-from interlock.runtime.gather import Gathering
 from interlock.runtime.given import holds
 from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.runtime.steps import Open, Read, Take
@@ -184,10 +184,10 @@ class Waiting:
         """Carry out a decision about this ask."""
 
         def deciding() -> Deciding[T]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield ask.keys).items)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
-            return (yield from gathering.decide(lambda known: decide(ask, known, now)))
+            return (yield from reader.decide(lambda facts: decide(ask, facts, now)))
 
         done: Done[T] = yield from self._runner.change(deciding, identity.actor, hopeful=hopeful)
         return stamped(done.outcome, base, done.revision)
@@ -208,14 +208,14 @@ class Waiting:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[Decision[Any] | Outcome | str]:
-            gathering = Gathering(self._runner, base)
-            gathering.learn((yield ask.keys).items)
+            reader = PoolReader(self._runner, base)
+            reader.learn((yield ask.keys).items)
             now = self._runner.clock.wall()
             for proof in given:
                 if not (yield from holds(proof, base, ask.agent)):
-                    back = yield from gathering.decide(lambda k: rules.abandon(ask, k, now))
+                    back = yield from reader.decide(lambda facts: rules.abandon(ask, facts, now))
                     return replace(back, outcome=ask.fenced(proof.thing))
-            return (yield from gathering.decide(lambda k: rules.agree(ask, k)))
+            return (yield from reader.decide(lambda facts: rules.agree(ask, facts)))
 
         done = yield from self._runner.change(
             deciding, identity.actor, recalled(self._runner, ask.keys)
@@ -246,7 +246,7 @@ class Waiting:
                 if (item := snapshot[key]) is not None:
                     self._runner.remember(key, item)
 
-    def timed(self, ask: Ask[Any], outcome: Outcome, last: Gathering | None) -> Op[Outcome]:
+    def timed(self, ask: Ask[Any], outcome: Outcome, last: PoolReader | None) -> Op[Outcome]:
         """A busy answer also says how long its holder lives at least."""
         if not isinstance(outcome, lock.LockBusy) or not outcome.holder:
             return outcome
@@ -255,7 +255,7 @@ class Waiting:
         if pool is None or not pool.grants:
             return outcome
         wanted = pool.grants[0].live
-        left = None if last is None else expires_in({each: last.times.get(each) for each in wanted})
+        left = None if last is None else expires_in({each: last.live.get(each) for each in wanted})
         if left is None:
             left = expires_in((yield Read(*wanted, times=True)).items)
         return replace(outcome, expires_in=left)

@@ -33,10 +33,10 @@ from interlock.nouns.grants.waiting import Identity
 from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.progress import Progress
-from interlock.nouns.tasks.reading import Facts
 from interlock.nouns.tasks.ready_window import WIDTH, Window, Windows
 from interlock.nouns.tasks.requirement_sets import SETS_AT_ONCE, let_go
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.nouns.tasks.waiting import Bid, Standby
 from interlock.runtime import handover
 from interlock.runtime.gather import every, outside
@@ -387,15 +387,15 @@ class Claiming:
             raise _lapsed(identity)
         if place and items[place] is None:
             return Decision(outcome="gone")
-        facts = Facts(self._runner, base)
-        facts.learn(items)
+        reader = TaskReader(self._runner, base)
+        reader.learn(items)
         now = self._runner.clock.wall()
-        spec = None if blind else facts.known.specs[ask.task]
-        decision = yield from facts.decide(
-            lambda known: rules.claim(Board(known, now), ask, spec, place)
+        spec = None if blind else reader.facts.specs[ask.task]
+        decision = yield from reader.decide(
+            lambda facts: rules.claim(TaskChanges(facts, now), ask, spec, place)
         )
         if isinstance(decision.outcome, core.Taken):
-            return Decision(outcome=facts.timed(decision.outcome))
+            return Decision(outcome=reader.timed(decision.outcome))
         return self._signed(bid, decision, (data,) if blind else ())
 
     def _signed(
@@ -423,13 +423,17 @@ class Claiming:
             )
 
             def deciding(worker: core.Worker = worker) -> Deciding[object]:
-                facts = Facts(self._runner, base)
-                facts.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
-                held = facts.known.claims[worker.task]
+                reader = TaskReader(self._runner, base)
+                reader.learn((yield (keys.status(worker.task), keys.owner(worker.task))).items)
+                held = reader.facts.claims[worker.task]
                 if held is None or held.id != worker.claim:
                     return Decision(outcome=None)
                 now = self._runner.clock.wall()
-                return (yield from facts.decide(lambda k: rules.release(Board(k, now), worker)))
+                return (
+                    yield from reader.decide(
+                        lambda facts: rules.release(TaskChanges(facts, now), worker)
+                    )
+                )
 
             yield from self._runner.change(deciding, identity.actor)
 

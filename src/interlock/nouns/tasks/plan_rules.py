@@ -36,7 +36,7 @@ from interlock.errors import TooLarge
 from interlock.nouns.tasks import plan, progress_rules
 from interlock.nouns.tasks.plan import Draft, Plan
 from interlock.nouns.tasks.task import Spec, State, Status
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
 
 TTL = 60.0
 """Seconds without a sign of life after which others may take a batch back."""
@@ -119,13 +119,13 @@ class Survey(Struct, frozen=True, kw_only=True):
     """By whom, if somebody began it as a batch."""
 
 
-def survey(board: Board, wanted: Plan) -> Survey:
+def survey(board: TaskChanges, wanted: Plan) -> Survey:
     """Look at everything that publishing a plan depends on, before anything is written."""
     batch = wanted.batch
     progress_rules.look_at(board, wanted.outside, (batch, *wanted.places))
     status, label = board.status(batch), None
     if status is not None:
-        label = board.known.spec(batch)
+        label = board.facts.spec(batch)
         if (refused := _other(wanted, status, label)) is not None:
             return Survey(refused=refused)
     for id_ in wanted.places:
@@ -135,10 +135,10 @@ def survey(board: Board, wanted: Plan) -> Survey:
     return _counted(board, wanted, label)
 
 
-def _all_there(board: Board, wanted: Plan) -> None:
+def _all_there(board: TaskChanges, wanted: Plan) -> None:
     """See that what a plan needs besides its own tasks exists."""
     progress_rules.look_at(board, wanted.outside)
-    board.known.all_of(lambda need: progress_rules.there(board, need), wanted.outside)
+    board.facts.all_of(lambda need: progress_rules.there(board, need), wanted.outside)
     if missing := [need for need in wanted.outside if not progress_rules.there(board, need)]:
         raise plan.unknown(wanted, missing)
 
@@ -154,7 +154,7 @@ def _other(wanted: Plan, status: Status, label: Spec) -> PlanExists | Stuck | No
     return Stuck(wanted.batch) if status.state == "failed" else None
 
 
-def in_use(board: Board, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
+def in_use(board: TaskChanges, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
     """What the id of a task says against publishing a plan."""
     status = board.status(id_)
     if status is None or status.on == wanted.batch:
@@ -163,13 +163,13 @@ def in_use(board: Board, wanted: Plan, id_: str) -> PlanExists | Stuck | None:
         why = f"there is a task {id_} already; give yours another id, or take it out of the plan"
         return PlanExists(plan=wanted.id, task=id_, state=status.state, reason=why)
     other = board.status(status.on)
-    if other is None or other.state == "failed" or not board.known.has(keys.live(status.on)):
+    if other is None or other.state == "failed" or not board.facts.has(keys.live(status.on)):
         return Stuck(status.on)
     why = f"task {id_} belongs to an import that is under way; try again when that is over"
     return PlanExists(plan=wanted.id, task=id_, state="blocked", reason=why)
 
 
-def _counted(board: Board, wanted: Plan, label: Spec | None) -> Survey:
+def _counted(board: TaskChanges, wanted: Plan, label: Spec | None) -> Survey:
     blocked = later = 0
     at = board.now if label is None else label.at
     for draft in wanted.drafts:
@@ -186,7 +186,7 @@ def _counted(board: Board, wanted: Plan, label: Spec | None) -> Survey:
     )
 
 
-def _met(board: Board, need: str) -> bool:
+def _met(board: TaskChanges, need: str) -> bool:
     status = board.status(need)
     return status is not None and status.state == "complete"
 
@@ -203,7 +203,7 @@ def answer(kind: type[Good], wanted: Plan, found: Survey) -> Good:
 
 
 def whole(
-    board: Board, wanted: Plan, begun: Begun
+    board: TaskChanges, wanted: Plan, begun: Begun
 ) -> Decision[Imported | PlanExists | Stuck | None]:
     """Publish a plan with one commit; None if somebody began it as a batch."""
     found = survey(board, wanted)
@@ -220,7 +220,13 @@ def whole(
 
 
 def add(
-    board: Board, wanted: Plan, drafts: Sequence[Draft], begun: Begun, *, first: bool, alive: bool
+    board: TaskChanges,
+    wanted: Plan,
+    drafts: Sequence[Draft],
+    begun: Begun,
+    *,
+    first: bool,
+    alive: bool,
 ) -> Decision[PlanExists | Stuck | None]:
     """Write some tasks of a plan, hidden; those that are there already stay as they are.
 
@@ -230,7 +236,7 @@ def add(
     if not _is(status, begun) and (status is not None or not first):
         return Decision(outcome=Stuck(wanted.batch))
     ids = [draft.id for draft in drafts]
-    board.known.ask_for(ids)
+    board.facts.ask_for(ids)
     for id_ in ids:
         if (refused := in_use(board, wanted, id_)) is not None:
             return Decision(outcome=refused)
@@ -252,7 +258,7 @@ def add(
 
 
 def show(
-    board: Board, wanted: Plan, begun: Begun, hangers: Sequence[str], *, more: bool
+    board: TaskChanges, wanted: Plan, begun: Begun, hangers: Sequence[str], *, more: bool
 ) -> Decision[Stuck | bool]:
     """All of them are there: let everybody see them; whether some are left to be moved on."""
     status = board.status(wanted.batch)
@@ -268,7 +274,7 @@ def show(
     return board.decision(bool(rest or more), VERB, progress_rules.thing(wanted.batch))
 
 
-def stop(board: Board, batch: str, own: str = "") -> Decision[bool]:
+def stop(board: TaskChanges, batch: str, own: str = "") -> Decision[bool]:
     """Mark a batch that is to be taken back: one that was left behind, or that of our ``own`` plan.
 
     The answer is whether it is marked.
@@ -277,8 +283,8 @@ def stop(board: Board, batch: str, own: str = "") -> Decision[bool]:
     if status is None or status.state != "blocked":
         return Decision(outcome=status is not None and status.state == "failed")
     live = keys.live(batch)
-    if not own or _digest(board.known.spec(batch)) != own:
-        if board.known.has(live):
+    if not own or _digest(board.facts.spec(batch)) != own:
+        if board.facts.has(live):
             return Decision(outcome=False)
         board.rely(live)
     board.delete(live)
@@ -286,13 +292,15 @@ def stop(board: Board, batch: str, own: str = "") -> Decision[bool]:
     return board.decision(True, VERB, progress_rules.thing(batch))
 
 
-def take_back(board: Board, batch: str, hangers: Sequence[str], *, more: bool) -> Decision[bool]:
+def take_back(
+    board: TaskChanges, batch: str, hangers: Sequence[str], *, more: bool
+) -> Decision[bool]:
     """Take away some of the tasks of a batch that is marked, and at last the batch itself."""
     status = board.status(batch)
     if status is None or status.state != "failed":
         return Decision(outcome=False)
     board.rely(keys.status(batch))
-    board.known.ask_for(hangers)
+    board.facts.ask_for(hangers)
     for id_ in hangers:
         board.delete(keys.hangs(batch, id_))
         if (held := board.status(id_)) is not None and held.on == batch:
@@ -347,7 +355,7 @@ def _digest(label: Spec) -> str:
     return msgspec.json.decode(label.data, type=Label).digest
 
 
-def _label(board: Board, wanted: Plan, begun: Begun, state: State) -> None:
+def _label(board: TaskChanges, wanted: Plan, begun: Begun, state: State) -> None:
     label = Raw(codec.encode(Label(digest=wanted.digest, tasks=len(wanted.drafts))))
     board.put(keys.data(wanted.batch), Spec(at=begun.at, by=begun.by, data=label))
     waits = state == "blocked"
@@ -359,5 +367,5 @@ def _is(status: Status | None, begun: Begun) -> bool:
     return status is not None and (status.state, status.since) == ("blocked", begun.at)
 
 
-def _beat(board: Board, batch: str) -> None:
+def _beat(board: TaskChanges, batch: str) -> None:
     board.put(keys.live(batch), {"for": progress_rules.thing(batch)}, TTL)

@@ -26,8 +26,8 @@ from interlock.nouns.tasks.plan_rules import (
     Survey,
 )
 from interlock.nouns.tasks.progress import Progress, hangers
-from interlock.nouns.tasks.reading import Facts, change
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import looked_up, outside
 from interlock.runtime.runner import Actor, Deciding, Done, Runner
 from interlock.runtime.steps import Read
@@ -145,7 +145,7 @@ class Plans:
         done = yield from self._with_hangers(
             actor,
             plan.batch,
-            lambda facts: hangers(plan.batch, facts.known).limit,
+            lambda reader: hangers(plan.batch, reader.facts).limit,
             lambda board, tasks, more: plan_rules.show(
                 board, plan, begun, tasks, more=more or apart
             ),
@@ -167,7 +167,7 @@ class Plans:
                 yield from self._with_hangers(
                     actor,
                     id_,
-                    lambda facts: plan_rules.at_once(facts.known.room),
+                    lambda reader: plan_rules.at_once(reader.facts.max_operations),
                     lambda board, tasks, more: plan_rules.take_back(board, id_, tasks, more=more),
                 )
             ).outcome
@@ -175,11 +175,11 @@ class Plans:
 
     def _survey(self, plan: Plan) -> Op[Survey]:
         def reading() -> Deciding[Survey]:
-            facts = Facts(self._runner, 0)
+            reader = TaskReader(self._runner, 0)
             now = self._runner.clock.wall()
             return (
-                yield from facts.decide(
-                    lambda known: Decision(outcome=plan_rules.survey(Board(known, now), plan))
+                yield from reader.decide(
+                    lambda facts: Decision(outcome=plan_rules.survey(TaskChanges(facts, now), plan))
                 )
             )
 
@@ -188,11 +188,15 @@ class Plans:
 
     def _room(self) -> Room:
         """What one commit of a plan may take."""
-        known, local = Facts(self._runner, 0).known, self._runner.capabilities.local
-        return Room(operations=known.room, text=known.text, size=_LOCAL_BYTES if local else _BYTES)
+        facts, local = TaskReader(self._runner, 0).facts, self._runner.capabilities.local
+        return Room(
+            operations=facts.max_operations,
+            text=facts.max_entry_bytes,
+            size=_LOCAL_BYTES if local else _BYTES,
+        )
 
     def _change(
-        self, actor: Actor, id_: str, decide: Callable[[Board], Decision[T]]
+        self, actor: Actor, id_: str, decide: Callable[[TaskChanges], Decision[T]]
     ) -> Op[Done[T]]:
         return change(self._runner, actor, (keys.status(id_),), decide)
 
@@ -200,18 +204,20 @@ class Plans:
         self,
         actor: Actor,
         id_: str,
-        limit: Callable[[Facts], int],
-        decide: Callable[[Board, Sequence[str], bool], Decision[T]],
+        limit: Callable[[TaskReader], int],
+        decide: Callable[[TaskChanges, Sequence[str], bool], Decision[T]],
     ) -> Op[Done[T]]:
         """Decide about a batch, with so many of its tasks as one commit may touch."""
 
         def deciding() -> Deciding[T]:
-            facts = Facts(self._runner, 0)
-            facts.learn((yield (keys.status(id_),)).items)
-            page = Range(keys.hangs(id_), limit=limit(facts))
+            reader = TaskReader(self._runner, 0)
+            reader.learn((yield (keys.status(id_),)).items)
+            page = Range(keys.hangs(id_), limit=limit(reader))
             found: Sequence[Item] = (yield (page,)).ranges[page]
             tasks, more = [keys.listed(item.key) for item in found], len(found) == page.limit
             now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(Board(known, now), tasks, more)))
+            return (
+                yield from reader.decide(lambda facts: decide(TaskChanges(facts, now), tasks, more))
+            )
 
         return (yield from self._runner.change(deciding, actor))

@@ -15,10 +15,10 @@ from interlock.driving import Op
 from interlock.errors import InterlockError
 from interlock.nouns.tasks import decode, progress_rules, rules
 from interlock.nouns.tasks.progress_rules import Moved
-from interlock.nouns.tasks.reading import Facts, change
 from interlock.nouns.tasks.ready_window import resting
 from interlock.nouns.tasks.requirement_sets import list_again
-from interlock.nouns.tasks.task_change import Board, Known
+from interlock.nouns.tasks.task_change import TaskChanges, TaskFacts
+from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.decode import readable
 from interlock.runtime.gather import looked_up
 from interlock.runtime.runner import Actor, Deciding, Done, Runner
@@ -210,17 +210,17 @@ class Progress:
 
     def _draining(self, need: str, base: int) -> Deciding[Moved]:
         todo = keys.todo(need)
-        facts = Facts(self._runner, base)
-        facts.learn((yield (todo,)).items)
-        if not facts.known.there[todo]:
+        reader = TaskReader(self._runner, base)
+        reader.learn((yield (todo,)).items)
+        if not reader.facts.exists[todo]:
             return Decision(outcome=Moved())
-        page = hangers(need, facts.known)
+        page = hangers(need, reader.facts)
         found = (yield (page,)).ranges[page]
         tasks = [keys.listed(item.key) for item in found]
         now, more = self._runner.clock.wall(), len(found) == page.limit
         return (
-            yield from facts.decide(
-                lambda k: progress_rules.drain(Board(k, now), need, tasks, more=more)
+            yield from reader.decide(
+                lambda facts: progress_rules.drain(TaskChanges(facts, now), need, tasks, more=more)
             )
         )
 
@@ -235,7 +235,10 @@ def lost(claims: Sequence[Item], live: Mapping[str, Item | None]) -> list[str]:
     return [item.key for item in claims if any(live[name] is None for name in lives_of([item]))]
 
 
-def hangers(need: str, known: Known) -> Range:
+def hangers(need: str, facts: TaskFacts) -> Range:
     """So many of the tasks that hang on a need as one commit may move on."""
-    most = min(known.room // progress_rules.HANGER_SIZE, known.text // progress_rules.ENTRY_TEXT)
+    most = min(
+        facts.max_operations // progress_rules.HANGER_SIZE,
+        facts.max_entry_bytes // progress_rules.ENTRY_TEXT,
+    )
     return Range(keys.hangs(need), limit=max(1, most))

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from interlock.core import keys
+from interlock.core.changes import Missing
 from interlock.core.decision import Decision, Success
-from interlock.nouns.grants.pool_change import Missing
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.task import Due, Spec, Status
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
 
 HANGER_SIZE = 6
 """Operations that moving on one task may take."""
@@ -44,7 +44,7 @@ class Expired(Moved, frozen=True, kw_only=True, tag="expired"):
     """So many tasks became dead letters, since nobody began them in time."""
 
 
-def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
+def place(board: TaskChanges, id_: str, spec: Spec, need: str = "") -> Status:
     """Write a task that is not there yet: ready, blocked, or not due.
 
     It hangs on the ``need`` that is given, if any, before those of its own: on a batch, which
@@ -74,7 +74,7 @@ def place(board: Board, id_: str, spec: Spec, need: str = "") -> Status:
     return status
 
 
-def unmet(board: Board, id_: str, needs: Sequence[str], first: int) -> int | None:
+def unmet(board: TaskChanges, id_: str, needs: Sequence[str], first: int) -> int | None:
     """Where among its needs, from the first on, a task has one that is not complete.
 
     One that is gone was complete (``retention_rules.py``), and one that came after the task has
@@ -83,7 +83,7 @@ def unmet(board: Board, id_: str, needs: Sequence[str], first: int) -> int | Non
     count = NEEDS_AT_FIRST
     while first < len(needs):
         some = needs[first : first + count]
-        board.known.ask_for(some)
+        board.facts.ask_for(some)
         for number, need in enumerate(some, first):
             status = board.status(need)
             if status is not None and status.state != "complete" and _meant(board, id_, need):
@@ -92,24 +92,26 @@ def unmet(board: Board, id_: str, needs: Sequence[str], first: int) -> int | Non
     return None
 
 
-def _meant(board: Board, id_: str, need: str) -> bool:
+def _meant(board: TaskChanges, id_: str, need: str) -> bool:
     """Whether a need was there before the task, or comes with it: by what published them."""
-    own = board.known.oldest.get(id_, 0)  # 0 for what is being published
-    return not own or board.known.oldest.get(need, 0) <= own
+    own = board.facts.oldest.get(id_, 0)  # 0 for what is being published
+    return not own or board.facts.oldest.get(need, 0) <= own
 
 
-def look_at(board: Board, needs: Sequence[str], besides: Iterable[str] = ()) -> tuple[str, ...]:
+def look_at(
+    board: TaskChanges, needs: Sequence[str], besides: Iterable[str] = ()
+) -> tuple[str, ...]:
     """Know how all of these stand, before a task is published; the needs that failed or are dead.
 
     Whoever forgets what failed has to notice: the mark is read no later than what it stands for.
     A need that is open may fail and be suspected before this is committed: that is noticed, too.
     """
-    known = board.known.statuses
+    known = board.facts.statuses
     if missing := [keys.status(each) for each in (*needs, *besides) if each not in known]:
         raise Missing((keys.NEEDED, keys.SUSPECTED, *missing) if needs else tuple(missing))
-    if any(_is_unmet(board.known.status(need)) for need in needs):
+    if any(_is_unmet(board.facts.status(need)) for need in needs):
         board.rely(keys.SUSPECTED)
-    ended = tuple(need for need in needs if _failed(board.known.status(need)))
+    ended = tuple(need for need in needs if _failed(board.facts.status(need)))
     if ended:
         board.rely(keys.NEEDED)
         board.put(keys.NEEDED, {})
@@ -124,7 +126,7 @@ def _failed(status: Status | None) -> bool:
     return status is not None and status.state in ("failed", "dead")
 
 
-def hidden(board: Board, status: Status) -> bool:
+def hidden(board: TaskChanges, status: Status) -> bool:
     """Whether a task belongs to a batch that is not complete: nobody is to know of it yet."""
     if not status.on.startswith(core.BATCH):
         return False
@@ -132,7 +134,7 @@ def hidden(board: Board, status: Status) -> bool:
     return batch is None or batch.state != "complete"
 
 
-def there(board: Board, id_: str) -> bool:
+def there(board: TaskChanges, id_: str) -> bool:
     """Whether there is a task of this id, as far as anybody is to know."""
     status = board.status(id_)
     return status is not None and not hidden(board, status)
@@ -144,21 +146,21 @@ def thing(need: str) -> str:
     return f"plan/{need[len(core.BATCH) :]}" if batch else f"task/{need}"
 
 
-def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
+def move_on(board: TaskChanges, need: str, hangers: Sequence[str]) -> tuple[int, int]:
     """Let tasks go on whose need is complete; how many may begin, and how many are left.
 
     Somebody else may have moved them on since they were listed, to a need that is not complete.
     """
-    begun, some = 0, hangers[: _fitting(hangers, board.known.text)]
-    board.known.all_of(lambda id_: _next_need(board, id_), some)
-    ask_for_sets(board, [spec for id_ in some if (spec := board.known.specs.get(id_))])
+    begun, some = 0, hangers[: _fitting(hangers, board.facts.max_entry_bytes)]
+    board.facts.all_of(lambda id_: _next_need(board, id_), some)
+    ask_for_sets(board, [spec for id_ in some if (spec := board.facts.specs.get(id_))])
     for number, id_ in enumerate(some):
-        if board.size + HANGER_SIZE + SET_SIZE > board.known.room:
+        if board.size + HANGER_SIZE + SET_SIZE > board.facts.max_operations:
             return begun, len(hangers) - number
         status = board.status(id_)
         if status is None or status.state != "blocked" or status.on != need:
             continue
-        spec, at = board.known.spec(id_), _next_need(board, id_)
+        spec, at = board.facts.spec(id_), _next_need(board, id_)
         if need.startswith(core.BATCH):
             board.tell("published", spec.by, id_)
         if at is not None:
@@ -173,10 +175,10 @@ def move_on(board: Board, need: str, hangers: Sequence[str]) -> tuple[int, int]:
     return begun, len(hangers) - len(some)
 
 
-def ask_for_sets(board: Board, specs: Iterable[Spec]) -> None:
+def ask_for_sets(board: TaskChanges, specs: Iterable[Spec]) -> None:
     """Ask once for all sets of requirements, not for one after the other."""
     sets = {keys.set_of(spec.set): None for spec in specs if spec.requires}
-    board.known.all_of(board.known.has, sets)
+    board.facts.all_of(board.facts.has, sets)
 
 
 def _fitting(ids: Sequence[str], text: int) -> int:
@@ -185,9 +187,9 @@ def _fitting(ids: Sequence[str], text: int) -> int:
     return max(1, sum(size <= text for size in sizes))
 
 
-def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Decision[Moved]:
+def drain(board: TaskChanges, need: str, hangers: Sequence[str], *, more: bool) -> Decision[Moved]:
     """Move on some of what was left hanging on a need that is complete."""
-    if not board.known.has(keys.todo(need)):
+    if not board.facts.has(keys.todo(need)):
         return Decision(outcome=Moved())
     _, rest = move_on(board, need, hangers)
     if not rest and not more:
@@ -197,15 +199,15 @@ def drain(board: Board, need: str, hangers: Sequence[str], *, more: bool) -> Dec
     return board.decision(moved, "task.unblock", thing(need))
 
 
-def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
+def wake(board: TaskChanges, dues: Sequence[str]) -> Decision[Moved]:
     """Tasks whose time has come get their place among those that are ready.
 
     A place among those that must not begin yet of a task that does not mean it is taken away.
     """
     woken = 0
     waking = [id_ for due in dues if _rests(board, id_ := keys.listed(due), due)]
-    board.known.all_of(board.known.spec, waking)
-    ask_for_sets(board, map(board.known.spec, waking))
+    board.facts.all_of(board.facts.spec, waking)
+    ask_for_sets(board, map(board.facts.spec, waking))
     for due in dues:
         id_ = keys.listed(due)
         status = board.status(id_)
@@ -216,7 +218,7 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
         elif is_due(board, status):
             blame = Blame(status.reason, status.by, status.token, status.session)
             board.move(id_, "ready", "pending", **asdict(blame))
-            board.make_ready(id_, board.known.spec(id_))
+            board.make_ready(id_, board.facts.spec(id_))
             board.tell("ready", "", id_)
             woken += 1
     if not woken:
@@ -224,18 +226,18 @@ def wake(board: Board, dues: Sequence[str]) -> Decision[Moved]:
     return board.decision(Moved(tasks=woken), "task.ready", "tasks")
 
 
-def _rests(board: Board, id_: str, due: str) -> bool:
+def _rests(board: TaskChanges, id_: str, due: str) -> bool:
     """Whether this is the place of a task among those that must not begin yet."""
     status = board.status(id_)
     return status is not None and status.due == due
 
 
-def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
+def expire(board: TaskChanges, ids: Sequence[str]) -> Decision[Moved]:
     """Tasks that nobody began before their deadline are dead letters."""
-    board.known.ask_for(ids)
-    board.known.all_of(lambda id_: is_late(board, id_, board.known.status(id_)), ids)
-    late = [id_ for id_ in ids if is_late(board, id_, board.known.status(id_))]
-    board.known.all_of(board.known.spec, late)
+    board.facts.ask_for(ids)
+    board.facts.all_of(lambda id_: is_late(board, id_, board.facts.status(id_)), ids)
+    late = [id_ for id_ in ids if is_late(board, id_, board.facts.status(id_))]
+    board.facts.all_of(board.facts.spec, late)
     for id_ in late:
         past_deadline(board, id_)
     if not late:
@@ -244,21 +246,21 @@ def expire(board: Board, ids: Sequence[str]) -> Decision[Moved]:
     return board.decision(Expired(tasks=len(late)), "task.expire", thing)
 
 
-def is_late(board: Board, id_: str, status: Status | None) -> bool:
+def is_late(board: TaskChanges, id_: str, status: Status | None) -> bool:
     """Whether it is too late to begin a task; one that was begun in time may be tried again."""
     if status is None or status.state != "pending" or status.attempts:
         return False
     return status.deadline is not None and is_over(board, id_, status.deadline)
 
 
-def is_over(board: Board, id_: str, deadline: float) -> bool:
+def is_over(board: TaskChanges, id_: str, deadline: float) -> bool:
     """Whether the deadline of a task is over, by the engine's clock.
 
     Its liveness key says so, however wrong our own clock is.  A key that is gone says nothing if
     the engine lost all liveness since the task was published (a reboot under SQLite), or if no
     key was put with the task (an older version): then our own wall clock decides.
     """
-    known = board.known
+    known = board.facts
     known.all_of(known.has, (keys.deadline(id_), keys.CLOCK))
     if known.has(keys.deadline(id_)):
         board.rely(keys.deadline(id_))
@@ -267,23 +269,23 @@ def is_over(board: Board, id_: str, deadline: float) -> bool:
     return (unbroken and known.spec(id_).measured) or deadline < board.now
 
 
-def _measure(board: Board, id_: str, deadline: float) -> None:
+def _measure(board: TaskChanges, id_: str, deadline: float) -> None:
     """Let the engine's clock measure how long a task may be begun."""
     board.rely(keys.CLOCK)
-    if not board.known.has(keys.CLOCK):
+    if not board.facts.has(keys.CLOCK):
         board.put(keys.CLOCK, {}, CLOCK_TTL)
-    left = max(deadline - board.now, board.known.least)
+    left = max(deadline - board.now, board.facts.min_ttl)
     board.put(keys.deadline(id_), {"for": f"task/{id_}"}, left)
 
 
-def is_due(board: Board, status: Status) -> bool:
+def is_due(board: TaskChanges, status: Status) -> bool:
     """Whether a task may begin, as far as time is concerned."""
     if not status.due:
         return True
-    due = board.known.due(status.due)
+    due = board.facts.due(status.due)
     if due is None:
         return True
-    return not board.known.has(due.rest) if due.rest else moment(status.due) <= board.now
+    return not board.facts.has(due.rest) if due.rest else moment(status.due) <= board.now
 
 
 def moment(due: str) -> float:
@@ -291,12 +293,12 @@ def moment(due: str) -> float:
     return int(due.split("/")[1]) / 1000
 
 
-def _next_need(board: Board, id_: str) -> int | None:
+def _next_need(board: TaskChanges, id_: str) -> int | None:
     """The next need of a blocked task that is not complete."""
     status = board.status(id_)
     if status is None or status.state != "blocked":
         return None
-    return unmet(board, id_, board.known.spec(id_).needs, status.place + 1)
+    return unmet(board, id_, board.facts.spec(id_).needs, status.place + 1)
 
 
 class Blame(Struct, frozen=True, gc=False):
@@ -308,9 +310,9 @@ class Blame(Struct, frozen=True, gc=False):
     session: str = ""
 
 
-def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Status:
+def count(board: TaskChanges, id_: str, act: str, blame: Blame, chance: float) -> Status:
     """One attempt more that failed: rest and try again, or give up."""
-    spec, before = board.known.spec(id_), board.status(id_)
+    spec, before = board.facts.spec(id_), board.status(id_)
     attempts = 1 + (0 if before is None else before.attempts)
     said = {"attempts": attempts, "since": board.now, **asdict(blame)}
     if attempts > spec.retries:
@@ -320,7 +322,7 @@ def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Stat
         after = board.move(id_, act, "pending", **said)
         board.make_ready(id_, spec)
         return after
-    seconds = max(seconds, board.known.least)
+    seconds = max(seconds, board.facts.min_ttl)
     due, rest = keys.due(board.now + seconds, id_), keys.live(f"rest/{keys.part(id_)}")
     after = board.move(id_, act, "pending", due=due, **said)
     board.put(due, Due(rest))
@@ -329,10 +331,10 @@ def count(board: Board, id_: str, act: str, blame: Blame, chance: float) -> Stat
     return after
 
 
-def past_deadline(board: Board, id_: str) -> None:
+def past_deadline(board: TaskChanges, id_: str) -> None:
     """It is too late to begin."""
     status = board.status(id_)
     if status is not None and not status.due:
-        board.delete(board.known.spec(id_).place(id_))
+        board.delete(board.facts.spec(id_).place(id_))
     board.move(id_, "expire", "dead", since=board.now, reason="nobody began it before its deadline")
     board.tell("dead", "", id_)

@@ -22,7 +22,7 @@ from interlock.core import keys
 from interlock.core.decision import Decision, Write
 from interlock.driving import Op
 from interlock.nouns.tasks import decode
-from interlock.nouns.tasks.reading import change
+from interlock.nouns.tasks.task_reader import change
 from interlock.runtime.decode import readable
 from interlock.runtime.runner import Actor, Deciding, Done, Glance, Reading, Runner
 from interlock.store import Item, Range, Snapshot

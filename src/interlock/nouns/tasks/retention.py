@@ -30,10 +30,10 @@ from interlock.driving import Op, Pause
 from interlock.errors import StoreDamaged, TooLarge
 from interlock.nouns.messages.retention_rules import Forgotten, Keep
 from interlock.nouns.tasks import retention_rules as core
-from interlock.nouns.tasks.reading import Facts
 from interlock.nouns.tasks.retention_rules import Said, Survey
 from interlock.nouns.tasks.retention_scan import Round, Start
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_reader import TaskReader
 from interlock.runtime import clocks, commits
 from interlock.runtime.commits import Moment
 from interlock.runtime.decode import decoded, readable
@@ -227,7 +227,7 @@ class Forgetting:
         """Forget these in portions; of those that failed, if this ``mark`` stands."""
         done, left = 0, iter(aims.items())
         base = yield from self._runner.base()
-        room = Facts(self._runner, base).known.room
+        room = TaskReader(self._runner, base).facts.max_operations
         while some := dict(islice(left, max(1, min(room // core.OPERATIONS - 1, _AT_ONCE)))):
             try:
                 changed: Done[Forgotten] = yield from self._runner.change(
@@ -242,17 +242,17 @@ class Forgetting:
     def _deciding(
         self, aims: Mapping[str, int], base: int, mark: int | None
     ) -> Deciding[Forgotten]:
-        facts, failed = Facts(self._runner, base), mark is not None
+        reader, failed = TaskReader(self._runner, base), mark is not None
         if failed:
             needed = (yield (keys.NEEDED,))[keys.NEEDED]
             if mark != (0 if needed is None else needed.revision):
                 return Decision(outcome=Forgotten())
-        facts.learn((yield tuple(_relied(aims))).items)
+        reader.learn((yield tuple(_relied(aims))).items)
         seen = {task: base + revision for task, revision in aims.items()}
         now = self._runner.clock.wall()
         return (
-            yield from facts.decide(
-                lambda known: core.forget(Board(known, now), seen, failed=failed)
+            yield from reader.decide(
+                lambda facts: core.forget(TaskChanges(facts, now), seen, failed=failed)
             )
         )
 

@@ -37,7 +37,7 @@ from interlock.core.decision import Decision, Write
 from interlock.nouns.messages.retention_rules import Forgotten, Keep
 from interlock.nouns.tasks import progress_rules
 from interlock.nouns.tasks.task import BATCH, Spec, State, Status
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
 
 KEEP = 90 * 86400.0
 """As long as the record keeps its story, so that both end together."""
@@ -161,7 +161,9 @@ def suspect() -> Decision[None]:
     return Decision(outcome=None, verb="task.suspect", thing="tasks", puts=(put,))
 
 
-def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> Decision[Forgotten]:
+def forget(
+    board: TaskChanges, aims: Mapping[str, int], *, failed: bool = False
+) -> Decision[Forgotten]:
     """Let go of these, if they stand as they did at their revisions, with all that is theirs.
 
     Whoever gives some that ``failed`` has seen that nobody needs them, and checks ``meta/needed``.
@@ -172,7 +174,7 @@ def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> De
         board.delete(keys.data(task), keys.status(task), keys.result(task))
         if failed:
             board.delete(keys.ended(task))
-            status = board.known.status(task)
+            status = board.facts.status(task)
             if status is not None and status.deadline is not None:
                 board.delete(keys.deadline(task))
         if not task.startswith(BATCH):
@@ -185,7 +187,7 @@ def forget(board: Board, aims: Mapping[str, int], *, failed: bool = False) -> De
     return board.decision(Forgotten(count=len(gone)), "task.forget", thing)
 
 
-def _stands(board: Board, task: str, revision: int) -> bool:
+def _stands(board: TaskChanges, task: str, revision: int) -> bool:
     """Whether a task is as it was seen, and nothing hangs on it that may go on."""
-    there = board.known.status(task) is not None and board.known.newest[task] == revision
-    return there and not board.known.has(keys.todo(task))
+    there = board.facts.status(task) is not None and board.facts.newest[task] == revision
+    return there and not board.facts.has(keys.todo(task))

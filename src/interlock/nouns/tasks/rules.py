@@ -27,12 +27,12 @@ from interlock.nouns.tasks.task import (
     Status,
     Worker,
 )
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
 
 
-def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | task.TaskExists]:
+def publish(board: TaskChanges, id_: str, spec: Spec) -> Decision[task.Published | task.TaskExists]:
     """Put a task where everybody finds it; one that is there already stays as it is."""
-    if (status := board.known.status(id_)) is not None:
+    if (status := board.facts.status(id_)) is not None:
         return Decision(outcome=task.TaskExists(task=id_, state=status.state))
     ended = progress_rules.look_at(board, spec.needs)
     unknown = next((need for need in spec.needs if not progress_rules.there(board, need)), None)
@@ -47,14 +47,14 @@ def publish(board: Board, id_: str, spec: Spec) -> Decision[task.Published | tas
 
 
 def claim(
-    board: Board, ask: Ask, spec: Spec | None, place: str = ""
+    board: TaskChanges, ask: Ask, spec: Spec | None, place: str = ""
 ) -> Decision[task.ClaimOutcome | str]:
     """Take a task that is pending; ``stale`` if its worker is lost, ``expired`` if it is too late.
 
     Without a spec it is blind: all that is known is a guess that the commit checks, and perhaps
     its ``place`` among those that are ready.
     """
-    status, id_ = board.known.status(ask.task), ask.task
+    status, id_ = board.facts.status(ask.task), ask.task
     if status is None:
         return Decision(
             outcome=task.NoTask(task=id_, state="unknown", reason=f"there is no task {id_}")
@@ -74,18 +74,18 @@ def claim(
 
 
 def reclaim(
-    board: Board, id_: str, chance: float, reason: str = "", entry: str = ""
+    board: TaskChanges, id_: str, chance: float, reason: str = "", entry: str = ""
 ) -> Decision[str]:
     """End a claim whose liveness is gone, and count the attempt.
 
     ``entry`` is where it was found among the claims; one that stands for nothing is taken away.
     """
-    status, held = board.known.status(id_), board.known.claim(id_)
+    status, held = board.facts.status(id_), board.facts.claim(id_)
     other = held is not None and entry not in ("", keys.claims(held.session, id_))
     if status is None or status.state != "running" or other:
         return _tidied(board, id_, entry)
     if held is not None:
-        if board.known.alive(held):
+        if board.facts.alive(held):
             return Decision(outcome="alive")
         board.end_claim(id_, held)
     agent = "" if held is None else held.agent
@@ -98,15 +98,15 @@ def reclaim(
     return board.decision("reclaimed", "task.reclaim", f"task/{id_}")
 
 
-def _tidied(board: Board, id_: str, entry: str) -> Decision[str]:
-    if not entry or not board.known.has(entry):
+def _tidied(board: TaskChanges, id_: str, entry: str) -> Decision[str]:
+    if not entry or not board.facts.has(entry):
         return Decision(outcome="gone")
     board.rely(entry, keys.owner(id_))
     board.delete(entry)
     return board.decision("tidied", "task.tidy", f"task/{id_}")
 
 
-def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
+def release(board: TaskChanges, who: Worker) -> Decision[task.ReleaseOutcome]:
     """Give a task back to the queue; that is no failed attempt."""
     status, held = _held(board, who)
     if status is None or held is None:
@@ -115,13 +115,13 @@ def release(board: Board, who: Worker) -> Decision[task.ReleaseOutcome]:
         return _lapsed(board, who, status, "task.release")
     board.end_claim(who.task, held)
     board.move(who.task, "release", "pending")
-    board.make_ready(who.task, board.known.spec(who.task))
+    board.make_ready(who.task, board.facts.spec(who.task))
     board.tell("released", held.agent)
     return board.decision(task.TaskReleased(task=who.task), "task.release", f"task/{who.task}")
 
 
 def complete(
-    board: Board, who: Worker, result: Raw | None, hangers: Sequence[str], *, more: bool
+    board: TaskChanges, who: Worker, result: Raw | None, hangers: Sequence[str], *, more: bool
 ) -> Decision[task.CompleteOutcome]:
     """The task is done; what hangs on it is moved on, as far as this commit has room.
 
@@ -136,7 +136,7 @@ def complete(
         return _refused(board, who, status, "task.complete")
     if not _lives(board, held):
         return _lapsed(board, who, status, "task.complete")
-    token = board.known.tokens[id_]
+    token = board.facts.tokens[id_]
     board.end_claim(id_, held)
     board.move(
         id_,
@@ -164,7 +164,7 @@ def complete(
 
 
 def fail(
-    board: Board, who: Worker, reason: str, error: Raw | None, chance: float, *, retry: bool
+    board: TaskChanges, who: Worker, reason: str, error: Raw | None, chance: float, *, retry: bool
 ) -> Decision[task.FailOutcome]:
     """The attempt failed: the task rests and is tried again, or it is over."""
     id_ = who.task
@@ -175,7 +175,7 @@ def fail(
         return _refused(board, who, status, "task.fail")
     if not _lives(board, held):
         return _lapsed(board, who, status, "task.fail")
-    token = board.known.tokens[id_]
+    token = board.facts.tokens[id_]
     board.end_claim(id_, held)
     if retry:
         blame = progress_rules.Blame(reason, held.agent, token, held.session)
@@ -201,7 +201,7 @@ def fail(
     return board.decision(_failed(board, id_, after), "task.fail", f"task/{id_}")
 
 
-def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOutcome]:
+def beat(board: TaskChanges, who: Worker, session_ttl: float) -> Decision[task.BeatOutcome]:
     """Renew what keeps the claim alive; one that lapsed is not revived."""
     status, held = _held(board, who)
     if status is None or held is None:
@@ -212,7 +212,7 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
     outcome = task.TaskExtended(
         task=who.task,
         holder=held.agent,
-        token=board.known.tokens[who.task],
+        token=board.facts.tokens[who.task],
         expires_in=ttl,
         grant=held.id,
     )
@@ -220,9 +220,9 @@ def beat(board: Board, who: Worker, session_ttl: float) -> Decision[task.BeatOut
     return Decision(outcome=outcome, puts=(renew,), quiet=True)
 
 
-def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
+def cancel(board: TaskChanges, id_: str, agent: str, reason: str) -> Decision[task.CancelOutcome]:
     """Nobody is to do this; whoever works on it is told when it next speaks up."""
-    status = board.known.status(id_)
+    status = board.facts.status(id_)
     if status is None or progress_rules.hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     if status.state == "failed" and status.reason.startswith(_CANCELLED):
@@ -230,11 +230,11 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
     if status.state in ("complete", "failed", "dead"):
         over = f"it is {status.state} already; nothing is left to cancel"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=over))
-    held = board.known.claim(id_)
+    held = board.facts.claim(id_)
     if held is not None:
         board.end_claim(id_, held)
     elif status.state == "pending" and not status.due:
-        board.delete(board.known.spec(id_).place(id_))
+        board.delete(board.facts.spec(id_).place(id_))
     said = f"{_CANCELLED} {agent}" + (f": {reason}" if reason else "")
     board.move(id_, "cancel", "failed", since=board.now, by=agent, reason=said)
     board.tell("cancelled", agent)
@@ -242,23 +242,23 @@ def cancel(board: Board, id_: str, agent: str, reason: str) -> Decision[task.Can
 
 
 def requeue(
-    board: Board, id_: str, by: str, reason: str, token: int | None
+    board: TaskChanges, id_: str, by: str, reason: str, token: int | None
 ) -> Decision[task.RequeueOutcome]:
     """An operator ends the claim of a worker; that is no failed attempt."""
-    status = board.known.status(id_)
+    status = board.facts.status(id_)
     if status is None or progress_rules.hidden(board, status):
         return Decision(outcome=_absent(id_, status))
-    held = board.known.claim(id_)
+    held = board.facts.claim(id_)
     if status.state != "running" or held is None:
         why = f"it is {status.state}; only a task that somebody works on can be requeued"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=why))
-    own = board.known.tokens[id_]
+    own = board.facts.tokens[id_]
     if token not in (None, own):
         fenced = task.TaskFenced(task=id_, state=status.state, holder=held.agent, token=own)
         return Decision(outcome=fenced)
     board.end_claim(id_, held)
     board.move(id_, "release", "pending")
-    board.make_ready(id_, board.known.spec(id_))
+    board.make_ready(id_, board.facts.spec(id_))
     note = Break(
         grant=held.id,
         holder=held.agent,
@@ -274,15 +274,15 @@ def requeue(
     return replace(board.decision(outcome, "task.requeue", f"task/{id_}"), reason=reason)
 
 
-def retry(board: Board, id_: str, agent: str) -> Decision[task.RetryOutcome]:
+def retry(board: TaskChanges, id_: str, agent: str) -> Decision[task.RetryOutcome]:
     """Send back a task that failed, with all its attempts."""
-    status = board.known.status(id_)
+    status = board.facts.status(id_)
     if status is None or progress_rules.hidden(board, status):
         return Decision(outcome=_absent(id_, status))
     if status.state not in ("failed", "dead"):
         reason = f"it is {status.state}; only what failed or is dead can be sent back"
         return Decision(outcome=task.Unchanged(task=id_, state=status.state, reason=reason))
-    spec = board.known.spec(id_)
+    spec = board.facts.spec(id_)
     at = progress_rules.unmet(board, id_, spec.needs, 0)
     missed = status.deadline is not None and progress_rules.is_over(board, id_, status.deadline)
     kept = {"attempts": 0, "deadline": None if missed else status.deadline}
@@ -315,7 +315,7 @@ _AFTER_FAILURE = ("pending", "failed", "dead")
 
 
 def _claim(
-    board: Board, ask: Ask, status: Status, spec: Spec | None, place: str
+    board: TaskChanges, ask: Ask, status: Status, spec: Spec | None, place: str
 ) -> Decision[task.ClaimOutcome | str]:
     id_ = ask.task
     if not progress_rules.is_due(board, status):
@@ -359,9 +359,9 @@ def _claim(
     return board.decision(outcome, "task.claim", f"task/{id_}")
 
 
-def _taken(board: Board, id_: str) -> Decision[task.ClaimOutcome | str]:
-    held = board.known.claim(id_)
-    if held is None or not board.known.alive(held):
+def _taken(board: TaskChanges, id_: str) -> Decision[task.ClaimOutcome | str]:
+    held = board.facts.claim(id_)
+    if held is None or not board.facts.alive(held):
         return Decision(outcome="stale")
     return Decision(outcome=task.Taken(task=id_, holder=held.agent, since=held.since))
 
@@ -372,7 +372,7 @@ def _blocked(id_: str, status: Status) -> task.Blocked:
     )
 
 
-def _resting(board: Board, id_: str, status: Status) -> task.Blocked:
+def _resting(board: TaskChanges, id_: str, status: Status) -> task.Blocked:
     left = max(0.0, progress_rules.moment(status.due) - board.now)
     word = "rests after a failed attempt" if status.attempts else "must not begin yet"
     return task.Blocked(task=id_, reason=f"it {word}", retry_in=round(left, 3))
@@ -387,33 +387,35 @@ def _over(id_: str, status: Status) -> str:
     )
 
 
-def _held(board: Board, who: Worker) -> tuple[Status | None, Claim | None]:
+def _held(board: TaskChanges, who: Worker) -> tuple[Status | None, Claim | None]:
     """How the task stands, and the claim of whoever speaks, if it works on it."""
-    status = board.known.status(who.task)
-    held = None if status is None else board.known.claim(who.task)
-    if held is None or not who.speaks_for(held, board.known.tokens[who.task]):
+    status = board.facts.status(who.task)
+    held = None if status is None else board.facts.claim(who.task)
+    if held is None or not who.speaks_for(held, board.facts.tokens[who.task]):
         return status, None
     return status, held
 
 
-def _lives(board: Board, held: Claim) -> bool:
+def _lives(board: TaskChanges, held: Claim) -> bool:
     """Whether a claim lives; then the decision stands only as long as it does."""
     board.rely(*held.live)
-    return board.known.alive(held)
+    return board.facts.alive(held)
 
 
-def _lapsed(board: Board, who: Worker, status: Status, verb: str) -> Decision[task.TaskFenced]:
+def _lapsed(
+    board: TaskChanges, who: Worker, status: Status, verb: str
+) -> Decision[task.TaskFenced]:
     """The claim lapsed, and nobody took the task yet: it is over all the same."""
     return board.refuse(task.TaskFenced(task=who.task, state=status.state), verb, who.task)
 
 
 def _refused(
-    board: Board, who: Worker, status: Status | None, verb: str
+    board: TaskChanges, who: Worker, status: Status | None, verb: str
 ) -> Decision[task.TaskFenced | task.TaskNotOwner]:
     """Not the one who works on it: refused, and recorded once in a while."""
     if status is None:
         return Decision(outcome=task.TaskNotOwner(task=who.task, state="unknown"))
-    held = board.known.claim(who.task)
+    held = board.facts.claim(who.task)
     if _was_ours(board, who, status, held):
         return board.refuse(_fenced(board, who, status), verb, who.task)
     outcome = task.TaskNotOwner(
@@ -422,23 +424,23 @@ def _refused(
     return board.refuse(outcome, verb, who.task)
 
 
-def _was_ours(board: Board, who: Worker, status: Status, held: Claim | None) -> bool:
+def _was_ours(board: TaskChanges, who: Worker, status: Status, held: Claim | None) -> bool:
     """Whether whoever speaks may have worked on this task before: its token could be of a claim."""
     if who.token is None:
         return bool(status.session) and status.session == who.session
-    newest = board.known.newest[who.task] if held is None else board.known.tokens[who.task] - 1
-    return board.known.oldest[who.task] < who.token <= newest
+    newest = board.facts.newest[who.task] if held is None else board.facts.tokens[who.task] - 1
+    return board.facts.oldest[who.task] < who.token <= newest
 
 
-def _fenced(board: Board, who: Worker, status: Status) -> task.TaskFenced:
-    held = board.known.claim(who.task)
+def _fenced(board: TaskChanges, who: Worker, status: Status) -> task.TaskFenced:
+    held = board.facts.claim(who.task)
     if held is None:
         return task.TaskFenced(task=who.task, state=status.state)
-    token = board.known.tokens[who.task]
+    token = board.facts.tokens[who.task]
     return task.TaskFenced(task=who.task, state=status.state, holder=held.agent, token=token)
 
 
-def _failed(board: Board, id_: str, status: Status, *, already: bool = False) -> task.Failed:
+def _failed(board: TaskChanges, id_: str, status: Status, *, already: bool = False) -> task.Failed:
     left = max(0.0, progress_rules.moment(status.due) - board.now) if status.due else None
     return task.Failed(
         task=id_,

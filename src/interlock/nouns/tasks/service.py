@@ -30,8 +30,8 @@ from interlock.nouns.tasks import decode, rules
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claiming import Claiming
 from interlock.nouns.tasks.progress import Progress, hangers
-from interlock.nouns.tasks.reading import Facts, change
-from interlock.nouns.tasks.task_change import Board
+from interlock.nouns.tasks.task_change import TaskChanges
+from interlock.nouns.tasks.task_reader import TaskReader, change
 from interlock.runtime.gather import every, outside
 from interlock.runtime.runner import Actor, Deciding, Done, Reading, Runner
 from interlock.settings import Settings
@@ -163,16 +163,18 @@ class Tasks:
 
         def deciding() -> Deciding[core.CompleteOutcome]:
             nonlocal left
-            facts, status = yield from self._own(worker, base)
+            reader, status = yield from self._own(worker, base)
             found: Sequence[Item] = ()
             more = False
             if status is not None and status.awaited and status.state == "running":
-                page: Range = hangers(worker.task, facts.known)
+                page: Range = hangers(worker.task, reader.facts)
                 found = (yield (page,)).ranges[page]
                 more = len(found) == page.limit or not self._runner.capabilities.local
             tasks, now = [keys.listed(item.key) for item in found], self._runner.clock.wall()
-            decision = yield from facts.decide(
-                lambda known: rules.complete(Board(known, now), worker, result, tasks, more=more)
+            decision = yield from reader.decide(
+                lambda facts: rules.complete(
+                    TaskChanges(facts, now), worker, result, tasks, more=more
+                )
             )
             left = any(write.key == keys.todo(worker.task) for write in decision.puts)
             return decision
@@ -208,14 +210,16 @@ class Tasks:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[core.BeatOutcome]:
-            facts, _ = yield from self._own(worker, base)
-            held = facts.known.claims[worker.task]
+            reader, _ = yield from self._own(worker, base)
+            held = reader.facts.claims[worker.task]
             ttl = session_ttl
             if held is not None and held.ttl is None:
                 ttl = yield from session_ttl_of(held.session, session_ttl)
             now = self._runner.clock.wall()
             return (
-                yield from facts.decide(lambda known: rules.beat(Board(known, now), worker, ttl))
+                yield from reader.decide(
+                    lambda facts: rules.beat(TaskChanges(facts, now), worker, ttl)
+                )
             )
 
         done: Done[core.BeatOutcome] = yield from self._runner.change(deciding, actor)
@@ -277,27 +281,29 @@ class Tasks:
                     released.append(f"task/{task}")
         return tuple(released)
 
-    def _own(self, worker: core.Worker, base: int) -> Reading[tuple[Facts, core.Status | None]]:
+    def _own(
+        self, worker: core.Worker, base: int
+    ) -> Reading[tuple[TaskReader, core.Status | None]]:
         """What whoever speaks for a claim has to know first."""
-        facts = Facts(self._runner, base)
+        reader = TaskReader(self._runner, base)
         wanted = (keys.status(worker.task), keys.owner(worker.task))
-        facts.learn((yield wanted).items)
-        held, token = facts.known.claims[worker.task], facts.known.tokens[worker.task]
+        reader.learn((yield wanted).items)
+        held, token = reader.facts.claims[worker.task], reader.facts.tokens[worker.task]
         if held is not None and worker.speaks_for(held, token):
-            facts.learn((yield held.live).items)
+            reader.learn((yield held.live).items)
         if (spec := self.claiming.specs.get(worker.task)) is not None:
-            facts.known.specs[worker.task] = spec
-        return facts, facts.known.statuses[worker.task]
+            reader.facts.specs[worker.task] = spec
+        return reader, reader.facts.statuses[worker.task]
 
     def _settle(
-        self, actor: Actor, worker: core.Worker, decide: Callable[[Board], Decision[T]]
+        self, actor: Actor, worker: core.Worker, decide: Callable[[TaskChanges], Decision[T]]
     ) -> Op[T]:
         base = yield from self._runner.base()
 
         def deciding() -> Deciding[T]:
-            facts, _ = yield from self._own(worker, base)
+            reader, _ = yield from self._own(worker, base)
             now = self._runner.clock.wall()
-            return (yield from facts.decide(lambda known: decide(Board(known, now))))
+            return (yield from reader.decide(lambda facts: decide(TaskChanges(facts, now))))
 
         return (yield from self._finished(actor, worker, deciding)).outcome
 

@@ -1,8 +1,6 @@
 """One decision about tasks in the making: what it knows, and what it will write.
 
-A decision does not know beforehand which tasks it touches: completing one may move on others, which
-have needs of their own.  It asks its Known, which raises Missing for what was not read yet;
-whoever drives it reads that and decides again.
+``core/changes.py`` has the theory.
 
 What a decision read is not checked by its commit, but for what it relies on: the items that it
 replaces, the need that a task is left hanging on, and the session that a claim lives by.  The rest
@@ -18,8 +16,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from interlock.core import keys
+from interlock.core.changes import MANY, Changes, Facts, Missing
 from interlock.core.decision import Decision, Event, Write
-from interlock.nouns.grants.pool_change import MANY, Missing
 from interlock.nouns.tasks.task import (
     BATCH,
     FRESH,
@@ -41,31 +39,29 @@ AT_ONCE = 1.0
 """Seconds after its publishing within which a task counts as ready since then."""
 
 
-class Known:
-    """What is known about tasks; it asks for the rest by raising Missing."""
+class TaskFacts(Facts):
+    """The items of tasks that were read for a decision."""
 
-    def __init__(self, room: int = MANY, least: float = 0.0, text: int = MANY) -> None:
-        self.room = room
-        self.text = text
-        """Bytes that the entry of a decision may have."""
-        self.least = least
+    def __init__(
+        self, max_operations: int = MANY, min_ttl: float = 0.0, max_entry_bytes: int = MANY
+    ) -> None:
+        super().__init__({}, max_operations)
+        self.max_entry_bytes = max_entry_bytes
+        self.min_ttl = min_ttl
         """The shortest ttl that the store can measure."""
         self.specs: dict[str, Spec | None] = {}
         self.statuses: dict[str, Status | None] = {}
         self.claims: dict[str, Claim | None] = {}
         self.tokens: dict[str, int] = {}
-        """Of the claim of each task that has one."""
+        """The token of each claim, by task."""
         self.newest: dict[str, int] = {}
-        """What the token of a claim would be that was made with the last change of a task."""
+        """The token that a claim has which was made with the last change of a task."""
         self.oldest: dict[str, int] = {}
-        """The same for its publishing: no claim of it can have that token, or a lower one."""
+        """The token of its publishing: every claim of the task has a higher one."""
         self.dues: dict[str, Due | None] = {}
-        self.there: dict[str, bool] = {}
-        """Keys of which nothing else matters: liveness, sets of requirements, marks."""
         self.clock = 0
-        """Since which revision the engine measures liveness without a break; 0 if that is unknown.
-        Counted as tokens are."""
-        self.relied: dict[str, None] = {}
+        """The revision, counted as tokens are, since which the engine measures liveness without a
+        break; 0 if it is unknown."""
 
     def spec(self, task: str) -> Spec:
         """What a task is; only of one that exists."""
@@ -98,19 +94,6 @@ class Known:
         except KeyError:
             raise Missing((key,)) from None
 
-    def has(self, key: str) -> bool:
-        """Whether there is anything under this key."""
-        try:
-            return self.there[key]
-        except KeyError:
-            raise Missing((key,)) from None
-
-    def alive(self, claim: Claim) -> bool:
-        """Whether all that keeps a claim alive still is."""
-        if unknown := tuple([key for key in claim.live if key not in self.there]):
-            raise Missing(unknown)
-        return all(self.there[key] for key in claim.live)
-
     def ask_for(self, tasks: Iterable[str]) -> None:
         """Ask for the statuses of all of these at once, so that few questions are enough."""
         missing = [keys.status(task) for task in tasks if task not in self.statuses]
@@ -129,21 +112,16 @@ class Known:
             raise Missing(tuple(missing))
 
 
-class Board:
-    """The tasks as a decision will leave them, and what goes with that."""
+class TaskChanges(Changes[TaskFacts]):
+    """The tasks as a decision leaves them, and the other changes that go with that."""
 
-    def __init__(self, known: Known, now: float) -> None:
-        self.known = known
-        self.now = now
+    def __init__(self, facts: TaskFacts, now: float) -> None:
+        super().__init__(facts, now)
         self._statuses: dict[str, Status] = {}
-        self._puts: dict[str, Write] = {}
-        self._deletes: dict[str, None] = {}
-        self._signals: dict[str, None] = {}
-        self._events: list[tuple[str, str, str]] = []
 
     def status(self, task: str) -> Status | None:
         """How a task stands by now."""
-        return self._statuses.get(task) or self.known.status(task)
+        return self._statuses.get(task) or self.facts.status(task)
 
     def move(self, task: str, act: str, state: State, **changes: object) -> Status:
         """Carry out an act that leads to another state."""
@@ -165,22 +143,11 @@ class Board:
     def set(self, task: str, status: Status) -> None:
         """Let a task stand like this."""
         self._statuses[task] = status
-        self.known.relied[keys.status(task)] = None
-
-    def put(self, key: str, value: object, ttl: float | None = None) -> None:
-        """Write this, too."""
-        self._deletes.pop(key, None)
-        self._puts[key] = Write(key, value, ttl)
-
-    def delete(self, *wanted: str) -> None:
-        """Take these away."""
-        for key in wanted:
-            self._puts.pop(key, None)
-            self._deletes[key] = None
+        self.facts.relied[keys.status(task)] = None
 
     def rely(self, *wanted: str) -> None:
         """See that these are as they were read when this is committed."""
-        self.known.relied.update(dict.fromkeys(wanted))
+        self.facts.relied.update(dict.fromkeys(wanted))
 
     def tell(self, word: str, agent: str, task: str = "") -> None:
         """What watchers are told; about the task of the whole decision, or about another."""
@@ -204,18 +171,18 @@ class Board:
         if spec.requires:
             known = keys.set_of(spec.set)
             self.rely(known)
-            if not self.known.has(known):
+            if not self.facts.has(known):
                 self.put(known, tuple(dict.fromkeys(spec.requires)))
                 self.put(keys.SETS_MARK, {})
 
     def call(self, spec: Spec) -> None:
         """Let those look who wait for tasks like this: it is ready, or will be."""
-        self._signals[keys.wake_ready(spec.set)] = None
+        self.signal(keys.wake_ready(spec.set))
 
     def listed(self, task: str, verb: str) -> Decision[bool]:
         """See that workers look where a task is ready; whether they would not have."""
-        spec = self.known.specs.get(task)
-        if spec is None or not spec.requires or self.known.has(keys.set_of(spec.set)):
+        spec = self.facts.specs.get(task)
+        if spec is None or not spec.requires or self.facts.has(keys.set_of(spec.set)):
             return Decision(outcome=False)
         self._list_set(spec)
         self.call(spec)
@@ -256,47 +223,37 @@ class Board:
             *[key for key in claim.live if key != own],
         )
         if claim.blind:
-            self.delete(self.known.spec(task).place(task))
+            self.delete(self.facts.spec(task).place(task))
 
     @property
     def size(self) -> int:
         """How many operations this takes by now."""
-        written = len(self._statuses) + len(self._puts) + len(self._deletes)
-        return written + len(self._signals) + len(self.known.relied)
+        return super().size + len(self._statuses)
 
     def decision(self, outcome: T, verb: str, thing: str) -> Decision[T]:
         """The decision that carries all of it out."""
         statuses = [Write(keys.status(task), each) for task, each in self._statuses.items()]
-        return Decision(
-            outcome=outcome,
-            verb=verb,
-            thing=thing,
-            puts=(*statuses, *self._puts.values()),
-            deletes=tuple(self._deletes),
-            signals=tuple(self._signals),
-            events=tuple([self._event(thing, *each) for each in self._events]),
-            trace=self._trace(thing),
-        )
+        return self._decision(outcome, verb, thing, statuses, trace=self._trace(thing))
 
-    def _event(self, thing: str, word: str, agent: str, about: str) -> Event:
-        """What is told, with what differs from the entry; the id of a task needs no trace."""
-        if about in ("", thing):
-            return Event(word, agent)
-        own, trace = self._trace(thing), self._trace(about)
-        named = own and trace not in (own, about.removeprefix("task/"))
-        return Event(word, agent, about, trace if named else "")
+    def _event(self, whole: str, name: str, agent: str, thing: str) -> Event:
+        """An event with what differs from its entry; the id of a task needs no trace."""
+        if thing in ("", whole):
+            return Event(name, agent)
+        own, trace = self._trace(whole), self._trace(thing)
+        named = own and trace not in (own, thing.removeprefix("task/"))
+        return Event(name, agent, thing, trace if named else "")
 
     def _trace(self, thing: str) -> str:
         """The trace of a task: the one that it was published under, else its id."""
         task = thing.removeprefix("task/")
-        status = self._statuses.get(task) or self.known.statuses.get(task)
+        status = self._statuses.get(task) or self.facts.statuses.get(task)
         return "" if status is None or task.startswith(BATCH) else status.trace or task
 
     def refuse(self, outcome: T, verb: str, task: str) -> Decision[T]:
         """No: recorded once in a while for each claim, and otherwise without a trace."""
-        held = self.known.claims.get(task)
+        held = self.facts.claims.get(task)
         mark = keys.refused(f"task/{keys.part(task)}" if held is None else held.id)
-        if self.known.status(task) is None or self.known.has(mark):
+        if self.facts.status(task) is None or self.facts.has(mark):
             return Decision(outcome=outcome)
         thing = f"task/{task}"
         write = Write(mark, {"for": thing}, REFUSAL_WINDOW)
