@@ -21,7 +21,7 @@ from interlock.nouns.record.noun import Entries
 from interlock.nouns.tasks import listing
 from interlock.nouns.tasks.task import Failed
 from interlock.runtime.text import ago, columns, lasting, render
-from interlock.testing.race import Raced
+from interlock.testing.selftest import Raced
 
 
 @pytest.mark.parametrize(

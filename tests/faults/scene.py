@@ -20,8 +20,8 @@ from interlock.core import keys
 from interlock.store import VOID, Log, Scope, Store, Watch, scopes
 from interlock.stores import open_store
 from interlock.stores.redis import RedisStore
-from interlock.testing.proxy import Proxy, Verdict
 from interlock.testing.servers import EtcdServer, RedisServer, until
+from interlock.testing.servers.proxy import Proxy, Verdict
 
 T = TypeVar("T")
 Way: TypeAlias = Literal["blocking", "async"]

@@ -23,7 +23,7 @@ from tests.processes import judge
 from interlock.core import keys
 from interlock.errors import Lapsed, Lost, OutcomeUnknown, StoreAway, Unavailable
 from interlock.nouns.grants.lock import LockBusy, LockGranted, LockReleased
-from interlock.testing.proxy import Proxy
+from interlock.testing.servers.proxy import Proxy
 
 LOCKS = ("a", "b")
 TTL = 4.0

@@ -17,7 +17,7 @@ from tests.processes import judge
 from interlock.errors import OutcomeUnknown
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
 from interlock.store import Log, Range, Store
-from interlock.testing.proxy import Proxy
+from interlock.testing.servers.proxy import Proxy
 
 
 def _picture(store: Store) -> tuple[object, ...]:

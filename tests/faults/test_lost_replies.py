@@ -16,7 +16,7 @@ from tests.processes import judge
 
 from interlock.nouns.agents.session import Left, Renewed
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockReleased
-from interlock.testing.proxy import Proxy
+from interlock.testing.servers.proxy import Proxy
 
 Fate: TypeAlias = Literal["lost", "cut"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.processes.helpers import Cast
 
-from interlock.testing.proxy import Proxy
 from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers.proxy import Proxy
 
 
 @pytest.fixture

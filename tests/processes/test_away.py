@@ -16,8 +16,8 @@ from tests.processes.helpers import Cast, Heirs, terms, until
 
 import interlock
 from interlock.errors import StoreAway
-from interlock.testing.proxy import Proxy
 from interlock.testing.servers import EtcdServer, RedisServer
+from interlock.testing.servers.proxy import Proxy
 
 Engine = RedisServer | EtcdServer
 WAYS = ("blocking", "interrupt", "async")

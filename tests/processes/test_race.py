@@ -6,7 +6,7 @@ import pytest
 from tests.processes import judge
 
 import interlock
-from interlock.testing.race import _judged, race
+from interlock.testing.selftest import _judged, race
 
 
 def race_for(url: str, tasks: int) -> None:

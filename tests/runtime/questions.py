@@ -19,7 +19,7 @@ from interlock.runtime.runner import Deciding
 from interlock.runtime.steps import Open, Read, Take
 from interlock.runtime.wait_graph import Start
 from interlock.store import Put, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 TTL = 9000.0
 
@@ -109,6 +109,6 @@ def can(client: Client, *abilities: str) -> None:
     client.run(client.agents.status("idle", can=abilities))
 
 
-def end(stage: Stage, keys_: Iterable[str]) -> None:
+def end(stage: Testbed, keys_: Iterable[str]) -> None:
     """Take these items away."""
     stage.store.commit(Txn(id=f"end{stage.random.random()}", deletes=tuple(keys_)))

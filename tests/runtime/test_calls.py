@@ -6,7 +6,7 @@ import pytest
 
 from interlock.errors import BadDuration, BadInput, BadName, Lapsed, TooLarge
 from interlock.nouns.grants.lock import LockAcquired, LockBusy, LockFenced, LockReleased
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 BAD_NAMES = [
     "",
@@ -59,18 +59,18 @@ BAD_DURATIONS: list[Any] = [
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     return stage.client("ada")
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_bad_name_is_refused_in_one_plain_line_before_anything_is_sent(
-    stage: Stage, ada: Client, name: str
+    stage: Testbed, ada: Client, name: str
 ) -> None:
     revision = stage.store.read().revision
     for call in (
@@ -140,7 +140,7 @@ def test_metadata_come_back_as_they_went(ada: Client) -> None:
     assert ada.run(ada.locks.show("merge")).metadata == metadata
 
 
-def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
+def test_nobody_in_particular_cannot_hold_anything(stage: Testbed) -> None:
     from interlock.driving import drive
     from interlock.nouns.grants.calls import LockCalls
     from interlock.runtime.context import Context
@@ -151,7 +151,7 @@ def test_nobody_in_particular_cannot_hold_anything(stage: Stage) -> None:
     assert drive(LockCalls(context).list(), stage.store) == ()
 
 
-def test_a_session_that_is_over_cannot_be_resumed(stage: Stage, ada: Client) -> None:
+def test_a_session_that_is_over_cannot_be_resumed(stage: Testbed, ada: Client) -> None:
     shell = stage.client("ada", ttl=None)
     stage.clock.advance(31.0)
     with pytest.raises(Lapsed):
@@ -160,7 +160,7 @@ def test_a_session_that_is_over_cannot_be_resumed(stage: Stage, ada: Client) -> 
         shell.run(shell.context.resume("ses_nobody"))
 
 
-def test_a_session_cannot_be_resumed_under_another_name(stage: Stage, ada: Client) -> None:
+def test_a_session_cannot_be_resumed_under_another_name(stage: Testbed, ada: Client) -> None:
     with pytest.raises(BadInput, match="belongs to ada"):
         stage.client("bob", ttl=None).run(stage.client("bob", ttl=None).context.resume(ada.session))
 
@@ -171,7 +171,7 @@ def test_the_record_refuses_nonsense(ada: Client) -> None:
             ada.run(ada.record.log(after=after, limit=limit))
 
 
-def test_without_a_session_a_grant_lives_by_a_ttl_of_its_own(stage: Stage) -> None:
+def test_without_a_session_a_grant_lives_by_a_ttl_of_its_own(stage: Testbed) -> None:
     shell = stage.client("ada", ttl=None)
     held = shell.run(shell.locks.acquire("merge"))
     assert isinstance(held, LockAcquired)
@@ -181,7 +181,7 @@ def test_without_a_session_a_grant_lives_by_a_ttl_of_its_own(stage: Stage) -> No
     assert isinstance(other.run(other.locks.acquire("merge")), LockBusy)
 
 
-def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Stage, ada: Client) -> None:
+def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge", ttl="1d"))
     bob = stage.client("bob", ttl=86400.0)
     started = stage.clock.monotonic()
@@ -191,7 +191,7 @@ def test_a_wait_ends_with_busy_when_its_time_is_up(stage: Stage, ada: Client) ->
     assert 90.0 <= stage.clock.monotonic() - started < 91.0
 
 
-def test_a_grant_can_depend_on_another_one(stage: Stage, ada: Client) -> None:
+def test_a_grant_can_depend_on_another_one(stage: Testbed, ada: Client) -> None:
     from interlock.nouns.grants.pool import Proof
 
     first = ada.run(ada.locks.acquire("first"))

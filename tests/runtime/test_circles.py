@@ -21,14 +21,13 @@ from interlock.runtime.callers import Someone
 from interlock.runtime.steps import Commit, Open, Read
 from interlock.store import Range
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
-asleep: list[Hand[Any]] = []
+asleep: list[Stepper[Any]] = []
 """Whoever waits; what nobody holds on to is given up."""
 
 
-class Near(Stage):
+class Near(Testbed):
     """Everybody in one process."""
 
     def join(self, agent: str, ttl: float = 900.0) -> Client:
@@ -61,10 +60,10 @@ def holds(client: Client, *things: str) -> None:
             client.run(client.locks.acquire(thing))
 
 
-def waits(client: Client, thing: str) -> Hand[Any]:
+def waits(client: Client, thing: str) -> Stepper[Any]:
     """Wait for a lock, a task (``task/t``), or an answer (``ada?``)."""
     if thing.startswith("task/"):
-        hand: Hand[Any] = client.start(client.tasks.claim(thing[5:], wait=600))
+        hand: Stepper[Any] = client.start(client.tasks.claim(thing[5:], wait=600))
     elif thing.endswith("?"):
         hand = client.start(ask(client, thing[:-1]))
     else:
@@ -73,7 +72,7 @@ def waits(client: Client, thing: str) -> Hand[Any]:
     return hand
 
 
-def cycle(hand: Hand[Any]) -> tuple[str, ...] | None:
+def cycle(hand: Stepper[Any]) -> tuple[str, ...] | None:
     """The circle it was refused for; None if it sleeps."""
     if not hand.done:
         return None
@@ -85,7 +84,7 @@ def publish(client: Client, *tasks: str, **needs: str) -> None:
         client.run(client.tasks.publish(task, needs=needs.get(task, "").split()))
 
 
-def listed(stage: Stage) -> list[str]:
+def listed(stage: Testbed) -> list[str]:
     waits = Range(keys.WAITS)
     return [item.key for item in stage.store.read(waits).ranges[waits]]
 
@@ -444,7 +443,7 @@ def test_an_asker_that_is_answered_meanwhile_refuses_nobody(stage: Near, steps: 
     ada, bob, _ = three(stage)
     holds(bob, "b")
     bob.start(ask(bob, "ada", "q1"))
-    hand = Hand(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
+    hand = Stepper(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
     for _ in range(steps):
         hand.go()
     refused = hand.done
@@ -461,7 +460,7 @@ def test_a_worker_that_is_done_meanwhile_refuses_nobody(stage: Near, steps: int)
     holds(bob, "b")
     holds(ada, "task/t")
     first = waits(bob, "task/u")
-    hand = Hand(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
+    hand = Stepper(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
     for _ in range(steps):
         hand.go()
     refused = hand.done

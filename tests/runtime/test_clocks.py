@@ -20,7 +20,7 @@ from interlock.store import Put, Range, Store, Txn
 from interlock.stores import open_store
 from interlock.stores.memory import MemoryStore
 from interlock.testing.clock import FakeClock
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 HOUR, YEAR = 3600.0, 365 * 86400.0
 KEPT = (keys.READ, keys.MESSAGES, keys.IDS, keys.TOPICS, keys.QUERIES, keys.TASKS, keys.LOGS)
@@ -80,7 +80,7 @@ def test_nobody_begins_a_task_too_late(url: str, ada: interlock.Fleet, by: float
 
 def test_a_task_of_an_older_version_has_its_deadline_by_the_wall_clock() -> None:
     """An older client puts no key with it, though a newer one did with a task before."""
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     for name in ("first", "soon", "later"):
         ada.run(ada.tasks.publish(name, deadline=HOUR / 2 if name == "soon" else HOUR))
@@ -108,7 +108,7 @@ def test_a_task_of_an_older_version_has_its_deadline_by_the_wall_clock() -> None
 
 @pytest.mark.parametrize("end", ["complete", "forget"])
 def test_the_key_of_a_deadline_goes_with_what_needs_it(end: str) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t", deadline=YEAR))
     ada.run(ada.tasks.claim("t"))
@@ -168,7 +168,7 @@ def test_without_a_clock_of_the_engine_the_record_is_the_second_one() -> None:
         def wall(self) -> float:
             return None  # type: ignore[return-value]
 
-    stage = Stage()
+    stage = Testbed()
     stage.store = Mute(stage.clock)
     ada, bob = stage.client("ada"), stage.client("bob")
     at = stage.clock.wall()

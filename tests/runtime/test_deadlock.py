@@ -28,8 +28,7 @@ from interlock.nouns.tasks.task import Claim
 from interlock.runtime.callers import Someone
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 LOCKS = ("lock/a", "lock/b", "lock/c")
 SLOTS = {"sem/s": 2, "sem/t": 3}
@@ -49,7 +48,7 @@ class Program:
         self.done = False
         self._random = random
         self._left = random.randint(2, 6)
-        self._hand: Hand[object] | None = None
+        self._hand: Stepper[object] | None = None
         self._asked: tuple[tuple[str, ...], int, int] | None = None
 
     def go(self) -> bool:
@@ -58,7 +57,7 @@ class Program:
             return False
         self.client.context.queues.speaks = lambda: self.someone
         if self._hand is None:
-            self._hand = Hand(self._next(), self.client.store, self.client.clock)
+            self._hand = Stepper(self._next(), self.client.store, self.client.clock)
             return True
         moved = self._hand.go()
         if self._hand.done:
@@ -133,7 +132,7 @@ def nothing() -> Op[object]:
     yield
 
 
-def truth(stage: Stage) -> State:
+def truth(stage: Testbed) -> State:
     """Who holds and waits, from the items themselves."""
     snapshot = stage.store.read(*map(Range, keys.POOLS), Range(keys.TASKS), Range(keys.WAITS))
     items = {item.key: item for found in snapshot.ranges.values() for item in found}
@@ -168,7 +167,7 @@ def whole(party: Party) -> tuple[str, ...]:
     return of_agent(party.agent), of_session(party.session)
 
 
-def who_acts(stage: Stage, wanted: str) -> Iterator[tuple[str, ...]]:
+def who_acts(stage: Testbed, wanted: str) -> Iterator[tuple[str, ...]]:
     """Who works on a task; whom a query is for."""
     if wanted.startswith(keys.QUERIES):
         query = stage.store.read(wanted)[wanted]
@@ -183,7 +182,7 @@ def who_acts(stage: Stage, wanted: str) -> Iterator[tuple[str, ...]]:
             yield (msgspec.json.decode(owner.value, type=Claim).caller,)
 
 
-def unanswered(stage: Stage) -> list[str]:
+def unanswered(stage: Testbed) -> list[str]:
     page = Range(keys.QUERIES)
     found = [
         msgspec.json.decode(item.value, type=Query) for item in stage.store.read(page).ranges[page]
@@ -191,7 +190,7 @@ def unanswered(stage: Stage) -> list[str]:
     return [query.id for query in found if query.state == "open"]
 
 
-def refusals(stage: Stage) -> int:
+def refusals(stage: Testbed) -> int:
     entries = next(iter(stage.store.read(Log(limit=100_000)).ranges.values()))
     return sum(b'"outcome":"deadlock"' in entry.value for entry in entries)
 
@@ -207,7 +206,7 @@ def confirm(mover: Program, before: State, after: State) -> None:
 
 def play(seed: int) -> int:
     """Run some programs to their end; how many were refused."""
-    random, stage = Random(seed), Stage(seed)
+    random, stage = Random(seed), Testbed(seed)
     agents = (*AGENTS[:2], random.choice(AGENTS[:3]))
     clients = [stage.client("near"), *[stage.remote(name) for name in agents]]
     for task in TASKS:
@@ -259,7 +258,7 @@ def test_every_deadlock_is_refused_at_once_for_many_programs() -> None:
 
 
 def test_the_dead_in_a_queue_do_not_hide_a_circle() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=600.0)
     ada.run(ada.semaphores.acquire("slots", capacity=2, weight=2))
     for number, ttl in enumerate((600.0, 5.0, 600.0)):

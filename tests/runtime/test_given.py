@@ -11,7 +11,7 @@ import pytest
 import interlock
 from interlock import aio
 from interlock.errors import BadInput
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "publish": lambda f, given: f.tasks.publish("new", given=given),
@@ -96,7 +96,7 @@ def test_a_proof_is_given_in_a_list() -> None:
 
 def test_a_grant_that_goes_while_we_decide_is_noticed_by_the_commit() -> None:
     """Between reading and committing the lock moves on: the commit itself refuses."""
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     granted = ada.run(ada.locks.acquire("deploy", ttl=5))
     assert isinstance(granted, interlock.LockAcquired)

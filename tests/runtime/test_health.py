@@ -18,13 +18,12 @@ from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing
 from interlock.runtime import health
 from interlock.store import Put, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def problems(client: Client, **patience: float) -> tuple[Problem, ...]:
@@ -39,11 +38,11 @@ def one(client: Client, **patience: float) -> Problem:
     return found
 
 
-def onlooker(stage: Stage) -> Client:
+def onlooker(stage: Testbed) -> Client:
     return stage.client("monitor", ttl=None)
 
 
-def test_an_empty_store_is_healthy_and_so_is_one_at_work(stage: Stage) -> None:
+def test_an_empty_store_is_healthy_and_so_is_one_at_work(stage: Testbed) -> None:
     assert problems(onlooker(stage)) == ()
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
@@ -51,7 +50,7 @@ def test_an_empty_store_is_healthy_and_so_is_one_at_work(stage: Stage) -> None:
     assert problems(onlooker(stage)) == ()
 
 
-def test_a_session_that_lapsed_long_ago_is_dead(stage: Stage) -> None:
+def test_a_session_that_lapsed_long_ago_is_dead(stage: Testbed) -> None:
     stage.client("ada", ttl=10.0)
     stage.clock.advance(10.0 + 300.0)
     assert problems(onlooker(stage)) == ()
@@ -64,7 +63,7 @@ def test_a_session_that_lapsed_long_ago_is_dead(stage: Stage) -> None:
     assert problems(onlooker(stage), dead_after=302.0) == ()
 
 
-def test_a_death_is_told_after_the_session_was_cleared_away(stage: Stage) -> None:
+def test_a_death_is_told_after_the_session_was_cleared_away(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=10.0)
     ada.run(ada.agents.status("busy", doing="task/t1"))
     stage.clock.advance(11.0)
@@ -81,7 +80,7 @@ def test_a_death_is_told_after_the_session_was_cleared_away(stage: Stage) -> Non
     assert one(monitor) == found, "however often somebody tidies up"
 
 
-def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Stage) -> None:
+def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Testbed) -> None:
     for name in ("ada", "ada", "bob", "cleo"):
         stage.client(name, ttl=10.0)
     stage.clock.advance(11.0)
@@ -103,7 +102,7 @@ def test_a_death_is_told_for_a_day_or_until_it_is_acknowledged(stage: Stage) -> 
     assert monitor.run(monitor.context.sessions.deaths()) == [], "nothing is kept for ever"
 
 
-def test_who_leaves_is_not_dead(stage: Stage) -> None:
+def test_who_leaves_is_not_dead(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.agents.leave())
     monitor = onlooker(stage)
@@ -111,7 +110,7 @@ def test_who_leaves_is_not_dead(stage: Stage) -> None:
     assert problems(monitor) == ()
 
 
-def test_a_stale_lock_and_stale_slots_are_told(stage: Stage) -> None:
+def test_a_stale_lock_and_stale_slots_are_told(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.locks.acquire("merge", ttl=10.0))
     ada.run(ada.semaphores.acquire("builds", capacity=3, ttl=10.0))
@@ -123,14 +122,14 @@ def test_a_stale_lock_and_stale_slots_are_told(stage: Stage) -> None:
     ]
 
 
-def test_what_was_got_at_once_is_told_once(stage: Stage) -> None:
+def test_what_was_got_at_once_is_told_once(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.several.acquire("lock/a", "lock/b", ttl=10.0))
     stage.clock.advance(11.0)
     assert one(onlooker(stage)).thing == "lock/a and lock/b"
 
 
-def test_whoever_holds_for_too_long_is_stuck(stage: Stage) -> None:
+def test_whoever_holds_for_too_long_is_stuck(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.locks.acquire("merge", ttl=9000.0))
     stage.clock.advance(3600.0)
@@ -142,7 +141,7 @@ def test_whoever_holds_for_too_long_is_stuck(stage: Stage) -> None:
     assert problems(onlooker(stage), held=4000.0) == ()
 
 
-def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Stage) -> None:
+def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Testbed) -> None:
     ada, bob, cleo = (stage.client(name, ttl=9000.0) for name in ("ada", "bob", "cleo"))
     ada.run(ada.semaphores.acquire("builds", capacity=3, weight=2))
     for client, weight in ((bob, 3), (cleo, 1)):
@@ -157,7 +156,7 @@ def test_whoever_waits_for_too_long_is_named_with_who_is_in_the_way(stage: Stage
     assert problems(onlooker(stage), held=9000.0, waiting=9000.0) == ()
 
 
-def test_the_dead_are_told_with_what_they_were_doing(stage: Stage) -> None:
+def test_the_dead_are_told_with_what_they_were_doing(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=10.0)
     ada.run(ada.agents.status("busy", doing="task/t1"))
     stage.clock.advance(400.0)
@@ -166,7 +165,7 @@ def test_the_dead_are_told_with_what_they_were_doing(stage: Stage) -> None:
     assert "lapsed while busy with task/t1, and nobody cleared it away" in found.says
 
 
-def test_who_lives_and_missed_three_paces_is_silent(stage: Stage) -> None:
+def test_who_lives_and_missed_three_paces_is_silent(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=3600.0)
     ada.run(ada.agents.status("busy", doing="task/t1"))
     stage.clock.advance(90.0)
@@ -180,14 +179,14 @@ def test_who_lives_and_missed_three_paces_is_silent(stage: Stage) -> None:
     assert problems(onlooker(stage)) == ()
 
 
-def test_a_wall_clock_that_is_wrong_silences_nobody(stage: Stage) -> None:
+def test_a_wall_clock_that_is_wrong_silences_nobody(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=3600.0)
     ada.run(ada.agents.status("busy"))
     stage.clock.jump_wall(1000.0)
     assert problems(onlooker(stage)) == ()
 
 
-def test_who_leaves_while_we_look_is_not_silent(stage: Stage) -> None:
+def test_who_leaves_while_we_look_is_not_silent(stage: Testbed) -> None:
     steps = 1
     while True:
         ada = stage.client("ada", ttl=3600.0)
@@ -195,7 +194,7 @@ def test_who_leaves_while_we_look_is_not_silent(stage: Stage) -> None:
         for _ in range(4):
             stage.clock.advance(30.0)
             ada.run(ada.context.keeper.turn())
-        hand = Hand(onlooker(stage).fleet.health(), stage.store, stage.clock)
+        hand = Stepper(onlooker(stage).fleet.health(), stage.store, stage.clock)
         for _ in range(steps):
             hand.go()
         done = hand.done
@@ -207,7 +206,7 @@ def test_who_leaves_while_we_look_is_not_silent(stage: Stage) -> None:
     assert steps > 3
 
 
-def test_a_dead_waiter_is_no_waiter(stage: Stage) -> None:
+def test_a_dead_waiter_is_no_waiter(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=9000.0), stage.client("bob", ttl=10.0)
     ada.run(ada.locks.acquire("merge"))
     bob.start(bob.locks.acquire("merge", wait=9000))
@@ -215,7 +214,7 @@ def test_a_dead_waiter_is_no_waiter(stage: Stage) -> None:
     assert problems(onlooker(stage), held=9000.0, dead_after=9000.0) == ()
 
 
-def test_a_circle_that_stands_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_circle_that_stands_is_told(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody withdraws here, as a client might that does not look."""
     monkeypatch.setattr("interlock.runtime.deadlock.Graph.knot", lambda *_: None)
     ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
@@ -232,7 +231,7 @@ def test_a_circle_that_stands_is_told(stage: Stage, monkeypatch: pytest.MonkeyPa
     assert "(ada -> bob -> ada)" in found.says or "(bob -> ada -> bob)" in found.says
 
 
-def test_a_wait_that_will_end_is_no_circle(stage: Stage) -> None:
+def test_a_wait_that_will_end_is_no_circle(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))
@@ -242,14 +241,14 @@ def test_a_wait_that_will_end_is_no_circle(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Stage, steps: int) -> None:
+def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Testbed, steps: int) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
     lock = bob.run(bob.locks.acquire("merge", ttl=900.0))
     assert isinstance(lock, LockAcquired)
     stage.clock.advance(29.0)
     ada.run(ada.agents.beat())
     stage.clock.advance(29.0)
-    hand = Hand(onlooker(stage).fleet.health(dead_after=0), stage.store, stage.clock)
+    hand = Stepper(onlooker(stage).fleet.health(dead_after=0), stage.store, stage.clock)
     for _ in range(steps):
         assert hand.go()
     bob.run(bob.locks.release("merge", token=lock.token))
@@ -257,7 +256,7 @@ def test_what_ends_while_we_look_is_neither_stale_nor_dead(stage: Stage, steps: 
     assert hand.run().result().problems == ()
 
 
-def test_a_log_far_above_its_limit_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_far_above_its_limit_is_told(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     ada = stage.client("ada")
     for _ in range(20):
         ada.run(ada.locks.acquire("merge"))
@@ -270,7 +269,7 @@ def test_a_log_far_above_its_limit_is_told(stage: Stage, monkeypatch: pytest.Mon
     assert "interlock maintain" in found.remedy
 
 
-def test_a_pass_changes_nothing(stage: Stage) -> None:
+def test_a_pass_changes_nothing(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=1.0)
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(1000.0)
@@ -279,7 +278,9 @@ def test_a_pass_changes_nothing(stage: Stage) -> None:
     assert stage.store.read().revision == before
 
 
-def test_a_pass_reads_no_more_than_its_bound(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_reads_no_more_than_its_bound(
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ada = stage.client("ada", ttl=None)
     for number in range(3):
         ada.run(ada.locks.acquire(f"lock-{number}", ttl=10.0))
@@ -291,7 +292,7 @@ def test_a_pass_reads_no_more_than_its_bound(stage: Stage, monkeypatch: pytest.M
     assert ada.run(ada.fleet.health()).partial is False
 
 
-def test_what_cannot_be_read_is_a_problem_and_hides_no_other(stage: Stage) -> None:
+def test_what_cannot_be_read_is_a_problem_and_hides_no_other(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("deploy"))
     for key in (keys.lock("merge"), keys.session("ses_1"), f"{keys.WAITS}x/y"):
@@ -332,7 +333,7 @@ def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
     assert (found.kind, found.thing) == ("stuck", "lock/merge")
 
 
-def test_pools_that_nobody_uses_are_no_problem(stage: Stage) -> None:
+def test_pools_that_nobody_uses_are_no_problem(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.semaphores.resize("builds", 3))
     assert drive(health.Checkup(ada.runner).run(), stage.store).healthy
@@ -358,7 +359,7 @@ def test_a_client_of_an_event_loop_checks_its_store_likewise(tmp_path: Path) -> 
     assert asyncio.run(look()) == (True, True)
 
 
-def test_trouble_with_the_store_is_a_finding_of_the_check(stage: Stage) -> None:
+def test_trouble_with_the_store_is_a_finding_of_the_check(stage: Testbed) -> None:
     ada = stage.client("ada")
     stage.store.commit(Txn(id="t", puts=(Put(keys.lock("bad"), b"garbage"),), quiet=True))
     found = ada.run(ada.fleet.check())

@@ -17,25 +17,24 @@ from interlock.nouns.grants.targets import LockAim, Terms
 from interlock.store import Committed, Work
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 TERMS = Terms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("ada") if request.param == "near" else stage.remote("ada")
 
 
 def interrupted(client: Client, make: Callable[[], Op[object]], at: int) -> bool:
     """Interrupt an operation before its n-th step; False if it has not that many."""
-    hand = Hand(make(), client.store, client.clock)
+    hand = Stepper(make(), client.store, client.clock)
     for _ in range(at):
         hand.go()
     if hand.done:
@@ -46,7 +45,7 @@ def interrupted(client: Client, make: Callable[[], Op[object]], at: int) -> bool
     return True
 
 
-def test_an_interrupted_acquire_leaves_the_lock_free(stage: Stage, ada: Client) -> None:
+def test_an_interrupted_acquire_leaves_the_lock_free(stage: Testbed, ada: Client) -> None:
     at = 0
     while interrupted(ada, lambda: ada.locks.acquire("merge"), at):
         assert ada.run(ada.locks.show("merge")).state == "free"
@@ -55,7 +54,7 @@ def test_an_interrupted_acquire_leaves_the_lock_free(stage: Stage, ada: Client) 
     assert audit(stage.store) == []
 
 
-def test_an_interrupted_wait_leaves_the_queue(stage: Stage, ada: Client) -> None:
+def test_an_interrupted_wait_leaves_the_queue(stage: Testbed, ada: Client) -> None:
     bob = stage.client("bob")
     bob.run(bob.locks.acquire("merge"))
     for at in range(5):
@@ -65,7 +64,9 @@ def test_an_interrupted_wait_leaves_the_queue(stage: Stage, ada: Client) -> None
     assert audit(stage.store) == []
 
 
-def test_an_interrupted_wait_that_just_got_the_lock_passes_it_on(stage: Stage, ada: Client) -> None:
+def test_an_interrupted_wait_that_just_got_the_lock_passes_it_on(
+    stage: Testbed, ada: Client
+) -> None:
     bob, cleo = stage.client("bob"), stage.client("cleo")
     bob.run(bob.locks.acquire("merge"))
     wait = ada.start(ada.locks.acquire("merge", wait=60))
@@ -76,7 +77,9 @@ def test_an_interrupted_wait_that_just_got_the_lock_passes_it_on(stage: Stage, a
     assert cleo.run(cleo.locks.show("merge")).holder == "cleo"
 
 
-def test_an_interrupted_release_gives_the_lock_back_all_the_same(stage: Stage, ada: Client) -> None:
+def test_an_interrupted_release_gives_the_lock_back_all_the_same(
+    stage: Testbed, ada: Client
+) -> None:
     at = 0
     while True:
         held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
@@ -88,11 +91,13 @@ def test_an_interrupted_release_gives_the_lock_back_all_the_same(stage: Stage, a
     assert audit(stage.store) == []
 
 
-def test_an_interrupted_release_takes_nothing_from_its_successor(stage: Stage, ada: Client) -> None:
+def test_an_interrupted_release_takes_nothing_from_its_successor(
+    stage: Testbed, ada: Client
+) -> None:
     bob = stage.client("bob")
     held = ada.run(take(ada.context, LockAim("merge"), None, TERMS))
     wait = bob.start(bob.locks.acquire("merge", wait=60))
-    hand = Hand(held.release(), ada.store, stage.clock)
+    hand = Stepper(held.release(), ada.store, stage.clock)
     while not hand.done:
         hand.go()
         if wait.run().done and not hand.done:
@@ -104,7 +109,7 @@ def test_an_interrupted_release_takes_nothing_from_its_successor(stage: Stage, a
 class _Belated(MemoryStore):
     """Begins a transaction only when its caller has been interrupted already."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Testbed) -> None:
         super().__init__(stage.clock)
         self.begun: list[Work] = []
 
@@ -115,7 +120,7 @@ class _Belated(MemoryStore):
         return super().transact(work)
 
 
-def test_work_that_was_interrupted_before_it_ran_does_not_run_later(stage: Stage) -> None:
+def test_work_that_was_interrupted_before_it_ran_does_not_run_later(stage: Testbed) -> None:
     store = _Belated(stage)
     ada = stage.client("ada", ttl=None, store=store)
     with pytest.raises(KeyboardInterrupt):

@@ -10,8 +10,7 @@ from interlock.nouns.grants.lock import LockBusy, Reclaimed
 from interlock.nouns.grants.targets import LockAim, Terms
 from interlock.runtime.keeper import IDLE, margin
 from interlock.runtime.steps import Read
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 def hold(client: Client, **terms: float) -> Holding:
@@ -27,7 +26,7 @@ def hold(client: Client, **terms: float) -> Holding:
 
 @pytest.mark.parametrize("ttl", [0.5, 3.0, 30.0, 900.0])
 def test_a_holder_gives_up_before_the_store_lets_anybody_else_in(ttl: float) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada", ttl=ttl), stage.client("bob", ttl=86400.0)
     held = hold(ada)
     stage.clock.advance(ttl - margin(ttl) - 0.001)
@@ -39,10 +38,10 @@ def test_a_holder_gives_up_before_the_store_lets_anybody_else_in(ttl: float) -> 
     assert isinstance(bob.run(bob.locks.acquire("merge")), Reclaimed)
 
 
-def test_a_lease_counts_from_when_its_request_was_sent(stage: Stage) -> None:
+def test_a_lease_counts_from_when_its_request_was_sent(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=30.0)
     sent = stage.clock.monotonic()
-    beat = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
+    beat = Stepper(ada.context.keeper.beat(), ada.store, stage.clock)
     while not beat.done:
         stage.clock.advance(3.0)  # every step is slow
         beat.go()
@@ -51,7 +50,7 @@ def test_a_lease_counts_from_when_its_request_was_sent(stage: Stage) -> None:
     assert lease.ends == sent + 30.0 - margin(30.0)
 
 
-def test_a_beat_renews_all_leases_in_one_quiet_commit(stage: Stage) -> None:
+def test_a_beat_renews_all_leases_in_one_quiet_commit(stage: Testbed) -> None:
     ada = stage.client("ada")
     held = hold(ada, ttl=12.0)
     before = stage.store.read()
@@ -63,7 +62,7 @@ def test_a_beat_renews_all_leases_in_one_quiet_commit(stage: Stage) -> None:
     assert not held.lost()
 
 
-def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Stage) -> None:
+def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Testbed) -> None:
     ada = stage.client("ada")
     assert ada.context.keeper.wait() == 12.0
     hold(ada, ttl=5.0)
@@ -72,7 +71,7 @@ def test_renewals_leave_time_for_a_second_try_within_the_shortest_ttl(stage: Sta
     assert ada.context.keeper.wait() == 0.0
 
 
-def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Stage) -> None:
+def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     told: list[str] = []
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
@@ -93,7 +92,7 @@ def test_a_grant_that_the_store_forgot_is_lost_though_the_session_lives(stage: S
     assert told == ["lost"]
 
 
-def test_without_leases_there_is_nothing_to_do(stage: Stage) -> None:
+def test_without_leases_there_is_nothing_to_do(stage: Testbed) -> None:
     idle = stage.client("ada", ttl=None)
     assert idle.context.keeper.wait() == IDLE
     revision = stage.store.read().revision
@@ -101,7 +100,7 @@ def test_without_leases_there_is_nothing_to_do(stage: Stage) -> None:
     assert stage.store.read().revision == revision
 
 
-def test_a_lease_that_the_store_forgot_is_lost_at_the_next_beat(stage: Stage) -> None:
+def test_a_lease_that_the_store_forgot_is_lost_at_the_next_beat(stage: Testbed) -> None:
     ada = stage.client("ada")
     lost: list[str] = []
     lease = ada.context.keeper.keep(Write("live/gone", {}, 60.0), stage.clock.monotonic())
@@ -114,7 +113,7 @@ def test_a_lease_that_the_store_forgot_is_lost_at_the_next_beat(stage: Stage) ->
     assert ada.context.session_lease.alive()
 
 
-def test_a_lease_whose_time_is_over_is_given_up_once(stage: Stage) -> None:
+def test_a_lease_whose_time_is_over_is_given_up_once(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=30.0)
     lost: list[str] = []
     assert ada.context.session_lease is not None
@@ -128,7 +127,7 @@ def test_a_lease_whose_time_is_over_is_given_up_once(stage: Stage) -> None:
     assert lost == ["session"]
 
 
-def test_an_expired_lease_is_not_renewed_though_the_store_would(stage: Stage) -> None:
+def test_an_expired_lease_is_not_renewed_though_the_store_would(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=30.0)
     stage.clock.advance(29.0)
     revision = stage.store.read().revision
@@ -138,19 +137,19 @@ def test_an_expired_lease_is_not_renewed_though_the_store_would(stage: Stage) ->
     assert not ada.context.session_lease.alive()
 
 
-def test_a_beat_that_cannot_reach_the_store_extends_nothing(stage: Stage) -> None:
+def test_a_beat_that_cannot_reach_the_store_extends_nothing(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=30.0)
     lease = ada.context.session_lease
     assert lease is not None
     ends = lease.ends
     stage.clock.advance(10.0)
-    beat = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
+    beat = Stepper(ada.context.keeper.beat(), ada.store, stage.clock)
     beat.interrupt(StoreAway("cut off"))
     assert lease.ends == ends
     assert lease.alive()
 
 
-def test_a_maximum_hold_ends_the_block_however_often_it_beats(stage: Stage) -> None:
+def test_a_maximum_hold_ends_the_block_however_often_it_beats(stage: Testbed) -> None:
     ada = stage.client("ada")
     held = hold(ada, ttl=12.0, max_hold=20.0)
     for _ in range(2):
@@ -168,7 +167,7 @@ def test_a_maximum_hold_ends_the_block_however_often_it_beats(stage: Stage) -> N
 
 @pytest.mark.parametrize("terms", [{"ttl": 600.0}, {"max_hold": 600.0}])
 def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
-    stage: Stage, terms: dict[str, float]
+    stage: Testbed, terms: dict[str, float]
 ) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
@@ -189,11 +188,13 @@ def test_a_grant_that_came_while_we_waited_counts_from_its_own_beginning(
     assert held.lost()
 
 
-def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Stage) -> None:
+def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=86400.0), stage.client("bob", ttl=86400.0)
     first = hold(ada)
     wanted = Terms(wait=3600, ttl=None, max_hold=5.0, metadata=None, given=())
-    taking = Hand(take(bob.context, LockAim("merge"), None, wanted), bob.store, stage.clock).run()
+    taking = Stepper(
+        take(bob.context, LockAim("merge"), None, wanted), bob.store, stage.clock
+    ).run()
     stage.clock.advance(60.0)
     ada.run(first.release())
     slept = len(taking.steps)
@@ -206,5 +207,5 @@ def test_a_grant_that_ended_before_we_could_look_is_not_handed_out(stage: Stage)
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()

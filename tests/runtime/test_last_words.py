@@ -7,20 +7,20 @@ import pytest
 from interlock.core.outcomes import Granted
 from interlock.nouns.grants.lock import LockBusy
 from interlock.nouns.grants.semaphore import SlotsFull
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def bob(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def bob(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("bob") if request.param == "near" else stage.remote("bob")
 
 
-def test_the_dead_are_no_reason_to_refuse_a_lock(stage: Stage, bob: Client) -> None:
+def test_the_dead_are_no_reason_to_refuse_a_lock(stage: Testbed, bob: Client) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge", ttl=2))
     wait = bob.start(bob.locks.acquire("merge", wait=2.5))
@@ -29,7 +29,7 @@ def test_the_dead_are_no_reason_to_refuse_a_lock(stage: Stage, bob: Client) -> N
 
 
 def test_the_dead_are_no_reason_to_refuse_slots_however_many_they_are(
-    stage: Stage, bob: Client
+    stage: Testbed, bob: Client
 ) -> None:
     ada = stage.client("ada")
     for _ in range(9):
@@ -40,7 +40,7 @@ def test_the_dead_are_no_reason_to_refuse_slots_however_many_they_are(
     assert isinstance(wait.run().result(), Granted)
 
 
-def test_the_living_are(stage: Stage, bob: Client) -> None:
+def test_the_living_are(stage: Testbed, bob: Client) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     ada.run(ada.semaphores.acquire("builds", capacity=1))

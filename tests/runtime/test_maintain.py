@@ -9,20 +9,19 @@ from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.runtime.runner import Actor
 from interlock.store import Range
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def maintain(client: Client, bound: int = 1000) -> Maintained:
     return client.run(Maintenance(client.runner).run(Actor("keeper"), bound))
 
 
-def crowd(stage: Stage, count: int) -> None:
+def crowd(stage: Testbed, count: int) -> None:
     """Agents that each held a lock and are gone."""
     for number in range(count):
         agent = stage.client(f"agent-{number}", ttl=1.0)
@@ -30,7 +29,7 @@ def crowd(stage: Stage, count: int) -> None:
     stage.clock.advance(2.0)
 
 
-def test_maintenance_reclaims_stale_locks_and_lapsed_sessions(stage: Stage) -> None:
+def test_maintenance_reclaims_stale_locks_and_lapsed_sessions(stage: Testbed) -> None:
     crowd(stage, 3)
     keeper = stage.client("keeper")
     keeper.run(keeper.locks.acquire("mine"))
@@ -39,7 +38,7 @@ def test_maintenance_reclaims_stale_locks_and_lapsed_sessions(stage: Stage) -> N
     assert [agent.agent for agent in keeper.run(keeper.agents.list())] == ["keeper"]
 
 
-def test_a_second_pass_finds_nothing_to_do(stage: Stage) -> None:
+def test_a_second_pass_finds_nothing_to_do(stage: Testbed) -> None:
     crowd(stage, 2)
     keeper = stage.client("keeper")
     maintain(keeper)
@@ -48,14 +47,14 @@ def test_a_second_pass_finds_nothing_to_do(stage: Stage) -> None:
     assert stage.store.read().revision == revision
 
 
-def test_a_pass_is_bounded_and_says_what_is_left(stage: Stage) -> None:
+def test_a_pass_is_bounded_and_says_what_is_left(stage: Testbed) -> None:
     crowd(stage, 3)
     keeper = stage.client("keeper")
     assert maintain(keeper, bound=4) == Maintained(reclaimed=4, left=2)
     assert maintain(keeper, bound=4) == Maintained(reclaimed=2)
 
 
-def test_maintenance_passes_a_lock_on_to_whoever_waits(stage: Stage) -> None:
+def test_maintenance_passes_a_lock_on_to_whoever_waits(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1.0), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     wait = bob.start(bob.locks.acquire("merge", wait=600))
@@ -66,11 +65,11 @@ def test_maintenance_passes_a_lock_on_to_whoever_waits(stage: Stage) -> None:
     assert outcome.reclaimed_from == "ada"
 
 
-def test_what_came_back_to_life_meanwhile_is_left_alone(stage: Stage) -> None:
+def test_what_came_back_to_life_meanwhile_is_left_alone(stage: Testbed) -> None:
     """Between the look and the commit of a pass another one may have been quicker."""
     crowd(stage, 1)
     keeper, bob = stage.remote("keeper"), stage.client("bob")
-    hand = Hand(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
+    hand = Stepper(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(4):
         hand.go()
     assert isinstance(bob.run(bob.locks.acquire("lock-0")), Reclaimed)
@@ -80,11 +79,11 @@ def test_what_came_back_to_life_meanwhile_is_left_alone(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_two_passes_at_once_reclaim_everything_once(stage: Stage) -> None:
+def test_two_passes_at_once_reclaim_everything_once(stage: Testbed) -> None:
     crowd(stage, 3)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Hand(Maintenance(keeper.runner).run(Actor()), keeper.store, stage.clock)
+        Stepper(Maintenance(keeper.runner).run(Actor()), keeper.store, stage.clock)
         for keeper in keepers
     ]
     while not all(hand.done for hand in hands):
@@ -94,7 +93,7 @@ def test_two_passes_at_once_reclaim_everything_once(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_call_of_maintain_also_sweeps_a_local_store(stage: Stage) -> None:
+def test_a_call_of_maintain_also_sweeps_a_local_store(stage: Testbed) -> None:
     crowd(stage, 1)
     keeper = stage.client("keeper")
     keeper.run(keeper.fleet.maintain())
@@ -102,7 +101,7 @@ def test_a_call_of_maintain_also_sweeps_a_local_store(stage: Stage) -> None:
     assert isinstance(keeper.run(keeper.locks.acquire("lock-0")), LockAcquired)
 
 
-def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Stage) -> None:
+def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: Testbed) -> None:
     keeper = stage.client("keeper")
     for name in ("ada", "bob"):
         client = stage.client(name)
@@ -114,7 +113,7 @@ def test_refusals_that_were_counted_are_forgotten_a_day_after_the_last(stage: St
 
 
 def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.grants.service._REMEMBERED", 2)
     ada = stage.client("ada", ttl=10_000)
@@ -126,7 +125,7 @@ def test_a_client_remembers_no_more_of_its_grants_than_it_may_have(
     assert ada.context.queues.own() is None, "it looks for them from now on"
 
 
-def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Stage) -> None:
+def test_a_client_does_not_remember_a_grant_that_it_was_told_is_over(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=10_000)
     got = ada.run(ada.locks.acquire("merge", ttl=1))
     assert isinstance(got, LockAcquired)

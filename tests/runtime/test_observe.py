@@ -16,15 +16,15 @@ from interlock.nouns.messages.message import Sent
 from interlock.nouns.messages.rate_limit import Rate
 from interlock.runtime import observe
 from interlock.store import LOG, Put, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def pair(stage: Stage) -> tuple[Client, Client]:
+def pair(stage: Testbed) -> tuple[Client, Client]:
     return stage.client("ada"), stage.client("bob")
 
 
@@ -42,7 +42,7 @@ def sent(outcome: object) -> str:
     return outcome.message
 
 
-def test_events_of_all_nouns_are_one_stream(stage: Stage) -> None:
+def test_events_of_all_nouns_are_one_stream(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.run(ada.locks.acquire("merge"))
     ada.run(ada.semaphores.acquire("builds", capacity=1))
@@ -64,7 +64,7 @@ def test_events_of_all_nouns_are_one_stream(stage: Stage) -> None:
     ]
 
 
-def test_a_message_is_seen_with_its_id_from_end_to_end(stage: Stage) -> None:
+def test_a_message_is_seen_with_its_id_from_end_to_end(stage: Testbed) -> None:
     ada, bob = pair(stage)
     id_ = sent(ada.run(ada.messages.send("bob", "hello")))
     bob.run(bob.messages.ack(id_))
@@ -77,7 +77,7 @@ def test_a_message_is_seen_with_its_id_from_end_to_end(stage: Stage) -> None:
     assert seen(ada, "message")[-1].on == "alert/built"
 
 
-def test_what_happens_by_the_hand_of_another_says_so(stage: Stage) -> None:
+def test_what_happens_by_the_hand_of_another_says_so(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.run(ada.locks.acquire("merge"))
     waits = bob.start(bob.locks.acquire("merge", wait=60))
@@ -88,14 +88,14 @@ def test_what_happens_by_the_hand_of_another_says_so(stage: Stage) -> None:
     assert (acquired.agent, acquired.by) == ("bob", "ada")
 
 
-def test_who_comes_too_late_is_told(stage: Stage) -> None:
+def test_who_comes_too_late_is_told(stage: Testbed) -> None:
     ada, _ = pair(stage)
     ada.run(ada.locks.acquire("merge"))
     stage.store.trim(stage.store.read().revision)
     assert seen(ada)[0].event == "missed"
 
 
-def test_wrong_words_are_refused(stage: Stage) -> None:
+def test_wrong_words_are_refused(stage: Testbed) -> None:
     ada, _ = pair(stage)
     with pytest.raises(BadInput, match="no event is of 'mail'; there are: agent"):
         ada.fleet.observing(["mail"])
@@ -106,7 +106,7 @@ def test_wrong_words_are_refused(stage: Stage) -> None:
 
 
 def test_counters_say_how_things_stand_and_what_was_done(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "4")
     ada, bob = pair(stage)
@@ -135,7 +135,7 @@ def test_counters_say_how_things_stand_and_what_was_done(
     assert ada.run(ada.fleet.counters()).registered == 0, "their sessions are over"
 
 
-def test_counters_say_if_there_is_more_and_pass_over_what_is_no_entry(stage: Stage) -> None:
+def test_counters_say_if_there_is_more_and_pass_over_what_is_no_entry(stage: Testbed) -> None:
     ada, _ = pair(stage)
     ada.run(ada.messages.alert("built"))
     stage.store.commit(Txn(id="x", entry=b"[", puts=(Put("y", b""),)))
@@ -144,7 +144,7 @@ def test_counters_say_if_there_is_more_and_pass_over_what_is_no_entry(stage: Sta
     assert stage.store.read(LOG + "x")[LOG + "x"] is not None
 
 
-def test_an_entry_that_cannot_be_read_is_missed_and_the_others_are_told(stage: Stage) -> None:
+def test_an_entry_that_cannot_be_read_is_missed_and_the_others_are_told(stage: Testbed) -> None:
     ada, _ = pair(stage)
     stage.store.commit(Txn(id="x", entry=b'["message:sent"', puts=(Put("y", b""),)))
     ada.run(ada.messages.alert("built"))
@@ -179,7 +179,7 @@ def test_the_same_in_an_event_loop(tmp_path: object) -> None:
 
 
 def test_all_that_is_sent_delivered_and_answered_is_logged_for_who_listens(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Testbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     ada, bob = pair(stage)
     with caplog.at_level(logging.INFO, logger="interlock"):
@@ -258,7 +258,7 @@ def test_each_message_beyond_the_rate_is_a_violation(
 
 
 def test_a_violation_counts_while_the_sender_is_watched_for_a_pause(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada = stage.client("ada")
     watched = replace(ada.messages.limits, rate=Rate(1, 3600.0), pause_after=10)

@@ -21,13 +21,12 @@ from interlock.runtime.steps import Commit, Open, Read
 from interlock.runtime.wait_graph import Graph, Start
 from interlock.runtime.wait_graph.around import Around
 from interlock.store import Range
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
-class Near(Stage):
+class Near(Testbed):
     """Everybody in one process."""
 
     def join(self, agent: str, ttl: float = 30.0) -> Client:
@@ -47,7 +46,7 @@ def stage(request: pytest.FixtureRequest) -> Near:
     return Near() if request.param == "near" else Far()
 
 
-def crossed(stage: Near, ttl: float = 30.0) -> tuple[Client, Client, Hand[Any]]:
+def crossed(stage: Near, ttl: float = 30.0) -> tuple[Client, Client, Stepper[Any]]:
     """Ada has a and waits for b, which bob has."""
     ada, bob = stage.join("ada", ttl=ttl), stage.join("bob", ttl=30.0)
     ada.run(ada.locks.acquire("a"))
@@ -55,7 +54,7 @@ def crossed(stage: Near, ttl: float = 30.0) -> tuple[Client, Client, Hand[Any]]:
     return ada, bob, ada.start(ada.locks.acquire("b", wait=600))
 
 
-def listed(stage: Stage) -> list[str]:
+def listed(stage: Testbed) -> list[str]:
     waits = Range(keys.WAITS)
     return [item.key for item in stage.store.read(waits).ranges[waits]]
 
@@ -90,8 +89,8 @@ def test_two_who_close_a_circle_at_the_same_moment_are_not_both_refused(stage: N
     ada, bob = stage.join("ada"), stage.join("bob")
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))
-    one = Hand(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
-    two = Hand(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
+    one = Stepper(ada.locks.acquire("b", wait=600), ada.store, stage.clock)
+    two = Stepper(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
     while any([one.go(), two.go()]):
         pass
     assert [one.done, two.done].count(True) == 1
@@ -108,7 +107,7 @@ def test_a_holder_that_gives_back_at_the_same_moment_refuses_nobody(
 ) -> None:
     """Whatever bob has read by then: ada leaves the circle, so there is none at his commit."""
     ada, bob, waits = crossed(stage)
-    hand = Hand(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
+    hand = Stepper(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
     for _ in range(steps):
         hand.go()
     refused = hand.done
@@ -120,7 +119,7 @@ def test_a_holder_that_gives_back_at_the_same_moment_refuses_nobody(
 @pytest.mark.parametrize("steps", range(12))
 def test_a_member_that_lapses_meanwhile_refuses_nobody(stage: Near, steps: int) -> None:
     _, bob, _ = crossed(stage, ttl=5.0)
-    hand = Hand(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
+    hand = Stepper(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
     for _ in range(steps):
         hand.go()
     refused = hand.done
@@ -142,7 +141,7 @@ def test_a_circle_that_opens_elsewhere_meanwhile_refuses_nobody(
         client.run(client.locks.acquire(name))
     ada.start(ada.locks.acquire("b", wait=600))
     waits = bob.start(bob.locks.acquire("c", wait=600))
-    hand = Hand(cleo.locks.acquire("a", wait=600), cleo.store, stage.clock)
+    hand = Stepper(cleo.locks.acquire("a", wait=600), cleo.store, stage.clock)
     for _ in range(steps):
         hand.go()
     refused = hand.done
@@ -156,7 +155,7 @@ def test_a_circle_that_opens_elsewhere_meanwhile_refuses_nobody(
 def test_a_stranger_who_queues_meanwhile_changes_nothing(stage: Near) -> None:
     ada, bob, _ = crossed(stage)
     eve = stage.join("eve")
-    hand = Hand(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
+    hand = Stepper(bob.locks.acquire("a", wait=600), bob.store, stage.clock)
     for name in ("a", "b"):
         hand.go()
         hand.go()
@@ -226,7 +225,7 @@ def test_a_lock_that_we_let_go_of_while_the_store_was_away_is_no_reason(stage: N
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_the_look_at_the_graph_comes_with_a_read_that_is_made_anyway(*, holds: bool) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b") if holds else bob.runner.base())
@@ -235,7 +234,7 @@ def test_the_look_at_the_graph_comes_with_a_read_that_is_made_anyway(*, holds: b
 
 
 def test_who_holds_nothing_is_listed_under_its_agent_only() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     ada.run(ada.locks.acquire("a"))
     for _ in range(3):
@@ -247,7 +246,7 @@ def test_who_holds_nothing_is_listed_under_its_agent_only() -> None:
 
 def test_a_thousand_waiters_and_holders_are_read_in_few_steps_and_little_time() -> None:
     """One more waiter behind a thousand, on slots of a thousand holders who wait elsewhere."""
-    stage = Stage()
+    stage = Testbed()
     ada = stage.remote("ada")
     grants = [_grant(number) for number in range(1000)]
     waiters = [_waiter(number) for number in range(1000)]
@@ -258,7 +257,7 @@ def test_a_thousand_waiters_and_holders_are_read_in_few_steps_and_little_time() 
     }
     graph = Graph(0, Start(id="mine", wants=(keys.semaphore("s"),)), Around(pools))
     began = time.thread_time()
-    hand = Hand(outside(graph.explore()), ada.store, stage.clock).run()
+    hand = Stepper(outside(graph.explore()), ada.store, stage.clock).run()
     assert hand.done
     assert graph.knot() is None
     assert len(hand.steps) <= 10, "a hundred lists with each read"

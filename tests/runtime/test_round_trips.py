@@ -25,18 +25,17 @@ from interlock.runtime.runner import PATIENCE, Actor
 from interlock.runtime.steps import Commit, Open, Read, Take
 from interlock.store import Txn
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 TERMS = Terms(wait=3600, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def remote(stage: Stage, name: str) -> Client:
+def remote(stage: Testbed, name: str) -> Client:
     """A client that has asked for the base of its tokens already."""
     client = stage.remote(name)
     client.run(client.runner.base())
@@ -49,18 +48,18 @@ def steps(client: Client, op: Op[Any]) -> list[type[Step]]:
     return kinds(hand)
 
 
-def kinds(hand: Hand[Any]) -> list[type[Step]]:
+def kinds(hand: Stepper[Any]) -> list[type[Step]]:
     return [type(step) for step in hand.steps]
 
 
-def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Stage) -> None:
+def test_an_uncontended_acquire_and_release_are_one_commit_each(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     assert steps(ada, ada.locks.acquire("merge")) == [Commit]
     assert steps(ada, ada.locks.release("merge")) == [Commit]
     assert audit(stage.store) == []
 
 
-def test_slots_are_one_commit_each_after_the_first(stage: Stage) -> None:
+def test_slots_are_one_commit_each_after_the_first(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     assert steps(ada, ada.semaphores.acquire("x", capacity=3)) == [Commit]
     assert steps(ada, ada.semaphores.release("x")) == [Commit]
@@ -69,14 +68,14 @@ def test_slots_are_one_commit_each_after_the_first(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_slots_that_others_changed_meanwhile_cost_one_conflict(stage: Stage) -> None:
+def test_slots_that_others_changed_meanwhile_cost_one_conflict(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=3))
     bob.run(bob.semaphores.acquire("x"))
     assert steps(ada, ada.semaphores.release("x")) == [Commit, Commit]
 
 
-def test_three_things_at_once_are_one_commit(stage: Stage) -> None:
+def test_three_things_at_once_are_one_commit(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     ada.run(ada.semaphores.resize("x", 3))
     things = ("lock/a", "lock/b", "sem/x=2")
@@ -85,7 +84,7 @@ def test_three_things_at_once_are_one_commit(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> None:
+def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.semaphores.acquire("x", capacity=1))
     waiting = bob.start(take(bob.context, SlotsAim("x", capacity=1), None, TERMS))
@@ -97,7 +96,7 @@ def test_waiting_for_slots_costs_what_waiting_for_a_lock_does(stage: Stage) -> N
     assert kinds(waiting)[slept:] == [Take, Read]
 
 
-def test_waiting_for_several_things_costs_no_more(stage: Stage) -> None:
+def test_waiting_for_several_things_costs_no_more(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("a"))
     waiting = bob.start(take(bob.context, SeveralAim(("lock/a", "lock/b")), None, TERMS))
@@ -110,7 +109,7 @@ def test_waiting_for_several_things_costs_no_more(stage: Stage) -> None:
     assert kinds(waiting)[slept:] == [Take, Read]
 
 
-def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Stage) -> None:
+def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Testbed) -> None:
     """The first waiter lives and does not fit yet; the second is dead, and in nobody's way."""
     ada = stage.client("ada")
     ada.run(ada.semaphores.acquire("x", capacity=3, weight=2))
@@ -126,7 +125,7 @@ def test_a_waiter_sleeps_though_somebody_dead_stands_before_it(stage: Stage) -> 
     assert waiting.asleep
 
 
-def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
+def test_what_is_refused_for_ever_rests_on_no_hope(stage: Testbed) -> None:
     """A queue that seems to be full is looked at: the dead in it do not count."""
     ada = remote(stage, "ada")
     ada.run(ada.locks.acquire("merge"))
@@ -143,7 +142,7 @@ def test_what_is_refused_for_ever_rests_on_no_hope(stage: Stage) -> None:
     assert isinstance(waiting.run().result(), LockAcquired)
 
 
-def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) -> None:
+def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Testbed) -> None:
     """Whoever comes late looks at the holder once more: the dead are no reason."""
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge", ttl=2.5))
@@ -152,18 +151,18 @@ def test_a_wait_that_ends_after_its_holder_lapsed_is_no_refusal(stage: Stage) ->
     assert isinstance(waiting.run().result(), Reclaimed)
 
 
-def test_joining_is_one_commit(stage: Stage) -> None:
+def test_joining_is_one_commit(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=None)
     assert steps(ada, ada.context.join(30.0)) == [Commit]
 
 
-def test_an_idle_session_is_renewed_by_one_commit(stage: Stage) -> None:
+def test_an_idle_session_is_renewed_by_one_commit(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     stage.clock.advance(12.0)
     assert steps(ada, ada.context.keeper.beat()) == [Commit]
 
 
-def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Stage) -> None:
+def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     for name in ("a", "b"):
         ada.run(take(ada.context, LockAim(name), None, replace(TERMS, ttl=20.0)))
@@ -171,11 +170,11 @@ def test_a_holder_renews_everything_with_one_commit_and_looks_at_its_locks(stage
     assert steps(ada, ada.context.keeper.beat()) == [Commit, Read]
 
 
-def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
+def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     held = ada.run(take(ada.context, LockAim("a"), None, replace(TERMS, ttl=10.0)))
     stage.clock.advance(8.9)
-    hand = Hand(ada.context.keeper.beat(), ada.store, stage.clock)
+    hand = Stepper(ada.context.keeper.beat(), ada.store, stage.clock)
     stage.clock.advance(2.0)  # it lapses between our decision to renew and the request's arrival
     assert kinds(hand.run()) == [Commit, Commit, Read]
     assert held.lost()
@@ -183,7 +182,7 @@ def test_a_lease_that_lapsed_costs_a_renewal_one_more(stage: Stage) -> None:
     assert ada.context.session_lease.alive()
 
 
-def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
+def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     hand = bob.start(bob.locks.acquire("merge"))
@@ -193,7 +192,7 @@ def test_busy_is_a_conflict_and_one_look_at_the_holder(stage: Stage) -> None:
     assert kinds(hand) == [Commit, Read]
 
 
-def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stage) -> None:
+def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     waiting = bob.start(take(bob.context, LockAim("merge"), None, TERMS))
@@ -207,7 +206,7 @@ def test_queueing_is_a_conflict_and_a_commit_and_a_handover_one_look(stage: Stag
     assert audit(stage.store) == []
 
 
-def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Stage) -> None:
+def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Testbed) -> None:
     """A wrong guess costs a whole commit on some engines, a look costs less on all of them."""
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
@@ -217,7 +216,7 @@ def test_who_waited_looks_before_it_releases_since_others_wait_too(stage: Stage)
     assert steps(bob, held.release()) == [Read, Commit]
 
 
-def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Stage) -> None:
+def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     ada.run(ada.locks.acquire("merge"))
     dead = stage.remote("dead", ttl=1.0)
@@ -233,7 +232,7 @@ def test_a_dead_heir_costs_its_releaser_a_conflict_and_a_look(stage: Stage) -> N
     assert isinstance(waiting.run().result(), LockAcquired)
 
 
-def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Stage) -> None:
+def test_a_wrong_memory_of_a_lock_only_costs_a_round_trip(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     near = stage.client("near")
     ada.run(ada.locks.acquire("merge"))
@@ -250,11 +249,11 @@ def small(client: Client, operations: int) -> None:
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=operations)
 
 
-def commits(hand: Hand[Any]) -> list[Txn]:
+def commits(hand: Stepper[Any]) -> list[Txn]:
     return [step.txn for step in hand.steps if isinstance(step, Commit)]
 
 
-def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Testbed) -> None:
     ada, bob = remote(stage, "ada"), remote(stage, "bob")
     names = [f"n{number:02}" for number in range(30)]
     for name in names:
@@ -271,7 +270,7 @@ def test_leaving_with_many_locks_is_split_where_the_engine_takes_few(stage: Stag
     assert audit(stage.store) == []
 
 
-def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) -> None:
+def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     held = [
         ada.run(take(ada.context, LockAim(f"n{number}"), None, replace(TERMS, ttl=20.0)))
@@ -284,7 +283,7 @@ def test_renewing_many_leases_is_split_where_the_engine_takes_few(stage: Stage) 
     assert not any(each.lost() for each in held)
 
 
-def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Stage) -> None:
+def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     ada.run(ada.locks.acquire("merge"))
     for number in range(100):
@@ -299,7 +298,7 @@ def test_a_queue_of_the_dead_fits_into_a_small_transaction(stage: Stage) -> None
     assert outcome.next == "eve"
 
 
-def test_a_stale_lock_is_reclaimed_by_whoever_asks(stage: Stage) -> None:
+def test_a_stale_lock_is_reclaimed_by_whoever_asks(stage: Testbed) -> None:
     ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(6.0)
@@ -308,17 +307,17 @@ def test_a_stale_lock_is_reclaimed_by_whoever_asks(stage: Stage) -> None:
     assert kinds(hand) == [Commit, Read, Commit], "free? no; held? look; gone"
 
 
-def test_what_the_engine_cannot_take_at_once_is_refused_before_it_is_sent(stage: Stage) -> None:
+def test_what_the_engine_cannot_take_at_once_is_refused_before_it_is_sent(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     small(ada, 1)
     with pytest.raises(TooLarge, match="this takes"):
         ada.run(ada.locks.acquire("merge"))
 
 
-def test_a_change_gives_up_when_its_time_is_over(stage: Stage) -> None:
+def test_a_change_gives_up_when_its_time_is_over(stage: Testbed) -> None:
     ada = remote(stage, "ada")
     ada.network.script(["conflict"] * 10)
-    hand = Hand(ada.locks.acquire("merge"), ada.store, stage.clock)
+    hand = Stepper(ada.locks.acquire("merge"), ada.store, stage.clock)
     for _ in range(3):
         hand.go()
     stage.clock.advance(PATIENCE + 1)
@@ -327,7 +326,7 @@ def test_a_change_gives_up_when_its_time_is_over(stage: Stage) -> None:
     assert len(commits(hand)) < 10
 
 
-def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Stage) -> None:
+def test_a_decision_that_changes_nothing_never_rests_on_a_guess(stage: Testbed) -> None:
     ada, bob = stage.remote("ada", ttl=5.0), remote(stage, "bob")
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(6.0)

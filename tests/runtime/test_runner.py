@@ -15,8 +15,7 @@ from interlock.runtime.steps import Commit, Read
 from interlock.store import LOG, VOID, Conflict, Item, Log, Put, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 def add(key: str, *, quiet: bool = False) -> Deciding[int]:
@@ -37,22 +36,22 @@ def change(
     return client.runner.change(lambda: add(key, quiet=quiet), Actor("ada", "ses_a"), guess)
 
 
-def kinds(hand: Hand[Done[int]]) -> list[type[Step]]:
+def kinds(hand: Stepper[Done[int]]) -> list[type[Step]]:
     return [type(step) for step in hand.steps]
 
 
-def entries(stage: Stage) -> list[Entry]:
+def entries(stage: Testbed) -> list[Entry]:
     ref = Log()
     return [decode(item.value) for item in stage.store.read(ref).ranges[ref] if item.value != VOID]
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def far(stage: Stage) -> Client:
+def far(stage: Testbed) -> Client:
     return stage.remote("ada", ttl=None)
 
 
@@ -62,30 +61,30 @@ def test_a_good_guess_needs_one_commit_and_no_read(far: Client) -> None:
     assert kinds(hand) == [Commit]
 
 
-def test_an_uncontended_remote_acquire_is_one_round_trip(stage: Stage) -> None:
+def test_an_uncontended_remote_acquire_is_one_round_trip(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.run(ada.runner.base())
     hand = ada.start(ada.locks.acquire("merge"))
     assert [type(step) for step in hand.steps] == [Commit]
 
 
-def test_a_wrong_guess_costs_a_commit_and_no_read(stage: Stage, far: Client) -> None:
+def test_a_wrong_guess_costs_a_commit_and_no_read(stage: Testbed, far: Client) -> None:
     far.run(change(far))
     hand = far.start(change(far, guess={"n": None}))
     assert hand.result().outcome == 2
     assert kinds(hand) == [Commit, Commit]
 
 
-def test_a_conflict_costs_no_further_read(stage: Stage, far: Client) -> None:
+def test_a_conflict_costs_no_further_read(stage: Testbed, far: Client) -> None:
     other = stage.client("bob", ttl=None)
-    hand = Hand(change(far), far.store, stage.clock)
+    hand = Stepper(change(far), far.store, stage.clock)
     hand.go()
     other.run(change(other))
     assert hand.run().result().outcome == 2
     assert kinds(hand) == [Read, Commit, Commit]
 
 
-def test_a_decision_that_changes_nothing_commits_nothing(stage: Stage, far: Client) -> None:
+def test_a_decision_that_changes_nothing_commits_nothing(stage: Testbed, far: Client) -> None:
     def look() -> Deciding[str]:
         yield ("n",)
         return Decision(outcome="seen")
@@ -97,7 +96,7 @@ def test_a_decision_that_changes_nothing_commits_nothing(stage: Stage, far: Clie
 
 @pytest.mark.parametrize("fault", ["conflict", "delay", "lost reply", "late arrival"])
 def test_a_change_happens_once_whatever_the_network_does(
-    stage: Stage, far: Client, fault: Fault
+    stage: Testbed, far: Client, fault: Fault
 ) -> None:
     for number in range(1, 6):
         far.network.script([fault])
@@ -111,7 +110,7 @@ def test_a_change_happens_once_whatever_the_network_does(
 
 
 def test_a_lost_reply_is_answered_by_the_entry_that_stands_in_the_log(
-    stage: Stage, far: Client
+    stage: Testbed, far: Client
 ) -> None:
     far.network.script(["lost reply"])
     done = far.run(change(far))
@@ -120,7 +119,9 @@ def test_a_lost_reply_is_answered_by_the_entry_that_stands_in_the_log(
     assert done.revision == item.revision
 
 
-def test_a_commit_that_arrives_after_its_void_conflicts_with_it(stage: Stage, far: Client) -> None:
+def test_a_commit_that_arrives_after_its_void_conflicts_with_it(
+    stage: Testbed, far: Client
+) -> None:
     far.network.script(["late arrival"])
     hand = far.start(change(far))
     assert hand.result().outcome == 1
@@ -132,7 +133,7 @@ def test_a_commit_that_arrives_after_its_void_conflicts_with_it(stage: Stage, fa
     assert item.value == VOID
 
 
-def test_a_settling_that_fails_too_is_repeated(stage: Stage, far: Client) -> None:
+def test_a_settling_that_fails_too_is_repeated(stage: Testbed, far: Client) -> None:
     far.network.script(["lost reply", "late arrival", "lost reply", "conflict", "late arrival"])
     assert far.run(change(far)).outcome == 1
     far.network.deliver()
@@ -141,7 +142,7 @@ def test_a_settling_that_fails_too_is_repeated(stage: Stage, far: Client) -> Non
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_void_that_is_refused_for_no_reason_is_tried_again(
-    stage: Stage, far: Client, seed: int
+    stage: Testbed, far: Client, seed: int
 ) -> None:
     far.network.sow(seed)
     far.network.script(["late arrival", "conflict"])
@@ -170,7 +171,7 @@ def test_retries_are_bounded(far: Client) -> None:
     assert kinds(hand).count(Commit) == ATTEMPTS
 
 
-def test_a_quiet_change_of_unknown_outcome_is_simply_repeated(stage: Stage, far: Client) -> None:
+def test_a_quiet_change_of_unknown_outcome_is_simply_repeated(stage: Testbed, far: Client) -> None:
     far.network.script(["lost reply"])
     hand = far.start(far.runner.change(lambda: _touch("c"), Actor()))
     assert hand.result().outcome == "touched"
@@ -184,7 +185,7 @@ def _touch(key: str) -> Deciding[str]:
 
 @pytest.mark.parametrize(("fault", "happened"), [("crash before", False), ("crash after", True)])
 def test_a_crash_leaves_all_or_nothing(
-    stage: Stage, far: Client, fault: Fault, happened: bool
+    stage: Testbed, far: Client, fault: Fault, happened: bool
 ) -> None:
     far.network.script([fault])
     with pytest.raises(Crash):
@@ -198,9 +199,9 @@ def test_a_crash_leaves_all_or_nothing(
 
 
 def test_an_interrupted_commit_is_settled_before_the_interruption_goes_on(
-    stage: Stage, far: Client
+    stage: Testbed, far: Client
 ) -> None:
-    hand = Hand(change(far), far.store, stage.clock)
+    hand = Stepper(change(far), far.store, stage.clock)
     hand.go()
     hand.interrupt(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -210,7 +211,7 @@ def test_an_interrupted_commit_is_settled_before_the_interruption_goes_on(
 
 
 def test_a_commit_that_was_interrupted_too_late_is_linked_all_the_same(
-    stage: Stage, far: Client
+    stage: Testbed, far: Client
 ) -> None:
     """The interruption strikes when the commit has happened and its answer is on the way."""
     committed: list[Txn] = []
@@ -230,7 +231,7 @@ def test_a_commit_that_was_interrupted_too_late_is_linked_all_the_same(
 
 
 @pytest.mark.parametrize("where", ["near", "far"])
-def test_every_entry_of_a_writer_but_the_last_is_linked(stage: Stage, where: str) -> None:
+def test_every_entry_of_a_writer_but_the_last_is_linked(stage: Testbed, where: str) -> None:
     client = stage.client("ada", ttl=None) if where == "near" else stage.remote("ada", ttl=None)
     for _ in range(3):
         client.run(change(client))
@@ -242,9 +243,11 @@ def test_every_entry_of_a_writer_but_the_last_is_linked(stage: Stage, where: str
     assert third.after == (hashes[1],)
 
 
-def test_entries_under_way_together_are_both_linked_by_the_next(stage: Stage, far: Client) -> None:
+def test_entries_under_way_together_are_both_linked_by_the_next(
+    stage: Testbed, far: Client
+) -> None:
     far.run(change(far, "start"))
-    hands = [Hand(change(far, key), far.store, stage.clock) for key in ("a", "b")]
+    hands = [Stepper(change(far, key), far.store, stage.clock) for key in ("a", "b")]
     for _ in range(2):
         for hand in hands:
             hand.go()
@@ -255,7 +258,7 @@ def test_entries_under_way_together_are_both_linked_by_the_next(stage: Stage, fa
 
 
 def test_what_an_unsuccessful_attempt_linked_is_linked_by_the_next(
-    stage: Stage, far: Client
+    stage: Testbed, far: Client
 ) -> None:
     faults: tuple[Fault, Fault] = ("conflict", "late arrival")
     for fault in faults:
@@ -267,7 +270,7 @@ def test_what_an_unsuccessful_attempt_linked_is_linked_by_the_next(
     assert all(entry.after for entry in entries(stage)[1:])
 
 
-def test_saw_names_the_entry_that_wrote_what_was_seen(stage: Stage, far: Client) -> None:
+def test_saw_names_the_entry_that_wrote_what_was_seen(stage: Testbed, far: Client) -> None:
     near = stage.client("bob", ttl=None)
     near.run(change(near))
     far.run(change(far))
@@ -280,13 +283,13 @@ def test_saw_names_the_entry_that_wrote_what_was_seen(stage: Stage, far: Client)
     ]
 
 
-def test_saw_says_blind_for_what_no_entry_wrote(stage: Stage, far: Client) -> None:
+def test_saw_says_blind_for_what_no_entry_wrote(stage: Testbed, far: Client) -> None:
     stage.store.commit(Txn(id="q", puts=(Put("n", b"4"),), quiet=True))
     far.run(change(far))
     assert entries(stage)[0].saw == {"n": "blind"}
 
 
-def test_put_holds_the_digest_of_the_payload_and_nothing_of_liveness(stage: Stage) -> None:
+def test_put_holds_the_digest_of_the_payload_and_nothing_of_liveness(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge", ttl=60, metadata={"secret": "s3cret"}))
     joined, acquired = entries(stage)
@@ -299,7 +302,7 @@ def test_put_holds_the_digest_of_the_payload_and_nothing_of_liveness(stage: Stag
     assert b"s3cret" not in raw
 
 
-def test_the_stamp_of_an_item_is_the_hash_of_its_entrys_bytes(stage: Stage, far: Client) -> None:
+def test_the_stamp_of_an_item_is_the_hash_of_its_entrys_bytes(stage: Testbed, far: Client) -> None:
     far.run(change(far))
     (entry,) = stage.store.read(Log()).ranges[Log()]
     item = stage.store.read("n")["n"]
@@ -308,7 +311,7 @@ def test_the_stamp_of_an_item_is_the_hash_of_its_entrys_bytes(stage: Stage, far:
     assert LOG + item.entry == entry.key
 
 
-def test_an_entry_says_who_and_what_and_by_which_trace(stage: Stage, far: Client) -> None:
+def test_an_entry_says_who_and_what_and_by_which_trace(stage: Testbed, far: Client) -> None:
     token = TRACE.set("trc_of_the_context")
     try:
         far.run(far.runner.change(lambda: add("n"), Actor("ada", "ses_a", "trc_of_the_call")))
@@ -329,7 +332,7 @@ def test_an_entry_says_who_and_what_and_by_which_trace(stage: Stage, far: Client
 
 @pytest.mark.parametrize("where", ["near", "far"])
 def test_a_value_above_the_stores_limit_is_refused_and_nothing_happens(
-    stage: Stage, where: str
+    stage: Testbed, where: str
 ) -> None:
     client = stage.client("ada", ttl=None) if where == "near" else stage.remote("ada", ttl=None)
 

@@ -6,19 +6,19 @@ import interlock
 from interlock.core.history import Happening
 from interlock.core.story import Story
 from interlock.errors import BadInput, BadName
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def told(client: Client, thing: str, limit: int = 100) -> tuple[Happening, ...]:
     return client.run(client.record.explain(thing, limit=limit)).happenings
 
 
-def test_a_story_follows_a_lock_from_hand_to_hand(stage: Stage) -> None:
+def test_a_story_follows_a_lock_from_hand_to_hand(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     first = ada.run(ada.locks.acquire("merge"))
     waits = bob.start(bob.locks.acquire("merge", wait=600))
@@ -33,7 +33,7 @@ def test_a_story_follows_a_lock_from_hand_to_hand(stage: Stage) -> None:
     assert got.token == second.token  # type: ignore[union-attr]
 
 
-def test_who_reports_while_it_waits_goes_on_waiting_in_its_story(stage: Stage) -> None:
+def test_who_reports_while_it_waits_goes_on_waiting_in_its_story(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     waits = bob.start(bob.locks.acquire("merge", wait=600))
@@ -48,7 +48,7 @@ def test_who_reports_while_it_waits_goes_on_waiting_in_its_story(stage: Stage) -
     assert story[3].waited == 3.2
 
 
-def test_a_token_of_a_story_counts_from_the_base_of_the_store(stage: Stage) -> None:
+def test_a_token_of_a_story_counts_from_the_base_of_the_store(stage: Testbed) -> None:
     from interlock.core import keys
     from interlock.store import Put, Txn
 
@@ -58,7 +58,7 @@ def test_a_token_of_a_story_counts_from_the_base_of_the_store(stage: Stage) -> N
     assert told(ada, "merge")[0].token == held.token  # type: ignore[union-attr]
 
 
-def test_a_holder_that_lapsed_is_told_with_who_took_over(stage: Stage) -> None:
+def test_a_holder_that_lapsed_is_told_with_who_took_over(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1.0), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(2.0)
@@ -72,7 +72,7 @@ def test_a_holder_that_lapsed_is_told_with_who_took_over(stage: Stage) -> None:
     ]
 
 
-def test_refusals_and_withdrawals_are_part_of_it(stage: Stage) -> None:
+def test_refusals_and_withdrawals_are_part_of_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     held = ada.run(ada.locks.acquire("merge"))
     bob.run(bob.locks.release("merge"))
@@ -87,7 +87,7 @@ def test_refusals_and_withdrawals_are_part_of_it(stage: Stage) -> None:
     ]
 
 
-def test_a_session_is_found_by_its_id_also_when_it_was_cleared_away(stage: Stage) -> None:
+def test_a_session_is_found_by_its_id_also_when_it_was_cleared_away(stage: Testbed) -> None:
     first, second = stage.client("ada", ttl=1.0), stage.client("ada")
     first.run(first.locks.acquire("a"))
     second.run(second.locks.acquire("b"))
@@ -104,7 +104,7 @@ def test_a_session_is_found_by_its_id_also_when_it_was_cleared_away(stage: Stage
     assert told(keeper, f"agent/{first.session}") == found
 
 
-def test_a_limit_shows_the_last_and_says_that_there_is_more(stage: Stage) -> None:
+def test_a_limit_shows_the_last_and_says_that_there_is_more(stage: Testbed) -> None:
     ada = stage.client("ada")
     for _ in range(3):
         ada.run(ada.locks.acquire("merge"))
@@ -116,12 +116,12 @@ def test_a_limit_shows_the_last_and_says_that_there_is_more(stage: Stage) -> Non
     assert not ada.run(ada.record.explain("merge", limit=6)).earlier
 
 
-def test_a_thing_that_nobody_touched_has_no_story(stage: Stage) -> None:
+def test_a_thing_that_nobody_touched_has_no_story(stage: Testbed) -> None:
     ada = stage.client("ada")
     assert ada.run(ada.record.explain("nothing")) == Story(thing="lock/nothing", happenings=())
 
 
-def test_bad_words_are_refused(stage: Stage) -> None:
+def test_bad_words_are_refused(stage: Testbed) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadName):
         ada.record.explain("a\tb")
@@ -149,7 +149,7 @@ def test_every_store_can_tell_a_story(url: str) -> None:
         assert bob.record.log(until="1h") == ()
 
 
-def test_a_story_follows_a_task_from_its_needs_to_its_end(stage: Stage) -> None:
+def test_a_story_follows_a_task_from_its_needs_to_its_end(stage: Testbed) -> None:
     ada, bob, dan = (stage.client(name, ttl=600) for name in ("ada", "bob", "dan"))
     cleo = stage.client("cleo", ttl=12.0)
     for task, needs in (("t0", ()), ("t1", ()), ("t2", ("t0", "t1"))):
@@ -183,7 +183,7 @@ def test_a_story_follows_a_task_from_its_needs_to_its_end(stage: Stage) -> None:
     ]
 
 
-def test_the_last_reason_of_a_task_is_told_and_the_way_back(stage: Stage) -> None:
+def test_the_last_reason_of_a_task_is_told_and_the_way_back(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1", retries=0))
     ada.run(ada.tasks.claim("t1"))
@@ -202,7 +202,7 @@ def test_the_last_reason_of_a_task_is_told_and_the_way_back(stage: Stage) -> Non
     assert (late.what, late.agent, late.reason) == ("dead", "", "deadline")
 
 
-def test_a_task_that_fails_for_good_is_told_apart_from_one_that_rests(stage: Stage) -> None:
+def test_a_task_that_fails_for_good_is_told_apart_from_one_that_rests(stage: Testbed) -> None:
     ada = stage.client("ada")
     for task, retry in (("a", True), ("b", False)):
         ada.run(ada.tasks.publish(task, backoff=4))
@@ -214,7 +214,7 @@ def test_a_task_that_fails_for_good_is_told_apart_from_one_that_rests(stage: Sta
     assert (final.what, final.rests, final.reason) == ("failed", None, "final")
 
 
-def test_attempts_are_numbered_only_where_all_of_them_are_heard(stage: Stage) -> None:
+def test_attempts_are_numbered_only_where_all_of_them_are_heard(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1"))

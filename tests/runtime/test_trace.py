@@ -13,7 +13,7 @@ from interlock import aio
 from interlock.client import Fleet
 from interlock.errors import BadName
 from interlock.stores.memory import MemoryStore
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_claim_says_which_component_made_it_and_how_long_that_took(
 
 
 def test_a_wait_for_a_task_counts_as_time_that_the_claim_took() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     waiting = bob.start(bob.tasks.next(wait=60))
     stage.clock.advance(3)

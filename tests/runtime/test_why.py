@@ -9,15 +9,15 @@ from interlock.runtime import decode
 from interlock.runtime import why as why_service
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def why(stage: Stage, thing: str) -> Why:
+def why(stage: Testbed, thing: str) -> Why:
     asker = stage.client("asker", ttl=None)
     return asker.run(asker.fleet.why(thing))
 
@@ -26,7 +26,7 @@ def slots(client: Client, weight: int, wait: float = 0) -> None:
     client.start(client.semaphores.acquire("builds", capacity=3, weight=weight, wait=wait))
 
 
-def test_a_held_lock_names_its_holder_since_when_and_the_queue(stage: Stage) -> None:
+def test_a_held_lock_names_its_holder_since_when_and_the_queue(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     began = stage.clock.wall()
@@ -45,7 +45,7 @@ def test_a_held_lock_names_its_holder_since_when_and_the_queue(stage: Stage) -> 
     assert found.meanwhile == ()
 
 
-def test_what_the_holder_waits_for_itself_is_said(stage: Stage) -> None:
+def test_what_the_holder_waits_for_itself_is_said(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("a"))
     bob.run(bob.locks.acquire("b"))
@@ -54,7 +54,7 @@ def test_what_the_holder_waits_for_itself_is_said(stage: Stage) -> None:
     assert why(stage, "b").meanwhile == ()
 
 
-def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Stage) -> None:
+def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Testbed) -> None:
     names = ("ada", "bob", "cleo", "dan")
     clients = {name: stage.client(name) for name in names}
     for name, lock in zip(names, "abcd", strict=True):
@@ -72,7 +72,7 @@ def test_a_chain_of_waits_is_followed_to_the_holder_at_its_end(stage: Stage) -> 
     )
 
 
-def test_a_chain_of_waits_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_of_waits_is_bounded(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why_service, "LINKS", 2)
     clients = [stage.client(f"w{number}") for number in range(5)]
     for number, client in enumerate(clients):
@@ -88,7 +88,7 @@ def test_a_chain_of_waits_is_bounded(stage: Stage, monkeypatch: pytest.MonkeyPat
     )
 
 
-def test_a_wait_that_is_listed_but_over_is_not_said(stage: Stage) -> None:
+def test_a_wait_that_is_listed_but_over_is_not_said(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("a"))
     pool = decode.pool(stage.store.read(keys.lock("a"))[keys.lock("a")], 0)
@@ -98,7 +98,7 @@ def test_a_wait_that_is_listed_but_over_is_not_said(stage: Stage) -> None:
     assert why(stage, "a").meanwhile == ()
 
 
-def test_a_stale_lock_blocks_nobody(stage: Stage) -> None:
+def test_a_stale_lock_blocks_nobody(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=1.0)
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(2.0)
@@ -107,7 +107,7 @@ def test_a_stale_lock_blocks_nobody(stage: Stage) -> None:
     assert "ada stopped beating" in found.because
 
 
-def test_a_lock_that_is_kept_names_what_its_first_waiter_lacks(stage: Stage) -> None:
+def test_a_lock_that_is_kept_names_what_its_first_waiter_lacks(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("a"))
     bob.start(bob.several.acquire("lock/a", "lock/b", wait=60))
@@ -117,7 +117,7 @@ def test_a_lock_that_is_kept_names_what_its_first_waiter_lacks(stage: Stage) -> 
     assert why(stage, "a").by == "ada"
 
 
-def test_free_slots_and_unknown_semaphores_block_nobody(stage: Stage) -> None:
+def test_free_slots_and_unknown_semaphores_block_nobody(stage: Testbed) -> None:
     assert "--capacity" in why(stage, "sem/builds").clear
     ada = stage.client("ada")
     slots(ada, 2)
@@ -125,7 +125,7 @@ def test_free_slots_and_unknown_semaphores_block_nobody(stage: Stage) -> None:
     assert (found.blocked, found.because) == (False, "1 of 3 slots is free")
 
 
-def test_slots_that_are_all_held_name_their_holders_with_their_weights(stage: Stage) -> None:
+def test_slots_that_are_all_held_name_their_holders_with_their_weights(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     slots(ada, 2)
     slots(bob, 1)
@@ -135,7 +135,7 @@ def test_slots_that_are_all_held_name_their_holders_with_their_weights(stage: St
     assert found.clear == "one of them releases, or does not renew for 30 s"
 
 
-def test_a_large_request_at_the_head_of_the_queue_is_said_plainly(stage: Stage) -> None:
+def test_a_large_request_at_the_head_of_the_queue_is_said_plainly(stage: Testbed) -> None:
     ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
     slots(ada, 2)
     slots(bob, 3, wait=60)
@@ -150,7 +150,7 @@ def test_a_large_request_at_the_head_of_the_queue_is_said_plainly(stage: Stage) 
     assert [(each.agent, each.weight) for each in found.waiters] == [("bob", 3), ("cleo", 1)]
 
 
-def test_stale_slots_count_as_free(stage: Stage) -> None:
+def test_stale_slots_count_as_free(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1.0), stage.client("bob")
     slots(ada, 2)
     slots(bob, 1)
@@ -160,7 +160,7 @@ def test_stale_slots_count_as_free(stage: Stage) -> None:
     assert found.because.startswith("2 of 3 slots are free, with what ada left")
 
 
-def test_a_dead_waiter_is_in_nobodys_way(stage: Stage) -> None:
+def test_a_dead_waiter_is_in_nobodys_way(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=1.0)
     slots(ada, 2)
     slots(bob, 3, wait=60)

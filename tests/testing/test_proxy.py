@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from interlock.testing.proxy import Proxy, Verdict
 from interlock.testing.servers import until
+from interlock.testing.servers.proxy import Proxy, Verdict
 
 HOST = "127.0.0.1"
 SILENCE = 0.1

@@ -23,7 +23,7 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _ELSEWHERE = {
     "bench": "interlock.bench.table:Measured",
     "demo": "interlock.demo.results:DemoResult",
-    "selftest": "interlock.testing.race:Raced",
+    "selftest": "interlock.testing.selftest:Raced",
 }
 """Answers of packages that no other command should have to import."""
 _CODES = ("failed", "internal", "interrupted")

@@ -20,22 +20,21 @@ from interlock.nouns.agents import uploader as uploading
 from interlock.nouns.agents.uploader import Uploader
 from interlock.store import Log, Range
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("ada") if request.param == "near" else stage.remote("ada")
 
 
 @pytest.fixture
-def away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def away(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """A store that refuses whatever is to be written, until the patch is undone."""
 
     def refuse(_work: object) -> None:
@@ -51,7 +50,7 @@ def texts(client: Client, limit: int = 100, after: int = 0) -> list[str]:
     return [line.text for line in found]
 
 
-def test_what_is_uploaded_can_be_read(stage: Stage, ada: Client) -> None:
+def test_what_is_uploaded_can_be_read(stage: Testbed, ada: Client) -> None:
     assert texts(ada) == []
     ada.run(ada.agents.log(["one", "two\nthree\n"]))
     ada.run(ada.agents.log(["four"]))
@@ -64,7 +63,7 @@ def test_what_is_uploaded_can_be_read(stage: Stage, ada: Client) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_batch_is_one_entry_that_has_the_digest_alone(stage: Stage, ada: Client) -> None:
+def test_a_batch_is_one_entry_that_has_the_digest_alone(stage: Testbed, ada: Client) -> None:
     before = stage.store.read().revision
     ada.run(ada.agents.log([f"a line of a program {number}" for number in range(500)]))
     assert stage.store.read().revision == before + 1
@@ -75,7 +74,7 @@ def test_a_batch_is_one_entry_that_has_the_digest_alone(stage: Stage, ada: Clien
     assert len(item.value) < 1024
 
 
-def test_much_is_read_back_from_many_chunks(stage: Stage, ada: Client) -> None:
+def test_much_is_read_back_from_many_chunks(stage: Testbed, ada: Client) -> None:
     lines = [f"{number} ".ljust(1000, "x") for number in range(2000)]
     ada.run(ada.agents.log(lines))
     assert texts(ada, limit=5000) == lines
@@ -84,9 +83,9 @@ def test_much_is_read_back_from_many_chunks(stage: Stage, ada: Client) -> None:
     assert audit(stage.store) == []
 
 
-def test_two_who_upload_at_once_lose_nothing(stage: Stage) -> None:
+def test_two_who_upload_at_once_lose_nothing(stage: Testbed) -> None:
     one, two = stage.remote("ada"), stage.remote("ada")
-    first = Hand(one.agents.log(["one"]), one.store, stage.clock)
+    first = Stepper(one.agents.log(["one"]), one.store, stage.clock)
     first.go()
     two.run(two.agents.log(["two"]))
     first.run()
@@ -95,7 +94,7 @@ def test_two_who_upload_at_once_lose_nothing(stage: Stage) -> None:
 
 
 def test_the_oldest_go_as_the_settings_say(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_AGENT_LOG_BYTES", "20KB")
     for number in range(10):
@@ -105,7 +104,7 @@ def test_the_oldest_go_as_the_settings_say(
 
 
 def test_maintenance_lets_old_logs_of_those_go_who_upload_no_more(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for letter in "abc":
         ada.run(ada.agents.log([letter * 5000]))
@@ -118,7 +117,7 @@ def test_maintenance_lets_old_logs_of_those_go_who_upload_no_more(
     assert audit(stage.store) == []
 
 
-def test_a_log_is_kept_under_any_name(stage: Stage, ada: Client) -> None:
+def test_a_log_is_kept_under_any_name(stage: Testbed, ada: Client) -> None:
     ada.run(ada.agents.log(["x"], name="swarm/eu"))
     (found,) = ada.run(ada.agents.logged("swarm/eu"))
     assert (found.text, found.session) == ("x", ada.session)
@@ -141,7 +140,7 @@ def test_words_out_of_bounds_are_refused(ada: Client, call: object, hint: str) -
         ada.run(call(ada.agents))  # type: ignore[operator]
 
 
-def test_a_log_in_the_making_is_followed_line_by_line(stage: Stage, ada: Client) -> None:
+def test_a_log_in_the_making_is_followed_line_by_line(stage: Testbed, ada: Client) -> None:
     ada.run(ada.agents.log(["one"]))
     bob = stage.client("bob")
     trail = bob.agents.trail("ada", 0)
@@ -158,7 +157,7 @@ def test_a_log_in_the_making_is_followed_line_by_line(stage: Stage, ada: Client)
 
 
 @pytest.fixture
-def near(stage: Stage) -> Client:
+def near(stage: Testbed) -> Client:
     return stage.client("ada", ttl=3600.0)
 
 
@@ -167,7 +166,7 @@ def uploader(near: Client) -> Uploader:
     return near.agents.uploader("ada")
 
 
-def test_lines_gather_for_a_second(stage: Stage, near: Client, uploader: Uploader) -> None:
+def test_lines_gather_for_a_second(stage: Testbed, near: Client, uploader: Uploader) -> None:
     woken: list[int] = []
     near.context.on_due = lambda: woken.append(1)
     assert uploader.wait() == float("inf")
@@ -192,7 +191,7 @@ def test_many_lines_do_not_wait(near: Client, uploader: Uploader) -> None:
 
 
 def test_a_batch_is_never_more_than_one_commit(
-    stage: Stage, near: Client, uploader: Uploader
+    stage: Testbed, near: Client, uploader: Uploader
 ) -> None:
     for _ in range(40):
         uploader.add("\x01" * core.LINE)
@@ -205,7 +204,7 @@ def test_a_batch_is_never_more_than_one_commit(
 
 
 def test_what_could_not_be_uploaded_goes_with_the_next_batch(
-    stage: Stage, near: Client, uploader: Uploader, away: pytest.MonkeyPatch
+    stage: Testbed, near: Client, uploader: Uploader, away: pytest.MonkeyPatch
 ) -> None:
     uploader.add("one")
     with pytest.raises(StoreAway):
@@ -219,7 +218,7 @@ def test_what_could_not_be_uploaded_goes_with_the_next_batch(
 
 
 def test_nothing_is_dropped_without_a_word(
-    stage: Stage, near: Client, uploader: Uploader, away: pytest.MonkeyPatch
+    stage: Testbed, near: Client, uploader: Uploader, away: pytest.MonkeyPatch
 ) -> None:
     for number in range(uploading.ROOM):
         uploader.add(f"line {number}")
@@ -242,11 +241,11 @@ def test_long_lines_are_bounded_by_their_bytes(uploader: Uploader) -> None:
     assert len(uploader._lines) * core.LINE <= uploading.ROOM_BYTES
 
 
-def test_a_batch_that_is_interrupted_is_not_lost(stage: Stage) -> None:
+def test_a_batch_that_is_interrupted_is_not_lost(stage: Testbed) -> None:
     ada = stage.remote("ada")
     uploader = ada.agents.uploader("ada")
     uploader.add("one")
-    run = Hand(uploader.run(), ada.store, stage.clock)
+    run = Stepper(uploader.run(), ada.store, stage.clock)
     uploader.add("two")
     ada.run(uploader.run())
     assert texts(ada) == [], "another one is at it, and lines stay in order"
@@ -363,7 +362,7 @@ def file_texts(client: Client, file: str = "build.log") -> list[str]:
     return [line.text for line in found]
 
 
-def chunks(stage: Stage) -> list[str]:
+def chunks(stage: Testbed) -> list[str]:
     page = Range(keys.LOGS)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
@@ -374,13 +373,13 @@ def build(tmp_path: Path) -> Path:
 
 
 def test_a_file_takes_the_place_of_the_last_one_and_no_reader_sees_half_of_it(
-    stage: Stage, ada: Client, build: Path
+    stage: Testbed, ada: Client, build: Path
 ) -> None:
     build.write_text("old\n" * 3)
     ada.run(ada.agents.log_file(build))
     ada.run(ada.agents.log(["beside it"]))
     build.write_text(("x" * 1000 + "\n") * 600)
-    uploading_ = Hand(ada.agents.log_file(build), ada.store, stage.clock)
+    uploading_ = Stepper(ada.agents.log_file(build), ada.store, stage.clock)
     while uploading_.go():
         assert file_texts(ada) in (["old"] * 3, ["x" * 1000] * 600)
     assert uploading_.result() == core.Uploaded(agent="ada", lines=600, file="build.log")
@@ -404,13 +403,13 @@ def test_of_a_large_file_the_last_lines_are_kept_and_the_cut_is_said(
     ]  # fmt: skip
 
 
-def test_of_two_uploads_at_once_each_is_whole(stage: Stage, build: Path, tmp_path: Path) -> None:
+def test_of_two_uploads_at_once_each_is_whole(stage: Testbed, build: Path, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     other = tmp_path / "b" / "build.log"
     build.write_text(("a" * 1000 + "\n") * 600)
     other.write_text(("b" * 1000 + "\n") * 600)
     ada, also = stage.client("ada"), stage.client("ada")
-    slow = Hand(ada.agents.log_file(build), ada.store, stage.clock)
+    slow = Stepper(ada.agents.log_file(build), ada.store, stage.clock)
     while len(chunks(stage)) < 2:
         assert slow.go()
     also.run(also.agents.log_file(other))
@@ -419,7 +418,7 @@ def test_of_two_uploads_at_once_each_is_whole(stage: Stage, build: Path, tmp_pat
     assert file_texts(ada) == ["a" * 1000] * 600
 
 
-def test_an_old_file_is_forgotten_whole(stage: Stage, ada: Client, build: Path) -> None:
+def test_an_old_file_is_forgotten_whole(stage: Testbed, ada: Client, build: Path) -> None:
     build.write_text(("x" * 1000 + "\n") * 3000)
     ada.run(ada.agents.log_file(build))
     assert len(chunks(stage)) > core.ROTATED

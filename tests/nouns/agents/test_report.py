@@ -19,17 +19,16 @@ from interlock.nouns.tasks.task import Claimed
 from interlock.settings import Settings
 from interlock.store import Log
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("ada") if request.param == "near" else stage.remote("ada")
 
 
@@ -38,12 +37,12 @@ def shown(client: Client) -> Agent:
     return found
 
 
-def verbs(stage: Stage) -> list[str]:
+def verbs(stage: Testbed) -> list[str]:
     ref = Log()
     return [decode(item.value).verb for item in stage.store.read(ref).ranges[ref]]
 
 
-def test_what_a_session_says_is_seen_beside_it(stage: Stage, ada: Client) -> None:
+def test_what_a_session_says_is_seen_beside_it(stage: Testbed, ada: Client) -> None:
     assert (shown(ada).status, shown(ada).heard) == ("", None)
     outcome = ada.run(ada.agents.status("busy", can=["rust", "gpu"], doing="task/t1", note="half"))
     assert isinstance(outcome, Reported)
@@ -57,7 +56,7 @@ def test_what_a_session_says_is_seen_beside_it(stage: Stage, ada: Client) -> Non
 
 
 def test_somebody_who_changes_all_the_time_is_heard_of_now_and_then(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     pulse = ada.context.pulse
     pulse.be("busy", "task/t1", can=["rust"], calmly=True)
@@ -76,7 +75,7 @@ def test_a_session_that_said_nothing_has_nothing_to_show(ada: Client) -> None:
     assert ada.run(ada.agents.status()) == Unreported(session=ada.session)
 
 
-def test_a_heartbeat_is_seen_and_not_recorded(stage: Stage, ada: Client) -> None:
+def test_a_heartbeat_is_seen_and_not_recorded(stage: Testbed, ada: Client) -> None:
     ada.run(ada.agents.status("busy"))
     before = verbs(stage)
     stage.clock.advance(29.0)
@@ -91,7 +90,7 @@ def test_a_heartbeat_is_seen_and_not_recorded(stage: Stage, ada: Client) -> None
 
 
 @pytest.mark.parametrize("state", ["busy", "waiting", "idle"])
-def test_the_keeper_beats_at_the_pace_of_the_state(stage: Stage, state: str) -> None:
+def test_the_keeper_beats_at_the_pace_of_the_state(stage: Testbed, state: str) -> None:
     ada = stage.client("ada", ttl=3600.0)
     ada.context.pulse.be(state)  # type: ignore[arg-type]
     assert ada.context.keeper.wait() == 0.0, "said at once"
@@ -99,7 +98,7 @@ def test_the_keeper_beats_at_the_pace_of_the_state(stage: Stage, state: str) -> 
     assert ada.context.keeper.wait() == {**PACES}[state]  # type: ignore[index]
 
 
-def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Stage, ada: Client) -> None:
+def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Testbed, ada: Client) -> None:
     woken: list[str] = []
     ada.context.on_due = lambda: woken.append("ada")
     for number in range(3):
@@ -110,10 +109,10 @@ def test_a_pulse_says_what_is_new_at_once_and_the_last_of_it(stage: Stage, ada: 
     assert verbs(stage).count("agent.status") == 1
 
 
-def test_what_is_said_while_a_report_is_written_is_written_next(stage: Stage) -> None:
+def test_what_is_said_while_a_report_is_written_is_written_next(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.context.pulse.be("busy")
-    turn = Hand(ada.context.keeper.turn(), ada.store, stage.clock)
+    turn = Stepper(ada.context.keeper.turn(), ada.store, stage.clock)
     turn.go()
     ada.context.pulse.be("idle")
     turn.run()
@@ -122,7 +121,7 @@ def test_what_is_said_while_a_report_is_written_is_written_next(stage: Stage) ->
     assert shown(ada).status == "idle"
 
 
-def test_a_pulse_renews_no_lease_out_of_turn(stage: Stage, ada: Client) -> None:
+def test_a_pulse_renews_no_lease_out_of_turn(stage: Testbed, ada: Client) -> None:
     stage.clock.advance(5.0)
     ada.context.pulse.be("idle")
     ada.run(ada.context.keeper.turn())
@@ -132,7 +131,7 @@ def test_a_pulse_renews_no_lease_out_of_turn(stage: Stage, ada: Client) -> None:
 
 
 def test_what_could_not_be_said_is_said_later(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_work: object) -> None:
         raise StoreAway("cut off")
@@ -149,7 +148,7 @@ def test_what_could_not_be_said_is_said_later(
     assert shown(ada).status == "busy"
 
 
-def test_a_client_that_never_reports_pays_nothing(stage: Stage, ada: Client) -> None:
+def test_a_client_that_never_reports_pays_nothing(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     ada.run(ada.context.keeper.beat())
     ada.run(ada.agents.leave())
@@ -159,7 +158,7 @@ def test_a_client_that_never_reports_pays_nothing(stage: Stage, ada: Client) -> 
     assert not [key for entry in entries for key in (*entry.put, *entry.deleted) if "report" in key]
 
 
-def test_a_report_goes_with_its_session_in_one_commit(stage: Stage, ada: Client) -> None:
+def test_a_report_goes_with_its_session_in_one_commit(stage: Testbed, ada: Client) -> None:
     ada.run(ada.agents.status("busy"))
     before = stage.store.read().revision
     ada.run(ada.agents.leave())
@@ -169,7 +168,7 @@ def test_a_report_goes_with_its_session_in_one_commit(stage: Stage, ada: Client)
     assert audit(stage.store) == []
 
 
-def test_a_session_that_left_has_nothing_to_say_any_more(stage: Stage, ada: Client) -> None:
+def test_a_session_that_left_has_nothing_to_say_any_more(stage: Testbed, ada: Client) -> None:
     ada.context.pulse.be("busy")
     ada.run(ada.agents.leave())
     ada.run(ada.context.keeper.turn())
@@ -178,18 +177,18 @@ def test_a_session_that_left_has_nothing_to_say_any_more(stage: Stage, ada: Clie
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
 
 
-def test_leaving_while_a_report_is_under_way_leaves_none_behind(stage: Stage) -> None:
+def test_leaving_while_a_report_is_under_way_leaves_none_behind(stage: Testbed) -> None:
     ada = stage.remote("ada")
-    saying = Hand(ada.agents.status("busy"), ada.store, stage.clock)
+    saying = Stepper(ada.agents.status("busy"), ada.store, stage.clock)
     saying.go()
     ada.run(ada.agents.leave())
     assert isinstance(saying.run().result(), SessionLapsed)
     assert stage.store.read(keys.report(ada.session))[keys.report(ada.session)] is None
 
 
-def test_a_report_that_comes_while_its_session_leaves_goes_with_it(stage: Stage) -> None:
+def test_a_report_that_comes_while_its_session_leaves_goes_with_it(stage: Testbed) -> None:
     ada = stage.remote("ada")
-    leaving = Hand(ada.agents.leave(), ada.store, stage.clock)
+    leaving = Stepper(ada.agents.leave(), ada.store, stage.clock)
     leaving.go()
     leaving.go()
     ada.run(ada.agents.status("busy"))
@@ -198,7 +197,7 @@ def test_a_report_that_comes_while_its_session_leaves_goes_with_it(stage: Stage)
     assert audit(stage.store) == []
 
 
-def test_maintenance_clears_the_report_with_its_session(stage: Stage) -> None:
+def test_maintenance_clears_the_report_with_its_session(stage: Testbed) -> None:
     ada, keeper = stage.client("ada", ttl=1.0), stage.client("keeper", ttl=None)
     ada.run(ada.agents.status("busy"))
     stage.clock.advance(2.0)
@@ -208,7 +207,7 @@ def test_maintenance_clears_the_report_with_its_session(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_joining_with_abilities_is_one_commit(stage: Stage) -> None:
+def test_joining_with_abilities_is_one_commit(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     before = stage.store.read().revision
     ada.run(ada.agents.join(can=["rust", "gpu", "rust"]))
@@ -217,7 +216,7 @@ def test_joining_with_abilities_is_one_commit(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_shell_promises_no_pace(stage: Stage) -> None:
+def test_a_shell_promises_no_pace(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     joined = ada.run(ada.agents.join())
     ada.run(ada.context.resume(joined.session))
@@ -229,7 +228,7 @@ def test_a_shell_promises_no_pace(stage: Stage) -> None:
     assert ada.run(ada.fleet.health()).healthy, "so it is never silent"
 
 
-def test_reporting_needs_a_session(stage: Stage) -> None:
+def test_reporting_needs_a_session(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     with pytest.raises(BadInput, match="agent join"):
         ada.run(ada.agents.status("busy"))
@@ -250,13 +249,15 @@ def test_reporting_needs_a_session(stage: Stage) -> None:
         ({"note": 7}, "must be text"),
     ],
 )
-def test_words_out_of_bounds_are_refused(stage: Stage, words: dict[str, object], hint: str) -> None:
+def test_words_out_of_bounds_are_refused(
+    stage: Testbed, words: dict[str, object], hint: str
+) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match=hint):
         ada.run(ada.agents.status(**words))  # type: ignore[arg-type]
 
 
-def test_who_is_here_is_known_by_what_they_can_do(stage: Stage) -> None:
+def test_who_is_here_is_known_by_what_they_can_do(stage: Testbed) -> None:
     ada, bob, dead = stage.client("ada"), stage.client("bob"), stage.client("dead", ttl=1.0)
     stage.client("silent")
     ada.run(ada.agents.status(can=["gpu", "rust"]))
@@ -266,7 +267,7 @@ def test_who_is_here_is_known_by_what_they_can_do(stage: Stage) -> None:
     assert ada.run(able()) == {ada.session: {"gpu", "rust"}, bob.session: frozenset()}
 
 
-def test_the_settings_say_another_pace(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_say_another_pace(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_AGENT_BUSY", "5s")
     ada = stage.client("ada")
     outcome = ada.run(ada.agents.status("busy"))
@@ -349,7 +350,7 @@ def test_a_worker_that_finds_no_task_waits_while_there_is_work(ada: Client) -> N
 
 
 def test_a_wait_for_work_that_lasts_is_reported_and_then_what_was_before(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
     ada.run(ada.agents.status("busy", can=["rust"], doing="task/t0", note="half"))
@@ -366,7 +367,7 @@ def test_a_wait_for_work_that_lasts_is_reported_and_then_what_was_before(
     assert ada.context.pulse.wait() == 30.0
 
 
-def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Stage, ada: Client) -> None:
+def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Testbed, ada: Client) -> None:
     waits = [ada.start(ada.tasks.next(wait=600)) for _ in range(2)]
     ada.run(ada.tasks.publish("t1", requires=["gpu"]))
     stage.clock.advance(CALM)
@@ -380,7 +381,7 @@ def test_a_session_that_never_reported_is_idle_after_its_wait(stage: Stage, ada:
     assert shown(ada).status == "idle"
 
 
-def test_a_wait_for_work_that_is_short_writes_no_report(stage: Stage, ada: Client) -> None:
+def test_a_wait_for_work_that_is_short_writes_no_report(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("t1"))
     assert isinstance(ada.run(ada.tasks.next(wait=600)), Claimed)
     assert "pulse" not in ada.context.__dict__, "it did not wait at all"
@@ -394,7 +395,7 @@ def test_a_wait_for_work_that_is_short_writes_no_report(stage: Stage, ada: Clien
     assert "agent.status" not in verbs(stage)
 
 
-def test_what_is_said_during_a_wait_for_work_stays(stage: Stage, ada: Client) -> None:
+def test_what_is_said_during_a_wait_for_work_stays(stage: Testbed, ada: Client) -> None:
     waiting = ada.start(ada.tasks.next(wait=600))
     ada.run(ada.agents.status("busy", note="by hand"))
     ada.run(ada.tasks.publish("t1"))
@@ -405,13 +406,13 @@ def test_what_is_said_during_a_wait_for_work_stays(stage: Stage, ada: Client) ->
 
 
 def test_a_pulse_goes_on_for_the_session_that_followed_while_it_spoke(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.context.pulse.be("busy", "task/t1")
     ada.run(ada.context.pulse.run())
     old, identity = ada.session, ada.context.identity
     stage.clock.advance(3600.0)
-    speaking = Hand(ada.context.pulse.run(), ada.store, stage.clock)
+    speaking = Stepper(ada.context.pulse.run(), ada.store, stage.clock)
     ada.run(ada.context.rejoin(identity))
     speaking.run()
     assert ada.session != old

@@ -23,26 +23,25 @@ from interlock.nouns.grants.semaphore import SlotsAcquired
 from interlock.runtime.steps import Commit, Read
 from interlock.store import Log, Put, Range, Txn
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("ada") if request.param == "near" else stage.remote("ada")
 
 
-def last_entry(stage: Stage) -> Entry:
+def last_entry(stage: Testbed) -> Entry:
     ref = Log(last=True, limit=1)
     return decode(stage.store.read(ref).ranges[ref][0].value)
 
 
-def test_leaving_hands_over_everything_in_one_commit(stage: Stage, ada: Client) -> None:
+def test_leaving_hands_over_everything_in_one_commit(stage: Testbed, ada: Client) -> None:
     bob, cleo, dead = stage.client("bob"), stage.client("cleo"), stage.client("dead", ttl=1.0)
     for name in ("one", "two", "three"):
         ada.run(ada.locks.acquire(name))
@@ -67,7 +66,7 @@ def test_leaving_hands_over_everything_in_one_commit(stage: Stage, ada: Client) 
     assert stage.store.read(keys.session(ada.session)).items == {keys.session(ada.session): None}
 
 
-def test_leaving_says_in_its_entry_what_changed_hands(stage: Stage, ada: Client) -> None:
+def test_leaving_says_in_its_entry_what_changed_hands(stage: Testbed, ada: Client) -> None:
     bob = stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     bob.start(bob.locks.acquire("merge", wait=600))
@@ -82,14 +81,14 @@ def test_leaving_says_in_its_entry_what_changed_hands(stage: Stage, ada: Client)
     assert list(entry.put) == ["locks/merge"]
 
 
-def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Stage, ada: Client) -> None:
+def test_leaving_keeps_what_lives_by_a_ttl_of_its_own(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge", ttl=60))
     ada.run(ada.agents.leave())
     bob = stage.client("bob")
     assert isinstance(bob.run(bob.locks.acquire("merge")), LockBusy)
 
 
-def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Client) -> None:
+def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     another_task = replace(ada.context.identity, caller="another")
     wait = ada.start(ada.context.locks.acquire(another_task, "merge", wait=600))
@@ -98,17 +97,17 @@ def test_leaving_hands_nothing_to_ones_own_waiting_self(stage: Stage, ada: Clien
     assert ada.run(ada.locks.show("merge")).state == "free"
 
 
-def test_leaving_twice_finds_nothing_left(stage: Stage, ada: Client) -> None:
+def test_leaving_twice_finds_nothing_left(stage: Testbed, ada: Client) -> None:
     ada.run(ada.agents.leave())
     assert isinstance(ada.run(ada.agents.leave()), SessionLapsed)
 
 
-def test_leaving_takes_no_lock_that_changed_hands_meanwhile(stage: Stage) -> None:
+def test_leaving_takes_no_lock_that_changed_hands_meanwhile(stage: Testbed) -> None:
     """Between its reading and its commit somebody else may release and take a lock of ours."""
     ada, bob = stage.remote("ada"), stage.client("bob")
     held = ada.run(ada.locks.acquire("merge"))
     assert isinstance(held, LockAcquired)
-    hand = Hand(ada.agents.leave(), ada.store, stage.clock)
+    hand = Stepper(ada.agents.leave(), ada.store, stage.clock)
     raced = False
     while not hand.done:
         hand.go()
@@ -123,10 +122,10 @@ def test_leaving_takes_no_lock_that_changed_hands_meanwhile(stage: Stage) -> Non
     assert audit(stage.store) == []
 
 
-def test_leaving_forgets_nobody_who_came_meanwhile(stage: Stage) -> None:
+def test_leaving_forgets_nobody_who_came_meanwhile(stage: Testbed) -> None:
     ada, bob = stage.remote("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
-    hand = Hand(ada.agents.leave(), ada.store, stage.clock)
+    hand = Stepper(ada.agents.leave(), ada.store, stage.clock)
     while not _read_the_locks(hand.steps):
         hand.go()
     wait = bob.start(bob.locks.acquire("merge", wait=600))
@@ -142,7 +141,7 @@ def _read_the_locks(steps: list[Step]) -> bool:
     )
 
 
-def test_a_session_lives_as_long_as_it_beats(stage: Stage, ada: Client) -> None:
+def test_a_session_lives_as_long_as_it_beats(stage: Testbed, ada: Client) -> None:
     for _ in range(5):
         stage.clock.advance(29.0)
         assert isinstance(ada.run(ada.agents.beat()), Renewed)
@@ -150,7 +149,7 @@ def test_a_session_lives_as_long_as_it_beats(stage: Stage, ada: Client) -> None:
     assert isinstance(ada.run(ada.agents.beat()), SessionLapsed)
 
 
-def test_a_wall_clock_that_jumps_ends_nobody(stage: Stage, ada: Client) -> None:
+def test_a_wall_clock_that_jumps_ends_nobody(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     stage.clock.jump_wall(86400.0)
     assert isinstance(ada.run(ada.agents.beat()), Renewed)
@@ -159,7 +158,7 @@ def test_a_wall_clock_that_jumps_ends_nobody(stage: Stage, ada: Client) -> None:
     assert ada.run(ada.locks.show("merge")).state == "held"
 
 
-def test_a_lapsed_session_is_over_for_good(stage: Stage, ada: Client) -> None:
+def test_a_lapsed_session_is_over_for_good(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     stage.clock.advance(31.0)
     with pytest.raises(LapsedError):
@@ -170,7 +169,7 @@ def test_a_lapsed_session_is_over_for_good(stage: Stage, ada: Client) -> None:
     assert outcome.reclaimed_from == "ada"
 
 
-def test_two_sessions_under_one_name_are_two_holders(stage: Stage) -> None:
+def test_two_sessions_under_one_name_are_two_holders(stage: Testbed) -> None:
     one, two = stage.client("ada"), stage.client("ada")
     one.run(one.locks.acquire("merge"))
     assert isinstance(two.run(two.locks.acquire("merge")), LockBusy)
@@ -178,7 +177,7 @@ def test_two_sessions_under_one_name_are_two_holders(stage: Stage) -> None:
     assert one.run(one.locks.show("merge")).holder == "ada"
 
 
-def test_a_resumed_session_speaks_for_what_it_holds(stage: Stage) -> None:
+def test_a_resumed_session_speaks_for_what_it_holds(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     shell = stage.client("ada", ttl=None)
@@ -187,7 +186,7 @@ def test_a_resumed_session_speaks_for_what_it_holds(stage: Stage) -> None:
     assert isinstance(shell.run(shell.locks.release("merge")), LockReleased)
 
 
-def test_extending_by_token_renews_the_holders_session_by_its_own_ttl(stage: Stage) -> None:
+def test_extending_by_token_renews_the_holders_session_by_its_own_ttl(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=30.0)
     held = ada.run(ada.locks.acquire("merge"))
     assert isinstance(held, LockAcquired)
@@ -200,7 +199,7 @@ def test_extending_by_token_renews_the_holders_session_by_its_own_ttl(stage: Sta
         assert live.expires_in == 30.0
 
 
-def test_sessions_are_listed_with_what_they_hold(stage: Stage, ada: Client) -> None:
+def test_sessions_are_listed_with_what_they_hold(stage: Testbed, ada: Client) -> None:
     ada.run(ada.locks.acquire("merge"))
     stage.client("bob", ttl=1.0)
     stage.clock.advance(2.0)
@@ -212,7 +211,7 @@ def test_sessions_are_listed_with_what_they_hold(stage: Stage, ada: Client) -> N
 
 
 def test_leaving_with_many_locks_decides_a_few_times_not_once_for_each(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided = 0
     leave = sessions.leave
@@ -231,7 +230,7 @@ def test_leaving_with_many_locks_decides_a_few_times_not_once_for_each(
     assert decided < 10
 
 
-def test_what_a_session_works_on_is_among_what_it_holds(stage: Stage, ada: Client) -> None:
+def test_what_a_session_works_on_is_among_what_it_holds(stage: Testbed, ada: Client) -> None:
     bob = stage.client("bob")
     for task in ("a/b", "c", "d"):
         bob.run(bob.tasks.publish(task))
@@ -244,20 +243,20 @@ def test_what_a_session_works_on_is_among_what_it_holds(stage: Stage, ada: Clien
     assert [each.holds for each in bob.run(bob.agents.show("ada"))] == [("merge", "task/a/b")]
 
 
-def shell(stage: Stage, session: str) -> Client:
+def shell(stage: Testbed, session: str) -> Client:
     """A command of its own process in a session that another one began."""
     command = stage.client("ada", ttl=None)
     command.run(command.context.resume(session))
     return command
 
 
-def listed(stage: Stage) -> list[str]:
+def listed(stage: Testbed) -> list[str]:
     ref = Range(keys.HELD)
     return [item.key for item in stage.store.read(ref).ranges[ref]]
 
 
 def test_leaving_looks_at_no_pool_of_others(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred thousand idle semaphores cost nobody who goes."""
     bob = stage.client("bob")
@@ -275,7 +274,7 @@ def test_leaving_looks_at_no_pool_of_others(
     assert listed(stage) == []
 
 
-def test_a_shells_session_leaves_all_that_its_commands_took(stage: Stage) -> None:
+def test_a_shells_session_leaves_all_that_its_commands_took(stage: Testbed) -> None:
     joins = stage.client("ada", ttl=None)
     session = joins.run(joins.agents.join()).session
     bob = stage.client("bob")
@@ -300,7 +299,7 @@ def test_a_shells_session_leaves_all_that_its_commands_took(stage: Stage) -> Non
 
 
 def test_a_pool_stays_listed_while_its_session_has_anything_of_it(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     one, two = shell(stage, ada.session), shell(stage, ada.session)
     for command in (one, two):
@@ -315,7 +314,7 @@ def test_a_pool_stays_listed_while_its_session_has_anything_of_it(
     assert listed(stage) == []
 
 
-def test_a_session_that_its_own_process_does_not_end_is_left_whole_too(stage: Stage) -> None:
+def test_a_session_that_its_own_process_does_not_end_is_left_whole_too(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     other = shell(stage, ada.session)
@@ -324,7 +323,7 @@ def test_a_session_that_its_own_process_does_not_end_is_left_whole_too(stage: St
     assert left.released == ("merge",)
 
 
-def test_a_session_of_an_older_version_is_left_whole_too(stage: Stage) -> None:
+def test_a_session_of_an_older_version_is_left_whole_too(stage: Testbed) -> None:
     """Whose grants are listed nowhere."""
     joins = stage.client("ada", ttl=None)
     session = joins.run(joins.context.sessions.join("ada", ttl=900.0)).session
@@ -337,7 +336,7 @@ def test_a_session_of_an_older_version_is_left_whole_too(stage: Stage) -> None:
     assert left.released == ("merge",)
 
 
-def test_maintenance_clears_what_is_listed_and_not_held(stage: Stage, ada: Client) -> None:
+def test_maintenance_clears_what_is_listed_and_not_held(stage: Testbed, ada: Client) -> None:
     command = shell(stage, ada.session)
     command.run(command.locks.acquire("kept"))
     stray = keys.held(ada.session, keys.lock("gone"))
@@ -346,7 +345,7 @@ def test_maintenance_clears_what_is_listed_and_not_held(stage: Stage, ada: Clien
     assert listed(stage) == [keys.held(ada.session, keys.lock("kept"))]
 
 
-def test_leaving_gives_back_what_a_call_of_unknown_outcome_took(stage: Stage) -> None:
+def test_leaving_gives_back_what_a_call_of_unknown_outcome_took(stage: Testbed) -> None:
     ada = stage.remote("ada")
     taking = ada.locks.acquire("merge")
     step = next(taking)

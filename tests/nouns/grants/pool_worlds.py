@@ -36,7 +36,7 @@ from interlock.runtime.runner import Actor, Runner
 from interlock.store import Item, Store
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import FaultyStore
-from interlock.testing.hand import Hand, by_hand
+from interlock.testing.testbed import Stepper, run_steps
 
 THINGS = ("lock/a", "lock/b", "sem/x", "sem/y")
 KEYS = tuple(map(keys.of, THINGS))
@@ -256,7 +256,7 @@ class ServiceWorld:
             caller=f"task{terms.number}",
         )
         op = context.queues.acquire(identity, _ask(terms, "", 0.0), wait=terms.wait)
-        return ServiceCall(terms, Hand(op, self.store, self.clock).run())
+        return ServiceCall(terms, Stepper(op, self.store, self.clock).run())
 
     def release(self, actor: Actor, things: tuple[str, ...], token: int) -> object:
         context = self._context(actor.session)
@@ -288,7 +288,7 @@ class ServiceWorld:
         return self._contexts[session]
 
     def _run(self, op: Any) -> Any:
-        return by_hand(op, self.store, self.clock)
+        return run_steps(op, self.store, self.clock)
 
 
 class _Context:
@@ -306,7 +306,7 @@ class _Context:
 class ServiceCall:
     """An acquire of the service, asleep until something wakes it."""
 
-    def __init__(self, terms: Terms, hand: Hand[Any]) -> None:
+    def __init__(self, terms: Terms, hand: Stepper[Any]) -> None:
         self.terms = terms
         self._hand = hand
 

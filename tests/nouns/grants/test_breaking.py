@@ -14,18 +14,18 @@ from interlock.errors import BadInput
 from interlock.nouns.grants.lock import AlreadyFree, LockBroken, LockFenced
 from interlock.nouns.grants.semaphore import NoHolder, SlotsBroken, SlotsFenced
 from interlock.nouns.tasks.task import TaskFenced, TaskRequeued, Unchanged
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 WHY = "it hangs"
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def maria(stage: Stage) -> Client:
+def maria(stage: Testbed) -> Client:
     return stage.client("maria", ttl=None)
 
 
@@ -92,7 +92,7 @@ def test_a_block_of_an_event_loop_is_cancelled_and_learns_why(url: str, lively: 
         asyncio.run(play())
 
 
-def test_the_first_waiter_is_served_with_the_same_commit(stage: Stage, maria: Client) -> None:
+def test_the_first_waiter_is_served_with_the_same_commit(stage: Testbed, maria: Client) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.locks.acquire("merge"))
     waiting = bob.start(bob.locks.acquire("merge", wait=60))
@@ -105,7 +105,7 @@ def test_the_first_waiter_is_served_with_the_same_commit(stage: Stage, maria: Cl
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_it_works_for_a_holder_that_lives_or_is_gone(
-    stage: Stage, maria: Client, frozen: bool
+    stage: Testbed, maria: Client, frozen: bool
 ) -> None:
     ada = stage.client("ada", ttl=10.0)
     ada.run(ada.locks.acquire("merge"))
@@ -119,7 +119,7 @@ def test_it_works_for_a_holder_that_lives_or_is_gone(
     assert isinstance(maria.run(maria.tasks.requeue("t1", WHY)), TaskRequeued)
 
 
-def test_where_several_hold_the_operator_says_whose_grant(stage: Stage, maria: Client) -> None:
+def test_where_several_hold_the_operator_says_whose_grant(stage: Testbed, maria: Client) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     first = ada.run(ada.semaphores.acquire("builds", capacity=3))
     second = ada.run(ada.semaphores.acquire("builds"))
@@ -140,7 +140,7 @@ def test_where_several_hold_the_operator_says_whose_grant(stage: Stage, maria: C
     assert ada.run(ada.semaphores.release("builds", token=first.token))
 
 
-def test_what_was_got_at_once_ends_at_once(stage: Stage, maria: Client) -> None:
+def test_what_was_got_at_once_ends_at_once(stage: Testbed, maria: Client) -> None:
     ada = stage.client("ada")
     got = ada.run(ada.several.acquire("lock/a", "lock/b"))
     assert maria.run(maria.locks.break_("a", WHY))
@@ -154,7 +154,7 @@ def test_what_was_got_at_once_ends_at_once(stage: Stage, maria: Client) -> None:
     assert (late.by, late.reason) == ("maria", WHY)
 
 
-def test_an_operator_who_names_a_token_ends_no_other_grant(stage: Stage, maria: Client) -> None:
+def test_an_operator_who_names_a_token_ends_no_other_grant(stage: Testbed, maria: Client) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     old = ada.run(ada.locks.acquire("merge"))
     assert isinstance(old, interlock.LockAcquired)
@@ -171,14 +171,14 @@ def test_an_operator_who_names_a_token_ends_no_other_grant(stage: Stage, maria: 
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
-def test_there_has_to_be_a_reason(stage: Stage, maria: Client, reason: str) -> None:
+def test_there_has_to_be_a_reason(stage: Testbed, maria: Client, reason: str) -> None:
     with pytest.raises(BadInput, match="say why"):
         maria.run(maria.locks.break_("merge", reason))
     with pytest.raises(BadInput, match="say why"):
         maria.run(maria.tasks.requeue("t1", reason))
 
 
-def test_why_and_the_record_tell_who_ended_it_and_why(stage: Stage, maria: Client) -> None:
+def test_why_and_the_record_tell_who_ended_it_and_why(stage: Testbed, maria: Client) -> None:
     ada = stage.client("ada")
     ada.run(ada.locks.acquire("merge"))
     maria.run(maria.tasks.publish("t1"))

@@ -12,23 +12,25 @@ from interlock.nouns.grants.semaphore import AlreadyHeld, Increased, SlotsAcquir
 from interlock.nouns.grants.semaphore_service import SemaphoreView
 from interlock.nouns.grants.several import SeveralReleased
 from interlock.nouns.grants.targets import SeveralAim, Terms
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 TERMS = Terms(wait=60, ttl=None, max_hold=None, metadata=None, given=())
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(stage: Stage, request: pytest.FixtureRequest) -> Client:
+def ada(stage: Testbed, request: pytest.FixtureRequest) -> Client:
     client = stage.client if request.param == "near" else stage.remote
     return client("ada", ttl=600.0)
 
 
-def test_extending_a_grant_says_how_much_of_its_maximum_is_left(stage: Stage, ada: Client) -> None:
+def test_extending_a_grant_says_how_much_of_its_maximum_is_left(
+    stage: Testbed, ada: Client
+) -> None:
     got = ada.run(ada.locks.acquire("merge", max_hold=60))
     assert isinstance(got, LockAcquired)
     stage.clock.advance(50.0)
@@ -38,7 +40,7 @@ def test_extending_a_grant_says_how_much_of_its_maximum_is_left(stage: Stage, ad
 
 
 def test_whoever_wakes_late_is_told_how_much_of_its_maximum_is_left(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     bob = stage.client("bob", ttl=600.0)
     ada.run(ada.locks.acquire("merge"))
@@ -89,7 +91,7 @@ def test_what_one_has_is_given_back_whole(ada: Client) -> None:
     assert isinstance(ada.run(ada.several.release("sem/builds=2")), SeveralReleased)
 
 
-def served_at_once(stage: Stage, *names: str) -> list[tuple[Client, SlotsAcquired]]:
+def served_at_once(stage: Testbed, *names: str) -> list[tuple[Client, SlotsAcquired]]:
     """Clients that waited for a slot each, and one release that made room for all of them."""
     holder = stage.client("holder")
     holder.run(holder.semaphores.acquire("s", weight=len(names), capacity=len(names)))
@@ -106,7 +108,7 @@ def served_at_once(stage: Stage, *names: str) -> list[tuple[Client, SlotsAcquire
 
 def test_two_sessions_of_one_name_never_share_a_token() -> None:
     """So neither can give back or renew the slots of the other."""
-    stage = Stage()
+    stage = Testbed()
     (one, first), (_, second) = served_at_once(stage, "bob", "bob")
     assert first.token != second.token
     one.run(one.semaphores.release("s", token=first.token))
@@ -117,7 +119,7 @@ def test_two_sessions_of_one_name_never_share_a_token() -> None:
 
 def test_slots_of_several_agents_that_one_commit_granted_share_a_token() -> None:
     """And the token of an agent that gave its slots back proves nothing about the others."""
-    stage = Stage()
+    stage = Testbed()
     (bob, first), (cleo, second) = served_at_once(stage, "bob", "cleo")
     assert first.token == second.token
     given = [f"sem/s={first.token}"]

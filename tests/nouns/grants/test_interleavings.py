@@ -23,8 +23,7 @@ from interlock.runtime.chain import Draft
 from interlock.store import Committed
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 CHANCES = Chances(
     conflict=0.05,
@@ -52,7 +51,7 @@ class Resource:
 class Worker:
     """A process that works under the lock, again and again, until it has worked enough."""
 
-    def __init__(self, stage: Stage, name: str, resource: Resource, terms: Terms) -> None:
+    def __init__(self, stage: Testbed, name: str, resource: Resource, terms: Terms) -> None:
         self.finished = 0
         self.unheard = 0
         self.chances = CHANCES
@@ -66,9 +65,9 @@ class Worker:
         """A new process: a session of its own, nothing in hand."""
         self.client: Client = self._stage.remote(self._name, ttl=TTL, chances=self.chances)
         self.holding: Holding | None = None
-        self._taking: Hand[Holding] | None = None
-        self._giving: Hand[ReleaseOutcome] | None = None
-        self._beating: Hand[None] | None = None
+        self._taking: Stepper[Holding] | None = None
+        self._giving: Stepper[ReleaseOutcome] | None = None
+        self._beating: Stepper[None] | None = None
         self._work = 0
         settle = self.client.runner._settle
 
@@ -114,7 +113,7 @@ class Worker:
     def _beat(self) -> None:
         keeper = self.client.context.keeper
         if self._beating is None and keeper.wait() <= 0:
-            self._beating = Hand(keeper.beat(), self.client.store, self._stage.clock)
+            self._beating = Stepper(keeper.beat(), self.client.store, self._stage.clock)
         if self._beating is not None:
             self._beating.go()
             if self._beating.done:
@@ -134,7 +133,7 @@ class Worker:
             self._work -= 1
             if self._work <= 0 or not self.works:
                 gives = self.holding.release()
-                self._giving = Hand(gives, self.client.store, self._stage.clock)
+                self._giving = Stepper(gives, self.client.store, self._stage.clock)
                 self.holding = None
         else:
             self._take()
@@ -142,7 +141,7 @@ class Worker:
     def _take(self) -> None:
         if self._taking is None:
             taking = take(self.client.context, LockAim("merge"), None, self._terms)
-            self._taking = Hand(taking, self.client.store, self._stage.clock)
+            self._taking = Stepper(taking, self.client.store, self._stage.clock)
         self._taking.go()
         if self._taking.done:
             taken, self._taking = self._taking, None
@@ -169,7 +168,7 @@ TERMS = st.builds(
 def test_one_at_a_time_whatever_the_order_and_whatever_fails(
     seed: int, terms: list[Terms], schedule: list[int]
 ) -> None:
-    stage, resource = Stage(seed), Resource()
+    stage, resource = Testbed(seed), Resource()
     workers = [Worker(stage, f"w{n}", resource, each) for n, each in enumerate(terms)]
 
     def act(number: int) -> None:

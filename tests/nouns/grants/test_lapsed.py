@@ -10,18 +10,18 @@ import pytest
 from interlock.core import keys, outcomes
 from interlock.nouns.grants.lock import LockAcquired, Reclaimed
 from interlock.nouns.tasks.task import Claimed
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 TTL = 5.0
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     return stage.client("ada") if request.param == "near" else stage.remote("ada")
 
 
@@ -46,7 +46,7 @@ VERBS: dict[tuple[str, str], Callable[[Client, int], Any]] = {
 
 @pytest.mark.parametrize(("noun", "verb"), VERBS)
 def test_a_lapsed_grant_that_nobody_took_is_fenced(
-    stage: Stage, ada: Client, noun: str, verb: str
+    stage: Testbed, ada: Client, noun: str, verb: str
 ) -> None:
     ada.run(ada.tasks.publish("x"))
     if noun == "several":
@@ -60,7 +60,7 @@ def test_a_lapsed_grant_that_nobody_took_is_fenced(
 
 
 @pytest.mark.parametrize(("noun", "verb"), VERBS)
-def test_a_grant_that_lives_is_heard(stage: Stage, ada: Client, noun: str, verb: str) -> None:
+def test_a_grant_that_lives_is_heard(stage: Testbed, ada: Client, noun: str, verb: str) -> None:
     ada.run(ada.tasks.publish("x"))
     if noun == "several":
         ada.run(ada.semaphores.acquire("y", capacity=2, ttl=TTL))
@@ -69,7 +69,7 @@ def test_a_grant_that_lives_is_heard(stage: Stage, ada: Client, noun: str, verb:
     assert not isinstance(ada.run(VERBS[noun, verb](ada, taken.token)), outcomes.Fenced)
 
 
-def test_the_refusal_passes_a_lapsed_lock_on(stage: Stage, ada: Client) -> None:
+def test_the_refusal_passes_a_lapsed_lock_on(stage: Testbed, ada: Client) -> None:
     bob = stage.client("bob")
     taken = ada.run(ada.locks.acquire("x", ttl=TTL))
     waits = bob.start(bob.locks.acquire("x", wait=600))
@@ -83,7 +83,7 @@ def test_the_refusal_passes_a_lapsed_lock_on(stage: Stage, ada: Client) -> None:
     assert isinstance(waits.run().result(), Reclaimed)
 
 
-def test_a_late_completion_is_no_completion(stage: Stage, ada: Client) -> None:
+def test_a_late_completion_is_no_completion(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("x"))
     taken = ada.run(ada.tasks.claim("x", ttl=TTL))
     assert isinstance(taken, Claimed)
@@ -97,7 +97,7 @@ def test_a_late_completion_is_no_completion(stage: Stage, ada: Client) -> None:
 
 @pytest.mark.parametrize("noun", ["lock", "sem"])
 def test_a_lapsed_holder_that_asks_again_gets_a_new_token(
-    stage: Stage, ada: Client, noun: str
+    stage: Testbed, ada: Client, noun: str
 ) -> None:
     taken = ada.run(TAKES[noun](ada))
     stage.clock.advance(TTL + 1)

@@ -55,7 +55,7 @@ from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
 from interlock.testing.clock import FakeClock
 from interlock.testing.faults import Chances, FaultyStore
-from interlock.testing.hand import Hand, by_hand
+from interlock.testing.testbed import Stepper, run_steps
 
 NAME = "merge"
 KEY = keys.lock(NAME)
@@ -426,7 +426,7 @@ class ServiceWorld:
             token=terms.token,
             wait=FOR_EVER if terms.wait else 0,
         )
-        return ServiceCall(terms, Hand(op, self.store, self.clock).run())
+        return ServiceCall(terms, Stepper(op, self.store, self.clock).run())
 
     def release(self, session: str, agent: str, token: int | None) -> str:
         return word(self._run(self._locks.release(Actor(agent, session), NAME, token=token)))
@@ -457,13 +457,13 @@ class ServiceWorld:
         )
 
     def _run(self, op: Any) -> Any:
-        return by_hand(op, self.store, self.clock)
+        return run_steps(op, self.store, self.clock)
 
 
 class ServiceCall:
     """An acquire of the service, asleep until something wakes it."""
 
-    def __init__(self, terms: Terms, hand: Hand[Any]) -> None:
+    def __init__(self, terms: Terms, hand: Stepper[Any]) -> None:
         self.terms = terms
         self._hand = hand
 

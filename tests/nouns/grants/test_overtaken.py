@@ -16,15 +16,14 @@ from interlock.nouns.record import sealing as service
 from interlock.nouns.record.seal_rules import Limits
 from interlock.nouns.record.sealing import Sealing, Tidied
 from interlock.runtime.runner import Actor
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 WHO = Actor("keeper")
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def sealing(client: Client, limits: Limits = SMALL) -> Sealing:
@@ -33,15 +32,15 @@ def sealing(client: Client, limits: Limits = SMALL) -> Sealing:
     return found
 
 
-def hand(client: Client, op: Op[Any], steps: int) -> Hand[Any]:
+def hand(client: Client, op: Op[Any], steps: int) -> Stepper[Any]:
     """An operation that has come so far."""
-    begun = Hand(op, client.store, client.clock)
+    begun = Stepper(op, client.store, client.clock)
     for _ in range(steps):
         begun.go()
     return begun
 
 
-def test_the_only_segment_is_dropped_before_it_is_read(stage: Stage, tmp_path: Path) -> None:
+def test_the_only_segment_is_dropped_before_it_is_read(stage: Testbed, tmp_path: Path) -> None:
     ada = stage.client("ada", ttl=None)
     fill(stage.store, 40)
     ada.run(sealing(ada).tidy(WHO))
@@ -58,7 +57,7 @@ def test_the_only_segment_is_dropped_before_it_is_read(stage: Stage, tmp_path: P
 
 
 def test_a_sealer_that_is_overtaken_calls_nothing_damaged(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     limits = replace(SMALL, between=100)
@@ -73,7 +72,7 @@ def test_a_sealer_that_is_overtaken_calls_nothing_damaged(
     assert ada.run(ada.record.verify()).exit_status == 0
 
 
-def test_what_is_written_and_sealed_while_items_are_read_is_no_finding(stage: Stage) -> None:
+def test_what_is_written_and_sealed_while_items_are_read_is_no_finding(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     fill(stage.store, 20)
     reading = hand(ada, ada.record.verify(), 4)  # the entries are read, the items are not
@@ -84,13 +83,13 @@ def test_what_is_written_and_sealed_while_items_are_read_is_no_finding(stage: St
 
 @pytest.mark.parametrize("seed", range(6))
 def test_readers_and_sealers_in_any_order_agree(seed: int, tmp_path: Path) -> None:
-    stage, random = Stage(seed), Random(seed)
+    stage, random = Testbed(seed), Random(seed)
     clients = [stage.remote("ada", ttl=1e6), stage.client("bob", ttl=1e6)]
     limits = replace(SMALL, hot_entries=20, between=15, sealed=9000 if seed % 2 else 1 << 30)
     anchor = tmp_path / "anchors"
     clients[0].run(clients[0].record.anchor(str(anchor)))
 
-    def begun(what: str) -> Hand[Any]:
+    def begun(what: str) -> Stepper[Any]:
         client = random.choice(clients)
         match what:
             case "seal" | "seal too":
@@ -103,7 +102,7 @@ def test_readers_and_sealers_in_any_order_agree(seed: int, tmp_path: Path) -> No
                 op = client.record.export(str(tmp_path / "record.jsonl"))
         return hand(client, op, 0)
 
-    hands: dict[str, Hand[Any]] = {}
+    hands: dict[str, Stepper[Any]] = {}
     for _ in range(250):
         what = random.choice(["write", "write", "seal", "seal too", "verify", "anchor", "export"])
         if what == "write":
@@ -120,7 +119,7 @@ def test_readers_and_sealers_in_any_order_agree(seed: int, tmp_path: Path) -> No
             assert not getattr(found, "finding", "")
 
 
-def test_a_record_that_verify_calls_bad_is_not_anchored(stage: Stage, tmp_path: Path) -> None:
+def test_a_record_that_verify_calls_bad_is_not_anchored(stage: Testbed, tmp_path: Path) -> None:
     ada = stage.client("ada", ttl=None)
     rows = fill(stage.store, 20)
     stage.store._remove(f"log/{rows[8][1]}")

@@ -22,7 +22,7 @@ from interlock.nouns.grants.pool import Proof
 from interlock.nouns.grants.targets import LockAim
 from interlock.store import Store
 from interlock.stores.sqlite import SQLiteStore
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def test_a_wait_that_could_not_be_withdrawn_never_gets_the_lock(path: Path) -> N
 
 
 def test_a_proof_that_ended_while_we_waited_gives_the_lock_back() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob, cleo = (stage.client(name) for name in ("ada", "bob", "cleo"))
     first = ada.run(ada.locks.acquire("A", max_hold=5))
     assert isinstance(first, LockAcquired)
@@ -154,7 +154,7 @@ def test_what_is_owed_in_a_session_that_goes_on_is_paid_before_we_go(path: Path)
 
 
 def test_paying_stops_at_the_first_debt_that_cannot_be_paid_yet() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     identity = ada.context.identity
     for name in ("a", "b", "c"):

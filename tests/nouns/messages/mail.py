@@ -8,7 +8,7 @@ from interlock.driving import Op
 from interlock.nouns.messages.message import Received, Sent
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.receiver import Receiver
-from interlock.testing.stage import Client
+from interlock.testing.testbed import Client
 
 
 def sent(client: Client, op: Op[object]) -> str:

@@ -30,7 +30,7 @@ from tests.nouns.messages.post_world import (
 from interlock.driving import Op
 from interlock.nouns.messages import message
 from interlock.nouns.messages.message import Received
-from interlock.testing.hand import Hand
+from interlock.testing.testbed import Stepper
 
 
 class Letters(World):
@@ -162,7 +162,7 @@ class Letters(World):
         if data.draw(st.booleans(), "afresh"):
             self._close(process)
         before, unsure = self._due(process)
-        hand = Hand(process.receiver.take(0.001), process.client.store, self.clock)
+        hand = Stepper(process.receiver.take(0.001), process.client.store, self.clock)
         for _ in range(data.draw(st.integers(0, 8), "steps")):
             hand.go()
         if act := data.draw(st.sampled_from(["", "", "", "acknowledge", "subscribe"]), "act"):

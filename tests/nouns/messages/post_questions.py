@@ -14,7 +14,7 @@ from interlock.core import keys
 from interlock.driving import Op, drive
 from interlock.nouns.messages import decode, human_decision, query_rules
 from interlock.runtime.gather import every
-from interlock.testing.hand import Hand
+from interlock.testing.testbed import Stepper
 
 
 class Questions(Letters):
@@ -246,7 +246,7 @@ class Questions(Letters):
             self.asking.remove(waits)
             self._told(question, hand.result())
 
-    def _lapse(self, question: Question, hand: Hand[Any]) -> None:
+    def _lapse(self, question: Question, hand: Stepper[Any]) -> None:
         """Whoever waits ends the question when the time is up."""
         if question.state == "open" and self.now >= question.ends:
             hand.run()

@@ -22,8 +22,7 @@ from interlock.nouns.messages.receiver import Receiver
 from interlock.settings import Settings
 from interlock.store import Store
 from interlock.testing.faults import Fault, FaultyStore
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 TERMS = Terms(rate=6, window=4.0, depth=3, open=4)
 AGENTS = ("ada", "bob", "cyd")
@@ -117,13 +116,13 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage()
+        self.stage = Testbed()
         self.under, self.store = self.make()
         self.clock = self.stage.clock
         self.model = Model(TERMS)
         self.processes: list[Process] = []
         self.eyes: dict[str, Process] = {}
-        self.asking: list[tuple[str, Hand[Any], Process]] = []
+        self.asking: list[tuple[str, Stepper[Any], Process]] = []
         self.numbers = itertools.count(1)
 
     def make(self) -> tuple[Store, Store]:

@@ -13,8 +13,7 @@ from interlock.nouns.messages import acknowledging, decode
 from interlock.nouns.messages.message import Acknowledged
 from interlock.runtime.steps import Read
 from interlock.store import Range
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +22,7 @@ def any_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pair(*types: str) -> tuple[Client, Client]:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     for type_ in types:
         bob.run(bob.messages.subscribe(type_))
@@ -47,7 +46,7 @@ def also(client: Client, topic: str) -> tuple[int, ...]:
 def test_one_of_many_large_messages_is_acknowledged_without_reading_them_all() -> None:
     ada, bob = pair("big")
     ids = [sent(ada, ada.messages.alert("big", "x" * 50_000)) for _ in range(60)]
-    acks = Hand(bob.messages.ack(ids[0]), bob.store, bob.clock).run()
+    acks = Stepper(bob.messages.ack(ids[0]), bob.store, bob.clock).run()
     assert acks.result() == Acknowledged(messages=(ids[0],))
     assert sum(pages(acks.steps, "big")) <= 16
     assert len(waiting(bob)) == 59
@@ -57,7 +56,7 @@ def test_large_messages_are_read_few_at_a_time() -> None:
     ada, bob = pair("big")
     for _ in range(40):
         ada.run(ada.messages.alert("big", "x" * 100_000))
-    looks = Hand(bob.messages.inbox(limit=1), bob.store, bob.clock).run()
+    looks = Stepper(bob.messages.inbox(limit=1), bob.store, bob.clock).run()
     assert max(pages(looks.steps, "big")) <= 16
 
 
@@ -78,7 +77,7 @@ def test_many_of_many_topics_are_found_with_one_look_at_each() -> None:
     ada, bob = pair(*[f"t{number}" for number in range(50)])
     ids = [sent(ada, ada.messages.alert(f"t{number % 50}", number)) for number in range(300)]
     letter = sent(ada, ada.messages.send("bob", "letter"))
-    acks = Hand(bob.messages.ack(*ids, letter), bob.store, bob.clock).run()
+    acks = Stepper(bob.messages.ack(*ids, letter), bob.store, bob.clock).run()
     assert acks.result() == Acknowledged(messages=(*ids, letter))
     assert len([step for step in acks.steps if isinstance(step, Read)]) < 130
     assert waiting(bob) == []

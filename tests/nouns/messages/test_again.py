@@ -6,15 +6,14 @@ from msgspec.structs import replace
 
 from interlock.nouns.messages.message import Acknowledged, Received
 from interlock.nouns.messages.receiver import Receiver
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 def ids(found: list[Received]) -> list[str]:
     return [each.id for each in found]
 
 
-def told(stage: Stage, *numbers: int, topic: str = "built") -> None:
+def told(stage: Testbed, *numbers: int, topic: str = "built") -> None:
     ada = stage.client("ada")
     for number in numbers:
         ada.run(ada.messages.alert(topic, number, id=f"msg_{number}"))
@@ -25,7 +24,7 @@ def received(client: Client, receiver: Receiver) -> list[str]:
 
 
 def test_what_was_given_out_does_not_come_again_once_its_subscription_ended() -> None:
-    stage = Stage()
+    stage = Testbed()
     bob = stage.client("bob")
     bob.run(bob.messages.subscribe("built"))
     receiver = bob.messages.receiver(redeliver=5)
@@ -37,7 +36,7 @@ def test_what_was_given_out_does_not_come_again_once_its_subscription_ended() ->
 
 
 def test_an_acknowledgement_after_the_end_of_a_subscription_does_not_reach_into_the_next() -> None:
-    stage = Stage()
+    stage = Testbed()
     bob = stage.client("bob")
     bob.run(bob.messages.subscribe("built"))
     told(stage, 1, 2)
@@ -51,7 +50,7 @@ def test_an_acknowledgement_after_the_end_of_a_subscription_does_not_reach_into_
 
 
 def test_the_last_of_none_are_none_also_when_more_is_asked_for_later() -> None:
-    stage = Stage()
+    stage = Testbed()
     bob = stage.client("bob")
     told(stage, 1)
     bob.run(bob.messages.subscribe("built", senders=["cyd"], last=5))
@@ -60,7 +59,7 @@ def test_the_last_of_none_are_none_also_when_more_is_asked_for_later() -> None:
 
 
 def test_messages_of_many_topics_are_acknowledged_at_once_where_commits_have_room_for_few() -> None:
-    stage = Stage()
+    stage = Testbed()
     stage.store.capabilities = replace(stage.store.capabilities, max_operations=30)
     bob = stage.client("bob")
     for number in range(40):
@@ -76,11 +75,11 @@ def test_messages_of_many_topics_are_acknowledged_at_once_where_commits_have_roo
 def test_what_came_while_a_receiver_reads_is_given_out_in_the_order_in_which_it_came() -> None:
     """Something for one and then something for all, between any two of its steps."""
     for steps in range(12):
-        stage = Stage()
+        stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")
         bob.run(bob.messages.subscribe("built"))
         receiver = bob.messages.receiver()
-        hand = Hand(receiver.take(0.001), bob.store, stage.clock)
+        hand = Stepper(receiver.take(0.001), bob.store, stage.clock)
         for _ in range(steps):
             hand.go()
         ada.run(ada.messages.share("bob", "number", 1, id="msg_1"))

@@ -23,7 +23,7 @@ from interlock.nouns.messages.calls import MessageCalls
 from interlock.runtime.gather import every
 from interlock.testing.audit import audit
 from interlock.testing.faults import Fault
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 MANY = 6
 READERS = ("ada", "bob", "cyd")
@@ -39,13 +39,13 @@ class Actor(Struct):
         return self.client.run(op)
 
 
-def actor(stage: Stage, agent: str) -> Actor:
+def actor(stage: Testbed, agent: str) -> Actor:
     client = stage.remote(agent, ttl=1000.0)
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=30)
     return Actor(client, MessageCalls(client.context))
 
 
-def scene(stage: Stage) -> None:
+def scene(stage: Testbed) -> None:
     """Bob has mail of all kinds, three topics to read, and a question to answer."""
     ada, bob, cyd = (actor(stage, name) for name in READERS)
     for topic in ("built", "failed"):
@@ -190,7 +190,7 @@ def test_everybody_is_told_the_same_whatever_was_struck(act: Act, fault: Fault) 
 
 def told(act: Act, fault: Fault | None, commit: int) -> tuple[dict[str, Any], bool]:
     """What everybody was told in the end, and whether a fault struck."""
-    stage = Stage()
+    stage = Testbed()
     scene(stage)
     doomed = actor(stage, ACTS[act])
     doomed.client.network.script([None] * commit + [fault])
@@ -203,7 +203,7 @@ def told(act: Act, fault: Fault | None, commit: int) -> tuple[dict[str, Any], bo
     return finish(stage, act), struck
 
 
-def finish(stage: Stage, act: Act) -> dict[str, Any]:
+def finish(stage: Testbed, act: Act) -> dict[str, Any]:
     """Who comes back does it again; all questions are answered, and all that waits is read."""
     heir = actor(stage, ACTS[act])
     hand = heir.client.start(act(heir))
@@ -228,7 +228,7 @@ def answers(who: Actor) -> None:
         who.run(who.calls.reply(each.id, "because", can=able))
 
 
-def drained(stage: Stage, agent: str) -> list[tuple[str, str, str]]:
+def drained(stage: Testbed, agent: str) -> list[tuple[str, str, str]]:
     """All that ever was for somebody: what it has read, and what it reads now, each once."""
     who = actor(stage, agent)
     receiver = who.calls.receiver()

@@ -13,33 +13,33 @@ from interlock.nouns.messages.message import Acknowledged, Subscribed
 from interlock.nouns.messages.query_rules import TimedOut
 from interlock.runtime.integrity import unreadable
 from interlock.store import Put, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     return stage.client("ada")
 
 
 @pytest.fixture
-def bob(stage: Stage) -> Client:
+def bob(stage: Testbed) -> Client:
     bob = stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     return bob
 
 
-def spoil(stage: Stage, *wanted: str, value: bytes = b"{") -> None:
+def spoil(stage: Testbed, *wanted: str, value: bytes = b"{") -> None:
     puts = tuple(Put(key, value) for key in wanted)
     stage.store.commit(Txn(id=f"spoil-{wanted[0]}", puts=puts, quiet=True))
 
 
 def test_a_message_that_cannot_be_read_is_told_as_missed(
-    stage: Stage, ada: Client, bob: Client
+    stage: Testbed, ada: Client, bob: Client
 ) -> None:
     mail = sent(ada, ada.messages.send("bob", "lost"))
     alert = sent(ada, ada.messages.alert("build", "lost"))
@@ -57,14 +57,14 @@ def test_a_message_that_cannot_be_read_is_told_as_missed(
 
 
 def test_a_wait_ends_with_a_message_that_cannot_be_read(
-    stage: Stage, ada: Client, bob: Client
+    stage: Testbed, ada: Client, bob: Client
 ) -> None:
     spoil(stage, keys.message(sent(ada, ada.messages.send("bob", "lost"))))
     assert isinstance(bob.run(bob.messages.wait(0)), views.Arrived)
 
 
 def test_a_subscription_that_cannot_be_read_hears_all_and_can_be_made_anew(
-    stage: Stage, ada: Client, bob: Client
+    stage: Testbed, ada: Client, bob: Client
 ) -> None:
     bob.run(bob.messages.subscribe("test", senders=["cy"]))
     ada.run(ada.messages.alert("test", 1))
@@ -80,7 +80,7 @@ def test_a_subscription_that_cannot_be_read_hears_all_and_can_be_made_anew(
 
 
 def test_a_question_that_cannot_be_read_keeps_nobody_from_asking(
-    stage: Stage, ada: Client, bob: Client
+    stage: Testbed, ada: Client, bob: Client
 ) -> None:
     asleep = Asleep(
         wants=keys.query("qry_1"),
@@ -98,7 +98,7 @@ def test_a_question_that_cannot_be_read_keeps_nobody_from_asking(
 
 
 def test_a_question_that_cannot_be_read_ends_no_receiving(
-    stage: Stage, ada: Client, bob: Client
+    stage: Testbed, ada: Client, bob: Client
 ) -> None:
     asking = ada.start(ada.messages.query("bob", "?", id="qry_1", timeout=5))
     assert asking.asleep
@@ -108,14 +108,16 @@ def test_a_question_that_cannot_be_read_ends_no_receiving(
     assert "kept" in said(bob, bob.messages.receiver())
 
 
-def test_decisions_are_listed_without_those_that_cannot_be_read(stage: Stage, ada: Client) -> None:
+def test_decisions_are_listed_without_those_that_cannot_be_read(
+    stage: Testbed, ada: Client
+) -> None:
     ada.run(ada.messages.query("?nobody", "what?", person=True, timeout=0))
     (matter,) = ada.run(ada.messages.decisions())
     spoil(stage, keys.decision("dec_1"))
     assert ada.run(ada.messages.decisions()) == (matter,)
 
 
-def test_maintain_mends_what_others_say_too(stage: Stage, ada: Client, bob: Client) -> None:
+def test_maintain_mends_what_others_say_too(stage: Testbed, ada: Client, bob: Client) -> None:
     mail = sent(ada, ada.messages.send("bob", "now", urgent=True))
     late = sent(ada, ada.messages.send("bob", "later"))
     asking = ada.start(ada.messages.query("bob", "?", id="qry_1", timeout=500))

@@ -9,13 +9,12 @@ from interlock.core import keys
 from interlock.nouns.messages.message import InboxFull, Limited, Sent
 from interlock.runtime.steps import Read
 from interlock.store import Range
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +29,12 @@ def fill(client: Client, count: int) -> list[object]:
 
 def counts(client: Client) -> int:
     """How often a message looks into the inbox of its reader."""
-    hand = Hand(client.messages.share("bob", "note"), client.store, client.clock).run()
+    hand = Stepper(client.messages.share("bob", "note"), client.store, client.clock).run()
     reads = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(ref, Range) and ref.prefix == keys.unread("bob") for ref in reads)
 
 
-def test_many_senders_pass_the_depth_of_an_inbox_by_few(stage: Stage) -> None:
+def test_many_senders_pass_the_depth_of_an_inbox_by_few(stage: Testbed) -> None:
     stage.client("bob")
     crew = [stage.client(f"w{number}") for number in range(12)]
     rounds = [
@@ -44,7 +43,7 @@ def test_many_senders_pass_the_depth_of_an_inbox_by_few(stage: Stage) -> None:
     assert 120 <= sum(isinstance(each, Sent) for each in rounds) <= 132
 
 
-def test_that_an_inbox_is_full_is_believed_for_a_moment(stage: Stage) -> None:
+def test_that_an_inbox_is_full_is_believed_for_a_moment(stage: Testbed) -> None:
     ada, bob = stage.remote("ada"), stage.client("bob")
     assert isinstance(fill(ada, 121)[-1], InboxFull)
     assert counts(ada) == 0
@@ -54,7 +53,7 @@ def test_that_an_inbox_is_full_is_believed_for_a_moment(stage: Stage) -> None:
     assert len(waiting(bob)) > 0
 
 
-def test_what_a_count_allowed_is_not_allowed_for_ever(stage: Stage) -> None:
+def test_what_a_count_allowed_is_not_allowed_for_ever(stage: Testbed) -> None:
     ada, _ = stage.remote("ada"), stage.client("bob")
     fill(ada, 1)
     assert counts(ada) == 0
@@ -63,7 +62,7 @@ def test_what_a_count_allowed_is_not_allowed_for_ever(stage: Stage) -> None:
 
 
 def test_who_sends_too_often_is_told_so_without_a_look_into_any_inbox(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")
     fill(ada, 120)

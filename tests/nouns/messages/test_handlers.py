@@ -18,7 +18,7 @@ from interlock.nouns.grants.lock import LockAcquired
 from interlock.nouns.messages.query_rules import Answered, AskOutcome, QueryDeadlock
 from interlock.runtime import callers
 from interlock.store import Item, Range
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 LONG = 60.0
 """Nobody waits so long here; whoever does has failed."""
@@ -140,7 +140,7 @@ def test_who_receives_no_more_is_in_nobodys_way(fleets: dict[str, interlock.Flee
 
 @pytest.mark.parametrize("caller", ["*", "@vm"])
 def test_of_two_shells_that_wait_for_messages_one_is_there_when_the_other_ends(caller: str) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     shells = [stage.client("bob", ttl=30.0 if caller == "*" else None) for _ in range(2)]
     for shell in shells:
@@ -156,7 +156,7 @@ def test_of_two_shells_that_wait_for_messages_one_is_there_when_the_other_ends(c
 
 
 def test_a_shell_that_waits_for_messages_is_there_whatever_its_other_commands_wait_for() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.context.identity = replace(bob.context.identity, caller="*")
     waiting = bob.start(bob.messages.wait(600))
@@ -167,6 +167,6 @@ def test_a_shell_that_waits_for_messages_is_there_whatever_its_other_commands_wa
     assert waiting.run().done
 
 
-def serving(stage: Stage) -> tuple[Item, ...]:
+def serving(stage: Testbed) -> tuple[Item, ...]:
     page = Range(keys.SERVING)
     return tuple(stage.store.read(page).ranges[page])

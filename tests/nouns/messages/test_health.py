@@ -10,14 +10,14 @@ from interlock.nouns.messages import decode, send_rules
 from interlock.nouns.messages.message import Paused
 from interlock.nouns.messages.receivers import serve
 from interlock.store import Put, Range, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 HOUR = 3600.0
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def problems(client: Client) -> tuple[Problem, ...]:
@@ -31,7 +31,7 @@ def one(client: Client) -> Problem:
     return found
 
 
-def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Stage) -> None:
+def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     for number in range(2):
         ada.run(ada.messages.send("ghost", str(number), hold=True))
@@ -46,7 +46,7 @@ def test_mail_to_somebody_who_never_came_is_told_in_time(stage: Stage) -> None:
     assert "interlock inbox --agent ghost" in found.remedy
 
 
-def test_mail_to_somebody_who_is_there_is_nobodys_trouble(stage: Stage) -> None:
+def test_mail_to_somebody_who_is_there_is_nobodys_trouble(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=10 * HOUR)
     ada.run(ada.messages.send("bob"))
     stage.clock.advance(2 * HOUR)
@@ -56,7 +56,7 @@ def test_mail_to_somebody_who_is_there_is_nobodys_trouble(stage: Stage) -> None:
 
 
 def test_an_inbox_that_is_nearly_full_is_told(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "10")
     ada = stage.client("ada", ttl=None)
@@ -67,7 +67,7 @@ def test_an_inbox_that_is_nearly_full_is_told(
     assert (one(ada).kind, one(ada).agent) == ("full", "bob")
 
 
-def test_what_a_person_is_asked_is_told_at_once(stage: Stage) -> None:
+def test_what_a_person_is_asked_is_told_at_once(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob")
     bob.run(bob.agents.leave())
     ada.run(ada.messages.query("bob", "may I?", person=True))
@@ -78,7 +78,7 @@ def test_what_a_person_is_asked_is_told_at_once(stage: Stage) -> None:
     assert problems(ada) == ()
 
 
-def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Stage) -> None:
+def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=HOUR)
     bob.run(serve(bob.runner, bob.context.me().actor, "c1", 10.0))
     ada.start(ada.messages.query("bob", "where?", timeout="10s"))
@@ -90,7 +90,7 @@ def test_a_question_that_nobody_ended_and_a_dead_server_are_left_over(stage: Sta
     assert problems(ada) == ()
 
 
-def test_who_may_not_send_is_told_with_the_reason(stage: Stage) -> None:
+def test_who_may_not_send_is_told_with_the_reason(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     halt = Paused(agent="spam", by="ada", since=stage.clock.wall(), reason="floods")
     known = send_rules.Standing(known=True, paused=None)
@@ -99,7 +99,7 @@ def test_who_may_not_send_is_told_with_the_reason(stage: Stage) -> None:
     assert one(ada).says == "agent/spam: ada does not let it send (floods)"
 
 
-def test_what_cannot_be_read_is_told_as_that_alone(stage: Stage) -> None:
+def test_what_cannot_be_read_is_told_as_that_alone(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     ada.run(ada.messages.send("ghost", hold=True))
     (message,) = _keys(stage, keys.MESSAGES)
@@ -119,14 +119,14 @@ def test_what_cannot_be_read_is_told_as_that_alone(stage: Stage) -> None:
 
 
 def test_a_pass_says_if_there_is_more_than_it_reads(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.messages.health.MARKS", 0)
     ada = stage.client("ada", ttl=None)
     assert ada.run(ada.fleet.health()).partial
 
 
-def _keys(stage: Stage, prefix: str) -> list[str]:
+def _keys(stage: Testbed, prefix: str) -> list[str]:
     page = Range(prefix)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
@@ -135,7 +135,7 @@ def put(key: str, value: object) -> Put:
     return Put(key, codec.encode(value))
 
 
-def test_all_that_is_written_can_be_examined(stage: Stage) -> None:
+def test_all_that_is_written_can_be_examined(stage: Testbed) -> None:
     """What doctor says of a sound store: every folder of messages reads as what it should be."""
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     bob.run(bob.messages.subscribe("built", senders=["ada"], where={"x": 1}))

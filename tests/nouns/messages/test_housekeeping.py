@@ -23,18 +23,17 @@ from interlock.runtime.steps import Read
 from interlock.store import Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 DAY = 86400.0
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def pair(stage: Stage) -> tuple[Client, Client]:
+def pair(stage: Testbed) -> tuple[Client, Client]:
     """Two agents at no session, which a clock that is moved by days cannot end."""
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     for each in (ada, bob):
@@ -54,7 +53,7 @@ def alerts(client: Client, count: int) -> list[str]:
     return [each.message for each in done if isinstance(each, Sent)]
 
 
-def folder(stage: Stage, prefix: str) -> list[str]:
+def folder(stage: Testbed, prefix: str) -> list[str]:
     page = Range(prefix)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
@@ -67,7 +66,7 @@ def unread(client: Client) -> Inbox:
     return client.run(client.messages.inbox())
 
 
-def test_a_message_goes_with_the_last_mark_of_it(stage: Stage) -> None:
+def test_a_message_goes_with_the_last_mark_of_it(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada, ("bob", "ada"))
     bob.run(bob.messages.ack(first))
@@ -81,7 +80,7 @@ def test_a_message_goes_with_the_last_mark_of_it(stage: Stage) -> None:
     assert [folder(stage, each) for each in (keys.MESSAGES, keys.READ, keys.SENT)] == [[], [], []]
 
 
-def test_what_is_unread_is_never_forgotten(stage: Stage) -> None:
+def test_what_is_unread_is_never_forgotten(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada, "bob", "still here?")
     ada.run(ada.messages.share("bob", "fact", {"x": 1}))
@@ -92,7 +91,7 @@ def test_what_is_unread_is_never_forgotten(stage: Stage) -> None:
 
 
 def test_of_what_somebody_read_the_newest_are_kept(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "2")
     ada, bob = pair(stage)
@@ -106,7 +105,7 @@ def test_of_what_somebody_read_the_newest_are_kept(
 
 
 def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_KEPT", "1")
     monkeypatch.setattr(housekeeping, "_MOST_PAGE", 2)
@@ -125,7 +124,7 @@ def test_a_chosen_id_is_taken_for_as_long_as_messages_are_kept_and_no_longer(
 
 
 def test_small_parts_of_a_round_come_to_every_chosen_id(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "_MOST_PAGE", 2)
     monkeypatch.setattr(housekeeping, "SOME_LOOKED_AT", 2)
@@ -142,7 +141,7 @@ def test_small_parts_of_a_round_come_to_every_chosen_id(
 
 
 def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_count(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "6")
     monkeypatch.setattr(housekeeping, "_LOOKED_AT", 4)
@@ -156,13 +155,13 @@ def test_a_topic_of_which_more_is_kept_than_is_walked_at_once_is_trimmed_by_coun
 def looked_at(client: Client, passes: housekeeping.Tidying) -> int:
     """How many alerts a small part of a round reads."""
     passes._place = (housekeeping.FOLDERS.index(keys.TOPICS), "")
-    hand = Hand(passes.some(Actor("ada")), client.store, client.clock).run()
+    hand = Stepper(passes.some(Actor("ada")), client.store, client.clock).run()
     pages = [ref for step in hand.steps if isinstance(step, Read) for ref in step.refs]
     return sum(isinstance(each, Range) and each.prefix == keys.topic("built") for each in pages)
 
 
 def test_small_parts_of_a_round_walk_a_topic_only_when_much_can_have_come(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "8")
     monkeypatch.setattr(housekeeping, "_FIRST_PAGE", 2)
@@ -191,7 +190,7 @@ def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
     monkeypatch.setattr(housekeeping, "_FIRST_PAGE", 2)
     monkeypatch.setattr(housekeeping, "SOME_GROUPS", 1)
     with closing(open_store(url)) as store:
-        ada = Stage().client("ada", ttl=None, store=store)
+        ada = Testbed().client("ada", ttl=None, store=store)
         passes = housekeeping.Tidying(ada.runner, ada.messages.limits)
         alerts(ada, 12)
         assert looked_at(ada, passes) > 1
@@ -202,7 +201,7 @@ def test_a_topic_is_walked_only_when_much_can_have_come_on_every_engine(
 
 
 def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
     monkeypatch.setattr(retention_scan, "SOME", 2)
@@ -215,7 +214,7 @@ def test_a_topic_is_walked_once_though_its_trimming_takes_several_parts(
 
 
 def test_an_answer_as_large_as_its_question_may_be_is_kept_beside_it_and_goes_with_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = pair(stage)
     large = "x" * 1_000_000
@@ -238,7 +237,7 @@ def test_an_answer_as_large_as_its_question_may_be_is_kept_beside_it_and_goes_wi
 
 
 def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
     ada, bob, cleo = *pair(stage), stage.client("cleo", ttl=None)
@@ -257,7 +256,7 @@ def test_whoever_did_not_read_what_was_forgotten_of_a_topic_is_told(
 
 
 def test_who_missed_something_hears_whether_a_filter_may_have_left_it_out(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "2")
     ada, bob, cleo = *pair(stage), stage.client("cleo", ttl=None)
@@ -272,7 +271,7 @@ def test_who_missed_something_hears_whether_a_filter_may_have_left_it_out(
     ]
 
 
-def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Stage) -> None:
+def test_nobody_misses_mail_to_all_that_it_sent_itself(stage: Testbed) -> None:
     ada, bob = pair(stage)
     for each in (bob, ada):
         sent(each, "all")
@@ -310,7 +309,7 @@ def test_how_far_a_topic_was_forgotten_is_known_to_each_who_leaves_out_its_own(c
 
 
 def test_who_subscribes_after_that_is_told_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "0")
     ada, bob = pair(stage)
@@ -320,7 +319,7 @@ def test_who_subscribes_after_that_is_told_nothing(
     assert unread(bob).messages == ()
 
 
-def test_two_who_forget_at_once_leave_nothing_over(stage: Stage) -> None:
+def test_two_who_forget_at_once_leave_nothing_over(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada, ("bob", "ada"))
     for each in (ada, bob):
@@ -328,7 +327,9 @@ def test_two_who_forget_at_once_leave_nothing_over(stage: Stage) -> None:
     alerts(ada, 3)
     stage.clock.advance(DAY + 1)
     remotes = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
-    hands = [Hand(each.messages.tidying.run(Actor()), each.store, stage.clock) for each in remotes]
+    hands = [
+        Stepper(each.messages.tidying.run(Actor()), each.store, stage.clock) for each in remotes
+    ]
     while not all(hand.done for hand in hands):
         for hand in hands:
             hand.go()
@@ -340,7 +341,7 @@ def test_two_who_forget_at_once_leave_nothing_over(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Stage) -> None:
+def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Testbed) -> None:
     ada, bob = pair(stage)
     asked = ada.start(ada.messages.query("bob", "where?", id="qry_1"))
     bob.run(bob.messages.reply("qry_1", "here"))
@@ -352,7 +353,7 @@ def test_a_query_that_is_over_goes_with_the_note_of_its_answer(stage: Stage) -> 
     assert isinstance(bob.run(bob.messages.reply("qry_1", "here")), UnknownQuery)
 
 
-def test_a_question_whose_asker_was_killed_is_over_in_time(stage: Stage) -> None:
+def test_a_question_whose_asker_was_killed_is_over_in_time(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("bob", "where?", id="qry_1", timeout="10s"))
     stage.clock.advance(11)
@@ -365,7 +366,7 @@ def test_a_question_whose_asker_was_killed_is_over_in_time(stage: Stage) -> None
     assert isinstance(again, TimedOut)
 
 
-def test_a_question_for_a_person_is_handed_over_in_time(stage: Stage) -> None:
+def test_a_question_for_a_person_is_handed_over_in_time(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("bob", "may I?", person=True, timeout="10s"))
     stage.clock.advance(11)
@@ -378,7 +379,7 @@ def test_a_question_for_a_person_is_handed_over_in_time(stage: Stage) -> None:
     assert bob.run(bob.messages.decisions()) == ()
 
 
-def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Stage) -> None:
+def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Testbed) -> None:
     from interlock.nouns.messages.receivers import serve
 
     ada, bob = pair(stage)
@@ -390,7 +391,7 @@ def test_turns_of_who_sends_no_more_and_dead_servers_go(stage: Stage) -> None:
     assert [folder(stage, each) for each in (keys.RATES, keys.SERVING)] == [[], []]
 
 
-def test_what_cannot_be_read_stays_and_keeps_nobody(stage: Stage) -> None:
+def test_what_cannot_be_read_stays_and_keeps_nobody(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ids = [sent(ada, "bob") for _ in range(2)]
     bob.run(bob.messages.ack(*ids))
@@ -402,7 +403,7 @@ def test_what_cannot_be_read_stays_and_keeps_nobody(stage: Stage) -> None:
 
 
 def test_a_small_part_goes_on_where_the_last_one_ended(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "SOME_GROUPS", 3)
     readers = [stage.client(f"agent-{number}", ttl=None) for number in range(12)]
@@ -427,7 +428,7 @@ def kept_up(client: Client) -> int:
 
 
 def test_who_sends_a_lot_tidies_up_now_and_then(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "10")
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
@@ -437,7 +438,7 @@ def test_who_sends_a_lot_tidies_up_now_and_then(
     assert len(folder(stage, keys.TOPICS)) == 10
 
 
-def test_an_alert_stays_one_commit_whoever_tidies(stage: Stage) -> None:
+def test_an_alert_stays_one_commit_whoever_tidies(stage: Testbed) -> None:
     ada, bob = pair(stage)
     bob.run(bob.messages.subscribe("built"))
     before = stage.store.read().revision

@@ -27,23 +27,24 @@ from interlock.nouns.messages.query_rules import (
 )
 from interlock.store import Put, Range, Ref, Snapshot, Txn
 from interlock.testing.faults import Crash, Fault
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def asking(client: Client, to: str = "bob", id_: str = "qry_1", **more: object) -> Hand[AskOutcome]:
+def asking(
+    client: Client, to: str = "bob", id_: str = "qry_1", **more: object
+) -> Stepper[AskOutcome]:
     terms: dict[str, object] = {"timeout": 60, "id": id_, **more}
     return client.start(client.messages.query(to, "API?", **terms))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("local", [True, False])
 def test_the_answer_reaches_the_asker_and_the_question_is_read(
-    stage: Stage, *, local: bool
+    stage: Testbed, *, local: bool
 ) -> None:
     open_ = stage.client if local else stage.remote
     ada, bob = open_("ada"), open_("bob")
@@ -57,7 +58,7 @@ def test_the_answer_reaches_the_asker_and_the_question_is_read(
     assert bob.run(bob.messages.ack("qry_1")) == Acknowledged(already=("qry_1",))
 
 
-def test_the_same_answer_again_is_the_same_and_another_is_late(stage: Stage) -> None:
+def test_the_same_answer_again_is_the_same_and_another_is_late(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asking(ada)
     bob.run(bob.messages.reply("qry_1", 1))
@@ -66,7 +67,7 @@ def test_the_same_answer_again_is_the_same_and_another_is_late(stage: Stage) -> 
     assert bob.run(bob.messages.reply("qry_1", 2)) == late
 
 
-def test_after_the_deadline_an_answer_is_refused_and_nothing_is_left_open(stage: Stage) -> None:
+def test_after_the_deadline_an_answer_is_refused_and_nothing_is_left_open(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = asking(ada, timeout=5)
     stage.clock.advance(5)
@@ -77,7 +78,9 @@ def test_after_the_deadline_an_answer_is_refused_and_nothing_is_left_open(stage:
     assert stage.store.read(key)[key] is None
 
 
-def test_an_answer_to_an_asker_that_was_killed_is_late_and_ends_the_question(stage: Stage) -> None:
+def test_an_answer_to_an_asker_that_was_killed_is_late_and_ends_the_question(
+    stage: Testbed,
+) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asking(ada, timeout=5)
     stage.clock.advance(6)
@@ -85,7 +88,7 @@ def test_an_answer_to_an_asker_that_was_killed_is_late_and_ends_the_question(sta
     assert waiting(bob) == []
 
 
-def test_a_question_is_taken_back_by_its_asker_alone(stage: Stage) -> None:
+def test_a_question_is_taken_back_by_its_asker_alone(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = asking(ada)
     assert bob.run(bob.messages.cancel("qry_1")) == NotAsked(query="qry_1", agent="ada")
@@ -96,7 +99,7 @@ def test_a_question_is_taken_back_by_its_asker_alone(stage: Stage) -> None:
     assert waiting(bob) == []
 
 
-def test_an_answered_question_cannot_be_taken_back(stage: Stage) -> None:
+def test_an_answered_question_cannot_be_taken_back(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asking(ada)
     bob.run(bob.messages.reply("qry_1", 1))
@@ -104,7 +107,7 @@ def test_an_answered_question_cannot_be_taken_back(stage: Stage) -> None:
     assert ada.run(ada.messages.cancel("qry_1")) == late
 
 
-def test_a_foreign_or_unknown_question_cannot_be_answered(stage: Stage) -> None:
+def test_a_foreign_or_unknown_question_cannot_be_answered(stage: Testbed) -> None:
     ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
     assert eve.run(eve.messages.reply("qry_1", 1)) == NotAsked(query="qry_1", agent="bob")
@@ -113,7 +116,7 @@ def test_a_foreign_or_unknown_question_cannot_be_answered(stage: Stage) -> None:
     assert eve.run(eve.messages.cancel("qry_none")) == unknown
 
 
-def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Stage) -> None:
+def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asking(ada, timeout=60)
     again = stage.client("ada")
@@ -126,7 +129,7 @@ def test_an_asker_that_comes_back_waits_on_or_has_the_answer(stage: Stage) -> No
     assert answer(asking(third).run().result()) == due
 
 
-def test_an_asker_that_comes_back_has_no_more_time_than_it_had(stage: Stage) -> None:
+def test_an_asker_that_comes_back_has_no_more_time_than_it_had(stage: Testbed) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")
     asking(ada, timeout=10)
     stage.clock.advance(7)
@@ -135,7 +138,7 @@ def test_an_asker_that_comes_back_has_no_more_time_than_it_had(stage: Stage) -> 
     assert isinstance(asks.run().result(), TimedOut)
 
 
-def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Stage) -> None:
+def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = asking(ada)
     came(bob, bob.messages.receiver())
@@ -145,14 +148,14 @@ def test_an_answerer_that_restarts_finds_the_question_in_its_inbox(stage: Stage)
     assert isinstance(asks.run().result(), Answered)
 
 
-def test_the_id_of_somebody_elses_question_is_taken(stage: Stage) -> None:
+def test_the_id_of_somebody_elses_question_is_taken(stage: Testbed) -> None:
     ada, _, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
     assert asking(eve).run().result() == QueryExists(query="qry_1")
 
 
 def test_an_interrupted_asker_takes_its_question_back_unless_it_can_be_resumed(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = ada.start(ada.messages.query("bob", "?", timeout=60))
@@ -166,7 +169,7 @@ def test_an_interrupted_asker_takes_its_question_back_unless_it_can_be_resumed(
     assert len(waiting(bob)) == 1
 
 
-def test_a_known_answer_will_do_if_it_is_young_enough(stage: Stage) -> None:
+def test_a_known_answer_will_do_if_it_is_young_enough(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada)
     bob.run(bob.messages.reply("qry_1", "yes"))
@@ -177,7 +180,7 @@ def test_a_known_answer_will_do_if_it_is_young_enough(stage: Stage) -> None:
     assert isinstance(eve.run(eve.messages.query("bob", "other", cached=20, timeout=1)), TimedOut)
 
 
-def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> None:
+def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     assert asking(ada, "?review").run().result() == NobodyToAsk(to="?review")
     bob.run(bob.agents.status("idle", can=["review"]))
@@ -190,7 +193,7 @@ def test_a_question_to_an_ability_needs_somebody_who_has_it(stage: Stage) -> Non
 
 @pytest.mark.parametrize("ttl", [30.0, None], ids=["session", "shell"])
 def test_who_takes_questions_of_an_ability_is_there_for_them(
-    stage: Stage, ttl: float | None
+    stage: Testbed, ttl: float | None
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=ttl)
     waits = bob.start(bob.messages.wait(600, can=["review"]))
@@ -204,7 +207,7 @@ def test_who_takes_questions_of_an_ability_is_there_for_them(
 
 
 @pytest.mark.parametrize("says", ["report", "recv", "reply"])
-def test_only_who_is_able_answers_what_the_able_are_asked(stage: Stage, says: str) -> None:
+def test_only_who_is_able_answers_what_the_able_are_asked(stage: Testbed, says: str) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada, "?review", hold=True)
     other = eve.run(eve.messages.reply("qry_1", "no", can=["build"]))
@@ -221,7 +224,7 @@ def test_only_who_is_able_answers_what_the_able_are_asked(stage: Stage, says: st
     assert done == Replied(query="qry_1", to="ada")
 
 
-def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Stage) -> None:
+def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     assert asking(ada).run().result() == NobodyToAsk(to="bob")
@@ -232,7 +235,7 @@ def test_who_had_a_session_and_has_none_is_away_unless_the_question_is_held(stag
     assert asking(ada, "nobody", "qry_2").run().result() == UnknownAgent(unknown=("nobody",))
 
 
-def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stage: Stage) -> None:
+def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     shell = stage.client("bob", ttl=None)
@@ -247,7 +250,7 @@ def test_a_shell_that_had_a_session_for_a_moment_is_not_away_once_it_looked(stag
 
 
 def test_who_looks_into_the_inbox_of_a_living_session_does_not_change_how_that_counts(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     person = stage.client("bob", ttl=None)
@@ -262,11 +265,11 @@ def test_who_looks_into_the_inbox_of_a_living_session_does_not_change_how_that_c
 def test_a_session_that_begins_while_a_shell_looks_counts(*, local: bool) -> None:
     """Whatever step of the look it comes before."""
     for steps in range(9):
-        stage = Stage()
+        stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")
         bob.run(bob.agents.leave())
         shell = (stage.client if local else stage.remote)("bob", ttl=None)
-        looks = Hand(shell.messages.inbox(), shell.store, shell.clock)
+        looks = Stepper(shell.messages.inbox(), shell.store, shell.clock)
         assert all(looks.go() for _ in range(steps))
         again = stage.client("bob")
         looks.run().result()
@@ -274,7 +277,7 @@ def test_a_session_that_begins_while_a_shell_looks_counts(*, local: bool) -> Non
         assert asking(ada).run().result() == NobodyToAsk(to="bob"), steps
 
 
-def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
+def test_a_shell_that_waits_for_messages_is_there(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     shell = stage.client("bob", ttl=None)
@@ -287,7 +290,7 @@ def test_a_shell_that_waits_for_messages_is_there(stage: Stage) -> None:
     assert isinstance(asks.run().result(), Answered)
 
 
-def test_when_nobody_answers_a_person_may(stage: Stage) -> None:
+def test_when_nobody_answers_a_person_may(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asks = asking(ada, timeout=5, person=True)
     stage.clock.advance(5)
@@ -309,7 +312,7 @@ def test_when_nobody_answers_a_person_may(stage: Stage) -> None:
     assert eve.run(eve.messages.decision("dec_none")) == unknown
 
 
-def test_an_agent_may_still_answer_what_a_person_is_asked(stage: Stage) -> None:
+def test_an_agent_may_still_answer_what_a_person_is_asked(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     handed = asking(ada, person=True).run().result()
@@ -321,7 +324,7 @@ def test_an_agent_may_still_answer_what_a_person_is_asked(stage: Stage) -> None:
     assert (closed.state, closed.by) == ("resolved", "bob")
 
 
-def test_a_question_that_a_person_was_asked_can_be_taken_back(stage: Stage) -> None:
+def test_a_question_that_a_person_was_asked_can_be_taken_back(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.leave())
     asking(ada, person=True)
@@ -335,7 +338,7 @@ def room_for_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("room_for_four")
-def test_one_agent_may_have_half_of_the_open_questions(stage: Stage) -> None:
+def test_one_agent_may_have_half_of_the_open_questions(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     asking(ada, id_="qry_1")
     asking(ada, id_="qry_2")
@@ -348,7 +351,7 @@ def test_one_agent_may_have_half_of_the_open_questions(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("room_for_four")
 def test_too_many_open_questions_are_refused_and_the_refusal_says_whose_they_are(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, _, eve, dan = (stage.client(name) for name in ("ada", "bob", "eve", "dan"))
     for number, client in enumerate((ada, eve, eve, dan)):
@@ -368,7 +371,7 @@ def older_reply(client: Client, query: str) -> None:
 
 @pytest.mark.usefixtures("room_for_four")
 @pytest.mark.parametrize("by", ["who asks", "maintenance"])
-def test_questions_that_an_older_client_answered_take_no_room(stage: Stage, by: str) -> None:
+def test_questions_that_an_older_client_answered_take_no_room(stage: Testbed, by: str) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     for number in range(2):
         asking(ada, id_=f"qry_{number}")
@@ -385,7 +388,7 @@ def test_questions_that_an_older_client_answered_take_no_room(stage: Stage, by: 
 
 
 @pytest.mark.usefixtures("room_for_four")
-def test_questions_of_the_past_take_no_room(stage: Stage) -> None:
+def test_questions_of_the_past_take_no_room(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     for number, client in enumerate((ada, ada, eve, eve)):
         asking(client, id_=f"qry_{number}", timeout=5)
@@ -397,7 +400,7 @@ def test_questions_of_the_past_take_no_room(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("room_for_four")
 def test_a_question_that_is_ended_to_make_room_is_out_of_a_full_inbox_as_well(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_INBOX", "2")
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -412,7 +415,7 @@ def test_a_question_that_is_ended_to_make_room_is_out_of_a_full_inbox_as_well(
 @pytest.mark.usefixtures("room_for_four")
 @pytest.mark.parametrize("fault", ["crash before", "crash after"])
 def test_whoever_died_while_it_made_room_leaves_that_room_to_the_next(
-    stage: Stage, fault: Fault
+    stage: Testbed, fault: Fault
 ) -> None:
     ada, heir, doomed = stage.client("ada"), stage.client("ada"), stage.remote("ada")
     stage.client("bob")
@@ -427,12 +430,12 @@ def test_whoever_died_while_it_made_room_leaves_that_room_to_the_next(
 
 @pytest.mark.usefixtures("room_for_four")
 @pytest.mark.parametrize("local", [True, False])
-def test_a_burst_of_questions_does_not_pass_the_limit(stage: Stage, *, local: bool) -> None:
+def test_a_burst_of_questions_does_not_pass_the_limit(stage: Testbed, *, local: bool) -> None:
     """All of them look before any of them is written."""
     open_ = stage.client if local else stage.remote
     ada, bob = open_("ada"), open_("bob")
     hands = [
-        Hand(ada.messages.query("bob", number, timeout=60), ada.store, stage.clock)
+        Stepper(ada.messages.query("bob", number, timeout=60), ada.store, stage.clock)
         for number in range(9)
     ]
     while sum(hand.go() for hand in hands):  # all of them go one step, in turns
@@ -441,7 +444,7 @@ def test_a_burst_of_questions_does_not_pass_the_limit(stage: Stage, *, local: bo
     assert sum(isinstance(hand.result(), TooMany) for hand in hands if hand.done) == 7
 
 
-def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:
+def test_a_question_needs_words_that_can_be_asked(stage: Testbed) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match="use an alert"):
         ada.run(ada.messages.query("all", "?"))
@@ -452,11 +455,11 @@ def test_a_question_needs_words_that_can_be_asked(stage: Stage) -> None:
 @pytest.mark.parametrize("after", range(1, 14))
 @pytest.mark.parametrize("local", [True, False])
 def test_an_answerer_that_is_killed_between_any_two_steps_answers_or_not(
-    stage: Stage, after: int, *, local: bool
+    stage: Testbed, after: int, *, local: bool
 ) -> None:
     ada, bob = stage.client("ada"), (stage.client if local else stage.remote)("bob")
     asks = asking(ada)
-    act = Hand(bob.messages.reply("qry_1", "yes"), bob.store, stage.clock)
+    act = Stepper(bob.messages.reply("qry_1", "yes"), bob.store, stage.clock)
     for _ in range(after):
         act.go()
     again = stage.client("bob")
@@ -465,7 +468,7 @@ def test_an_answerer_that_is_killed_between_any_two_steps_answers_or_not(
     assert answer(asks.run().result()) == Answered(query="qry_1", answer="yes", by="bob")
 
 
-def test_a_question_is_the_same_however_its_json_is_written(stage: Stage) -> None:
+def test_a_question_is_the_same_however_its_json_is_written(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     asks = ada.start(ada.messages.query("bob", {"a": 1, "b": [2]}, id="qry_1"))
     bob.run(bob.messages.reply("qry_1", "yes"))
@@ -475,7 +478,7 @@ def test_a_question_is_the_same_however_its_json_is_written(stage: Stage) -> Non
     assert known.query == "qry_1", "that of the question that was answered"
 
 
-def test_an_id_stands_for_one_question_to_one_agent(stage: Stage) -> None:
+def test_an_id_stands_for_one_question_to_one_agent(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     stage.client("cyd")
     ada.start(ada.messages.query("bob", {"a": 1, "b": 2}, id="qry_1"))
@@ -489,7 +492,7 @@ def test_an_id_stands_for_one_question_to_one_agent(stage: Stage) -> None:
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_a_question_that_is_over_is_so_for_whoever_asks_it_again(
-    stage: Stage, *, killed: bool
+    stage: Testbed, *, killed: bool
 ) -> None:
     ada = stage.client("ada")
     stage.client("bob")
@@ -501,7 +504,7 @@ def test_a_question_that_is_over_is_so_for_whoever_asks_it_again(
     assert asking(ada, timeout=90).run().result() == over
 
 
-def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Stage) -> None:
+def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     for to in ("bob", "all"):
         id_ = sent(ada, ada.messages.send(to, "hi"))
@@ -514,7 +517,7 @@ def test_a_reply_to_what_is_no_question_says_how_to_answer_that(stage: Stage) ->
 
 
 def test_a_question_to_an_ability_reads_only_those_who_have_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob, cy = (stage.client(name) for name in ("ada", "bob", "cy"))
     bob.run(bob.agents.status("idle", can=["rust"]))
@@ -541,7 +544,7 @@ def test_a_question_to_an_ability_reads_only_those_who_have_it(
     assert read(page).ranges[page] == ()
 
 
-def test_who_was_able_and_died_is_let_go(stage: Stage) -> None:
+def test_who_was_able_and_died_is_let_go(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1e6), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["rust"]))
     stage.clock.advance(31)

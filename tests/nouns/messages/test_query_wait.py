@@ -19,13 +19,12 @@ from interlock.nouns.messages.query_rules import (
 from interlock.nouns.messages.query_wait import ASKER
 from interlock.runtime.steps import Take
 from interlock.store import Range
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture(params=["near", "far"])
-def two(request: pytest.FixtureRequest) -> tuple[Stage, Client, Client]:
-    stage = Stage()
+def two(request: pytest.FixtureRequest) -> tuple[Testbed, Client, Client]:
+    stage = Testbed()
     open_ = stage.client if request.param == "near" else stage.remote
     return stage, open_("ada", ttl=900.0), open_("bob", ttl=900.0)
 
@@ -36,23 +35,23 @@ def shell(client: Client) -> Client:
     return client
 
 
-def asks(client: Client, to: str, timeout: float = 60, **more: object) -> Hand[AskOutcome]:
+def asks(client: Client, to: str, timeout: float = 60, **more: object) -> Stepper[AskOutcome]:
     terms: dict[str, object] = {"timeout": timeout, **more}
     return client.start(client.messages.query(to, "API?", **terms))  # type: ignore[arg-type]
 
 
-def interrupted(hand: Hand[AskOutcome]) -> None:
+def interrupted(hand: Stepper[AskOutcome]) -> None:
     with pytest.raises(KeyboardInterrupt):
         hand.interrupt(KeyboardInterrupt()).result()
 
 
-def listed(stage: Stage) -> list[str]:
+def listed(stage: Testbed) -> list[str]:
     page = Range(keys.WAITS)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
 
 def test_an_asker_that_was_interrupted_waits_no_more_though_its_question_is_kept(
-    two: tuple[Stage, Client, Client],
+    two: tuple[Testbed, Client, Client],
 ) -> None:
     stage, ada, bob = two
     interrupted(asks(ada, "bob", id="qry_1"))
@@ -61,7 +60,7 @@ def test_an_asker_that_was_interrupted_waits_no_more_though_its_question_is_kept
     assert not asks(bob, "ada").done, "ada goes on"
 
 
-def test_an_asker_that_comes_back_is_listed_again(two: tuple[Stage, Client, Client]) -> None:
+def test_an_asker_that_comes_back_is_listed_again(two: tuple[Testbed, Client, Client]) -> None:
     stage, ada, bob = two
     interrupted(asks(ada, "bob", id="qry_1"))
     again = asks(ada, "bob", id="qry_1")
@@ -72,7 +71,9 @@ def test_an_asker_that_comes_back_is_listed_again(two: tuple[Stage, Client, Clie
     assert listed(stage) == []
 
 
-def test_who_left_does_not_end_the_wait_of_who_took_over(two: tuple[Stage, Client, Client]) -> None:
+def test_who_left_does_not_end_the_wait_of_who_took_over(
+    two: tuple[Testbed, Client, Client],
+) -> None:
     stage, ada, _ = two
     first = asks(ada, "bob", id="qry_1")
     heir = stage.client("ada")
@@ -85,7 +86,7 @@ def test_who_left_does_not_end_the_wait_of_who_took_over(two: tuple[Stage, Clien
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("id_", ["qry_1", None])
 def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
-    two: tuple[Stage, Client, Client], id_: str | None, *, joined: bool
+    two: tuple[Testbed, Client, Client], id_: str | None, *, joined: bool
 ) -> None:
     stage, ada, bob = two
     asker = shell(ada) if joined else stage.client("cleo", ttl=None)
@@ -101,7 +102,7 @@ def test_an_asker_at_a_shell_that_was_killed_waits_no_more_soon_after(
 
 
 def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
-    two: tuple[Stage, Client, Client],
+    two: tuple[Testbed, Client, Client],
 ) -> None:
     stage, ada, bob = two
     hand = asks(shell(ada), "bob", id="qry_1")
@@ -114,7 +115,7 @@ def test_an_asker_at_a_shell_that_overslept_is_not_revived_and_gets_its_answer(
 
 
 def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, _ = shell(stage.client("ada")), stage.client("bob")
     asks(ada, "bob", timeout=10)
     assert not [item for item in live(stage) if ".asker" in item]
@@ -124,13 +125,13 @@ def test_a_short_question_of_a_shell_costs_no_liveness_key_but_its_own() -> None
     assert keys.asker("qry_1") not in live(stage)
 
 
-def live(stage: Stage) -> list[str]:
+def live(stage: Testbed) -> list[str]:
     page = Range(keys.LIVE)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
 
 def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada", ttl=900.0), stage.client("bob", ttl=900.0)
     bob.run(bob.agents.status("idle", can=["rust"]))
     hand = asks(ada, "?rust", timeout=100, id="qry_1")
@@ -144,7 +145,7 @@ def test_an_asker_looks_less_and_less_often_while_nothing_happens() -> None:
 
 
 def test_a_shorter_time_ends_the_wait_and_not_the_question(
-    two: tuple[Stage, Client, Client],
+    two: tuple[Testbed, Client, Client],
 ) -> None:
     stage, ada, bob = two
     interrupted(asks(ada, "bob", timeout=60, id="qry_1"))
@@ -156,7 +157,7 @@ def test_a_shorter_time_ends_the_wait_and_not_the_question(
     assert isinstance(asks(ada, "bob", id="qry_1").result(), Answered)
 
 
-def test_a_longer_time_is_that_of_the_question(two: tuple[Stage, Client, Client]) -> None:
+def test_a_longer_time_is_that_of_the_question(two: tuple[Testbed, Client, Client]) -> None:
     stage, ada, bob = two
     first = asks(ada, "bob", timeout=5, id="qry_1")
     longer = asks(ada, "bob", timeout=60, id="qry_1")
@@ -169,7 +170,7 @@ def test_a_longer_time_is_that_of_the_question(two: tuple[Stage, Client, Client]
 
 
 def test_the_end_of_the_question_ends_a_wait_that_would_have_had_more_time(
-    two: tuple[Stage, Client, Client],
+    two: tuple[Testbed, Client, Client],
 ) -> None:
     stage, ada, bob = two
     interrupted(asks(ada, "bob", timeout=10, id="qry_1", person=True))
@@ -180,7 +181,7 @@ def test_the_end_of_the_question_ends_a_wait_that_would_have_had_more_time(
     assert isinstance(bob.run(bob.messages.reply("qry_1", 1)), Replied)
 
 
-def test_a_question_whose_time_was_up_is_not_revived(two: tuple[Stage, Client, Client]) -> None:
+def test_a_question_whose_time_was_up_is_not_revived(two: tuple[Testbed, Client, Client]) -> None:
     stage, ada, bob = two
     interrupted(asks(ada, "bob", timeout=10, id="qry_1"))
     stage.clock.advance(11)

@@ -17,8 +17,7 @@ from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.reading import Found
 from interlock.runtime.steps import Read, Take
 from interlock.store import Change, Put, Range, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +26,11 @@ def any_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def test_messages_of_all_kinds_come_in_the_order_of_their_commits(stage: Stage) -> None:
+def test_messages_of_all_kinds_come_in_the_order_of_their_commits(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     early = bob.messages.receiver()
@@ -45,7 +44,7 @@ def test_messages_of_all_kinds_come_in_the_order_of_their_commits(stage: Stage) 
     assert said(bob, bob.messages.receiver()) == list(range(8))
 
 
-def test_it_wakes_with_the_commit_and_not_by_looking(stage: Stage) -> None:
+def test_it_wakes_with_the_commit_and_not_by_looking(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = bob.start(bob.messages.receiver().take(None))
     assert waits.asleep
@@ -54,7 +53,7 @@ def test_it_wakes_with_the_commit_and_not_by_looking(stage: Stage) -> None:
     assert [each.data for each in waits.run().result()] == [1]
 
 
-def test_the_urgent_come_first_though_many_wait(stage: Stage) -> None:
+def test_the_urgent_come_first_though_many_wait(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     receiver = bob.messages.receiver()
     for number in range(100):
@@ -67,7 +66,7 @@ def test_the_urgent_come_first_though_many_wait(stage: Stage) -> None:
     assert [each.data for each in rest] == ["stop", *range(len(first) - 1, 100)]
 
 
-def test_what_is_not_acknowledged_comes_again_with_its_count(stage: Stage) -> None:
+def test_what_is_not_acknowledged_comes_again_with_its_count(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver(redeliver=60)
@@ -86,7 +85,7 @@ def test_what_is_not_acknowledged_comes_again_with_its_count(stage: Stage) -> No
     assert came(bob, receiver) == []
 
 
-def test_a_sleeper_wakes_by_itself_for_what_is_to_come_again(stage: Stage) -> None:
+def test_a_sleeper_wakes_by_itself_for_what_is_to_come_again(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     receiver = bob.messages.receiver(redeliver=60)
     ada.run(ada.messages.send("bob", 1))
@@ -95,7 +94,7 @@ def test_a_sleeper_wakes_by_itself_for_what_is_to_come_again(stage: Stage) -> No
     assert again.attempt == 2
 
 
-def test_the_next_receiver_gets_at_once_what_the_last_one_left(stage: Stage) -> None:
+def test_the_next_receiver_gets_at_once_what_the_last_one_left(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     for number in range(3):
@@ -108,7 +107,7 @@ def test_the_next_receiver_gets_at_once_what_the_last_one_left(stage: Stage) -> 
     assert said(restarted, restarted.messages.receiver()) == [0, 2]
 
 
-def test_two_receivers_under_one_name_repeat_nothing_that_one_acknowledged(stage: Stage) -> None:
+def test_two_receivers_under_one_name_repeat_nothing_that_one_acknowledged(stage: Testbed) -> None:
     ada, bob, other = stage.client("ada"), stage.client("bob"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     mine, theirs = bob.messages.receiver(redeliver=60), other.messages.receiver(redeliver=60)
@@ -127,7 +126,7 @@ def test_two_receivers_under_one_name_repeat_nothing_that_one_acknowledged(stage
     assert came(other, theirs) == []
 
 
-def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage) -> None:
+def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Testbed) -> None:
     """Though whoever gives it out has not heard of that yet."""
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -136,7 +135,7 @@ def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage)
     alert = sent(ada, ada.messages.alert("build", "alert"))
     came(bob, receiver)
     stage.clock.advance(61)
-    again = Hand(receiver.take(0), bob.store, bob.clock)
+    again = Stepper(receiver.take(0), bob.store, bob.clock)
     again.go()
     assert isinstance(again.steps[-1], Take)
     bob.run(bob.messages.ack(mail, alert))
@@ -145,7 +144,7 @@ def test_what_was_acknowledged_a_moment_ago_is_not_given_out_again(stage: Stage)
 
 @pytest.mark.parametrize("after", range(8))
 def test_what_is_acknowledged_while_all_is_read_anew_does_not_come_again(after: int) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -153,14 +152,14 @@ def test_what_is_acknowledged_while_all_is_read_anew_does_not_come_again(after: 
     ada.run(ada.messages.alert("build", "alert"))
     ids = [each.id for each in came(bob, receiver)]
     bob.run(bob.messages.subscribe("test"))
-    anew = Hand(receiver.take(0), bob.store, bob.clock)
+    anew = Stepper(receiver.take(0), bob.store, bob.clock)
     for _ in range(after):
         anew.go()
     bob.run(receiver.ack(ids))
     assert anew.run().result() == []
 
 
-def test_acknowledging_twice_and_from_both_sides_is_told(stage: Stage) -> None:
+def test_acknowledging_twice_and_from_both_sides_is_told(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -174,7 +173,7 @@ def test_acknowledging_twice_and_from_both_sides_is_told(stage: Stage) -> None:
     assert waiting(bob) == []
 
 
-def test_a_batch_is_acknowledged_with_one_commit(stage: Stage) -> None:
+def test_a_batch_is_acknowledged_with_one_commit(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     for number in range(10):
@@ -187,7 +186,7 @@ def test_a_batch_is_acknowledged_with_one_commit(stage: Stage) -> None:
     assert stage.store.read().revision == before + 1
 
 
-def test_acknowledged_in_order_a_cursor_stays_one_number(stage: Stage) -> None:
+def test_acknowledged_in_order_a_cursor_stays_one_number(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build", where={"ok": False}))
     receiver = bob.messages.receiver()
@@ -201,7 +200,7 @@ def test_acknowledged_in_order_a_cursor_stays_one_number(stage: Stage) -> None:
     assert b"also" not in item.value
 
 
-def test_mail_to_all_comes_to_all_but_its_sender(stage: Stage) -> None:
+def test_mail_to_all_comes_to_all_but_its_sender(stage: Testbed) -> None:
     ada, again, bob = stage.client("ada"), stage.client("ada"), stage.client("bob")
     open_before = ada.messages.receiver()
     assert said(ada, open_before) == []
@@ -213,7 +212,7 @@ def test_mail_to_all_comes_to_all_but_its_sender(stage: Stage) -> None:
     assert [each.data for each in ada.run(ada.messages.inbox(sent=True)).messages] == ["moved"]
 
 
-def test_a_cursor_passes_what_its_reader_sent_to_all_itself(stage: Stage) -> None:
+def test_a_cursor_passes_what_its_reader_sent_to_all_itself(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     receiver = ada.messages.receiver()
     for number in range(3):
@@ -227,14 +226,14 @@ def test_a_cursor_passes_what_its_reader_sent_to_all_itself(stage: Stage) -> Non
     assert cursor.after >= got[-1].seq
 
 
-def test_who_subscribed_to_alerts_hears_its_own_too(stage: Stage) -> None:
+def test_who_subscribed_to_alerts_hears_its_own_too(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.messages.subscribe("build"))
     ada.run(ada.messages.alert("build", "red"))
     assert said(ada, ada.messages.receiver()) == waiting(ada) == ["red"]
 
 
-def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:
+def test_subscriptions_that_change_under_it_are_followed(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     receiver = bob.messages.receiver()
     ada.run(ada.messages.send("bob", "held"))
@@ -251,7 +250,7 @@ def test_subscriptions_that_change_under_it_are_followed(stage: Stage) -> None:
 
 
 def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     """Topics and subscriptions may be told of in any order: here the latter come last."""
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -273,14 +272,14 @@ def test_what_a_wider_filter_lets_in_is_not_passed_by_who_has_not_heard_of_it(
 
 
 def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     """Another thread acknowledged the only message that was to be given out."""
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
     first = sent(ada, ada.messages.alert("build", 1))
-    takes = Hand(receiver.take(None), bob.store, bob.clock)
+    takes = Stepper(receiver.take(None), bob.store, bob.clock)
     while first not in receiver._line:
         takes.go()
     bob.run(bob.messages.subscribe("build", senders=["ada"]))
@@ -293,7 +292,7 @@ def test_a_subscription_that_changes_while_all_is_acknowledged_does_not_deafen_i
     assert [each.data for each in takes.run().result()] == [2]
 
 
-def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:
+def test_what_one_unsubscribed_from_does_not_come_again(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver(redeliver=60)
@@ -304,13 +303,13 @@ def test_what_one_unsubscribed_from_does_not_come_again(stage: Stage) -> None:
     assert came(bob, receiver) == []
 
 
-def test_what_comes_between_reading_and_listening_is_heard(stage: Stage) -> None:
+def test_what_comes_between_reading_and_listening_is_heard(stage: Testbed) -> None:
     """A step of somebody else between any two of a receiver's own."""
     for after in range(8):
-        stage = Stage()
+        stage = Testbed()
         ada, bob = stage.client("ada"), stage.client("bob")
         receiver = bob.messages.receiver()
-        begins = Hand(receiver.take(0), bob.store, bob.clock)
+        begins = Stepper(receiver.take(0), bob.store, bob.clock)
         for _ in range(after):
             begins.go()
         bob.run(bob.messages.subscribe("build"))
@@ -322,7 +321,7 @@ def test_what_comes_between_reading_and_listening_is_heard(stage: Stage) -> None
         assert got == [1, 2, 3], after
 
 
-def test_a_gap_in_history_is_read_over(stage: Stage) -> None:
+def test_a_gap_in_history_is_read_over(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -338,7 +337,7 @@ def test_a_gap_in_history_is_read_over(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("after", range(1, 10))
-def test_trouble_at_any_step_loses_and_doubles_nothing(stage: Stage, after: int) -> None:
+def test_trouble_at_any_step_loses_and_doubles_nothing(stage: Testbed, after: int) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -346,7 +345,7 @@ def test_trouble_at_any_step_loses_and_doubles_nothing(stage: Stage, after: int)
     (held,) = came(bob, receiver)
     ada.run(ada.messages.send("bob", 1))
     ada.run(ada.messages.alert("build", 2))
-    hears = Hand(receiver.take(0), bob.store, bob.clock)
+    hears = Stepper(receiver.take(0), bob.store, bob.clock)
     for _ in range(after):
         hears.go()
     struck = not hears.done
@@ -358,7 +357,7 @@ def test_trouble_at_any_step_loses_and_doubles_nothing(stage: Stage, after: int)
     assert said(bob, receiver) == ([1, 2] if struck else [])
 
 
-def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: Stage) -> None:
+def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -366,7 +365,7 @@ def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: S
         ada.run(ada.messages.alert("build", number))
     got = came(bob, receiver)
     bob.run(bob.messages.subscribe("test"))
-    hears = Hand(receiver.take(0), bob.store, bob.clock)
+    hears = Stepper(receiver.take(0), bob.store, bob.clock)
     hears.go()
     with pytest.raises(StoreBusy):
         hears.interrupt(StoreBusy("somebody holds it up")).result()
@@ -374,14 +373,14 @@ def test_trouble_while_it_reads_anew_lets_no_cursor_pass_what_is_unread(stage: S
     assert waiting(bob) == list(range(len(got), 120))
 
 
-def trimmed(stage: Stage, topic: str, ids: list[str], upto: int, count: int) -> None:
+def trimmed(stage: Testbed, topic: str, ids: list[str], upto: int, count: int) -> None:
     """Forget messages of a topic as whoever keeps order does."""
     note = Put(keys.trimmed(topic), b'{"upto":%d,"count":%d}' % (upto, count))
     gone = tuple(keys.topic(topic, id_) for id_ in ids)
     stage.store.commit(Txn(id=f"trm_{upto}", entry=b"{}", puts=(note,), deletes=gone))
 
 
-def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Stage) -> None:
+def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
@@ -396,7 +395,7 @@ def test_whoever_comes_too_late_is_told_that_it_missed_something(stage: Stage) -
     assert said(bob, bob.messages.receiver()) == []
 
 
-def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: Stage) -> None:
+def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
@@ -414,7 +413,7 @@ def test_what_was_unread_is_missed_though_a_later_one_was_acknowledged(stage: St
 
 
 def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_again(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -429,7 +428,7 @@ def test_what_is_forgotten_in_the_hands_of_somebody_is_told_when_it_would_come_a
     assert bob.run(receiver.take(5)) == []
 
 
-def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> None:
+def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -445,7 +444,7 @@ def test_what_is_forgotten_while_it_waits_in_line_is_told_too(stage: Stage) -> N
     assert waiting(bob) == []
 
 
-def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: Stage) -> None:
+def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: Testbed) -> None:
     ada = stage.client("ada")
     old = sent(ada, ada.messages.send("all", "old"))
     trimmed(stage, "*", [old], stage.store.read().revision, 1)
@@ -458,7 +457,7 @@ def test_a_newcomer_has_missed_no_mail_to_all_from_before_it_was_there(stage: St
     assert [each.kind for each in came(bob, bob.messages.receiver())] == ["missed"]
 
 
-def test_what_was_read_may_be_forgotten_without_a_word(stage: Stage) -> None:
+def test_what_was_read_may_be_forgotten_without_a_word(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -470,7 +469,7 @@ def test_what_was_read_may_be_forgotten_without_a_word(stage: Stage) -> None:
     assert came(bob, bob.messages.receiver()) == []
 
 
-def test_questions_to_an_ability_end_for_all_with_the_first_answer(stage: Stage) -> None:
+def test_questions_to_an_ability_end_for_all_with_the_first_answer(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     for each in (bob, eve):
         each.run(each.agents.status("idle", can=["review"]))
@@ -487,7 +486,7 @@ def test_questions_to_an_ability_end_for_all_with_the_first_answer(stage: Stage)
     assert came(bob, bobs) == []
 
 
-def test_who_can_do_everything_hears_every_question(stage: Stage) -> None:
+def test_who_can_do_everything_hears_every_question(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["*"]))
     receiver = bob.messages.receiver(can=["*"])
@@ -501,7 +500,7 @@ def test_who_can_do_everything_hears_every_question(stage: Stage) -> None:
     assert said(bob, bob.messages.receiver(can=["*"])) == ["before"]
 
 
-def test_a_question_whose_time_is_up_is_ended_by_whoever_meets_it(stage: Stage) -> None:
+def test_a_question_whose_time_is_up_is_ended_by_whoever_meets_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.start(ada.messages.query("bob", "anybody?", timeout=5, id="qry_1"))
     stage.clock.advance(6)
@@ -510,7 +509,7 @@ def test_a_question_whose_time_is_up_is_ended_by_whoever_meets_it(stage: Stage) 
     assert b'"expired"' in stage.store.read(keys.query("qry_1"))[keys.query("qry_1")].value  # type: ignore[union-attr]
 
 
-def test_a_question_that_was_withdrawn_does_not_come(stage: Stage) -> None:
+def test_a_question_that_was_withdrawn_does_not_come(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     receiver = bob.messages.receiver(redeliver=60)
     ada.start(ada.messages.query("bob", "?", timeout=600, id="qry_1"))
@@ -520,7 +519,7 @@ def test_a_question_that_was_withdrawn_does_not_come(stage: Stage) -> None:
     assert came(bob, receiver) == []
 
 
-def test_ten_thousand_that_wait_are_given_out_in_portions(stage: Stage) -> None:
+def test_ten_thousand_that_wait_are_given_out_in_portions(stage: Testbed) -> None:
     """Only their places are held: each body is read once, when it is its turn."""
     bob = stage.client("bob")
     puts = [
@@ -547,25 +546,25 @@ def _mark(number: int) -> str:
     return keys.unread("bob", f"msg_{number:05d}")
 
 
-def test_idle_it_asks_the_store_for_nothing(stage: Stage) -> None:
+def test_idle_it_asks_the_store_for_nothing(stage: Testbed) -> None:
     _, bob = stage.client("ada"), stage.client("bob")
     receiver = bob.messages.receiver()
     came(bob, receiver)
-    idle = Hand(receiver.take(5), bob.store, bob.clock)
+    idle = Stepper(receiver.take(5), bob.store, bob.clock)
     idle.run()
     stage.clock.advance(5)
     idle.run()
     assert {type(step) for step in idle.steps} == {Take}
 
 
-def test_what_comes_is_had_with_one_read(stage: Stage) -> None:
+def test_what_comes_is_had_with_one_read(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
     came(bob, receiver)
     ada.run(ada.messages.send("bob", 1))
     ada.run(ada.messages.alert("build", 2))
-    hears = Hand(receiver.take(0), bob.store, bob.clock)
+    hears = Stepper(receiver.take(0), bob.store, bob.clock)
     assert [each.data for each in hears.run().result()] == [1, 2]
     assert len([step for step in hears.steps if isinstance(step, Read)]) == 1
 
@@ -592,7 +591,7 @@ class Crew:
     """Agents that send by chance, and one that receives with restarts by chance."""
 
     def __init__(self) -> None:
-        self.stage = Stage()
+        self.stage = Testbed()
         self.senders = [self.stage.client(name) for name in ("ada", "eve")]
         self.bob: Client = self.stage.client("bob")
         self.bob.run(self.bob.messages.subscribe("build"))

@@ -27,8 +27,7 @@ from interlock.nouns.messages.query_rules import Answered, Late, Replied
 from interlock.nouns.messages.reading import Found
 from interlock.nouns.messages.receive_loop import Reception
 from interlock.store import Range
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
@@ -401,11 +400,11 @@ def next_(client: Client, loop: Reception) -> Received | None:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def test_what_is_taken_together_is_acknowledged_with_one_commit(stage: Stage) -> None:
+def test_what_is_taken_together_is_acknowledged_with_one_commit(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob, timeout=0)
     for number in range(10):
@@ -417,7 +416,7 @@ def test_what_is_taken_together_is_acknowledged_with_one_commit(stage: Stage) ->
 
 
 def test_who_takes_only_what_is_there_writes_nothing_but_its_acknowledgement(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.send("bob", 1))
@@ -428,7 +427,7 @@ def test_who_takes_only_what_is_there_writes_nothing_but_its_acknowledgement(
     assert stage.store.read().revision == before + 1
 
 
-def test_what_is_done_is_acknowledged_before_the_next_is_given_out(stage: Stage) -> None:
+def test_what_is_done_is_acknowledged_before_the_next_is_given_out(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob, timeout=0)
     ids = [sent(ada, ada.messages.send("bob", number)) for number in range(3)]
@@ -438,12 +437,12 @@ def test_what_is_done_is_acknowledged_before_the_next_is_given_out(stage: Stage)
         assert [each.id for each in left] == ids[number:]
 
 
-def died(stage: Stage) -> None:
+def died(stage: Testbed) -> None:
     """Its process is killed: nothing is said any more, and its liveness lapses."""
     stage.clock.advance(31)
 
 
-def test_what_a_receiver_died_with_counts_as_delivered(stage: Stage) -> None:
+def test_what_a_receiver_died_with_counts_as_delivered(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=10_000)
     for number in range(4):
         ada.run(ada.messages.send("bob", number, hold=True))
@@ -466,12 +465,14 @@ def test_what_a_receiver_died_with_counts_as_delivered(stage: Stage) -> None:
     assert next_(bob, loop) is None
 
 
-def test_receivers_that_died_before_it_was_sent_count_for_one_attempt_at_most(stage: Stage) -> None:
+def test_receivers_that_died_before_it_was_sent_count_for_one_attempt_at_most(
+    stage: Testbed,
+) -> None:
     """Of the last one nobody knows when it died; the others were gone by then."""
     ada = stage.client("ada", ttl=10_000)
     for _ in range(4):
         bob = stage.client("bob")
-        waits = Hand(reception(bob).next(), bob.store, bob.clock).run()
+        waits = Stepper(reception(bob).next(), bob.store, bob.clock).run()
         assert not waits.done
         died(stage)
     ada.run(ada.messages.send("bob", 0, hold=True))
@@ -482,7 +483,7 @@ def test_receivers_that_died_before_it_was_sent_count_for_one_attempt_at_most(st
         died(stage)
 
 
-def test_who_closes_leaves_no_attempt_behind(stage: Stage) -> None:
+def test_who_closes_leaves_no_attempt_behind(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=10_000), stage.client("bob", ttl=10_000)
     loop = reception(bob)
     ada.run(ada.messages.send("bob", 0))
@@ -498,7 +499,7 @@ def test_who_closes_leaves_no_attempt_behind(stage: Stage) -> None:
     assert found.attempt == 1
 
 
-def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Stage) -> None:
+def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=1e7), stage.client("bob")
     loop = reception(bob)
     ada.run(ada.messages.send("bob", 0))
@@ -512,7 +513,7 @@ def test_the_note_of_a_dead_receiver_is_let_go_in_time(stage: Stage) -> None:
     assert not stage.store.read(page).ranges[page]
 
 
-def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Stage) -> None:
+def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob, timeout=0, ack=False, redeliver=60)
     for number in range(2):
@@ -530,7 +531,7 @@ def test_slow_work_on_the_first_does_not_bring_the_others_again(stage: Stage) ->
 
 
 def test_trouble_of_the_store_does_not_end_the_loop_and_is_told_once(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Testbed, caplog: pytest.LogCaptureFixture
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     loop = reception(bob)
@@ -550,7 +551,7 @@ def test_trouble_of_the_store_does_not_end_the_loop_and_is_told_once(
 
 @pytest.mark.parametrize("strike", range(1, 25))
 def test_trouble_at_any_step_of_the_loop_loses_and_repeats_nothing(
-    stage: Stage, strike: int
+    stage: Testbed, strike: int
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -558,7 +559,7 @@ def test_trouble_at_any_step_of_the_loop_loses_and_repeats_nothing(
         ada.run(ada.messages.alert("build", number))
     loop, got, steps = reception(bob, timeout=5), list[object](), 0
     while True:
-        turn = Hand(loop.next(), bob.store, bob.clock)
+        turn = Stepper(loop.next(), bob.store, bob.clock)
         while not turn.done:
             steps += 1
             if steps == strike:
@@ -573,14 +574,14 @@ def test_trouble_at_any_step_of_the_loop_loses_and_repeats_nothing(
     assert bob.run(bob.messages.inbox()).messages == ()
 
 
-def test_with_a_time_limit_trouble_is_raised_in_the_end(stage: Stage) -> None:
+def test_with_a_time_limit_trouble_is_raised_in_the_end(stage: Testbed) -> None:
     bob = stage.client("bob")
-    turn = Hand(reception(bob, timeout=0).next(), bob.store, bob.clock)
+    turn = Stepper(reception(bob, timeout=0).next(), bob.store, bob.clock)
     with pytest.raises(StoreAway):
         turn.interrupt(StoreAway("it does not answer")).result()
 
 
-def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Stage) -> None:
+def test_who_was_taken_for_gone_says_again_that_it_is_there(stage: Testbed) -> None:
     bob = stage.client("bob")
     loop = reception(bob)
     waits = bob.start(loop.next())

@@ -34,13 +34,12 @@ from interlock.nouns.messages.message import (
 from interlock.nouns.messages.query_rules import Answered, TimedOut
 from interlock.runtime.runner import Deciding
 from interlock.store import VOID, Log
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
@@ -56,7 +55,7 @@ def decide(client: Client, decided: Callable[[], Decision[Any]]) -> None:
     client.run(client.runner.change(deciding, client.context.me().actor))
 
 
-def test_mail_to_one_to_several_and_to_all_reaches_each_of_them(stage: Stage) -> None:
+def test_mail_to_one_to_several_and_to_all_reaches_each_of_them(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     ada.run(ada.messages.send("bob", "one"))
     ada.run(ada.messages.send(["bob", "eve"], "two"))
@@ -67,7 +66,7 @@ def test_mail_to_one_to_several_and_to_all_reaches_each_of_them(stage: Stage) ->
     assert waiting(late) == ["three"]
 
 
-def test_each_reader_has_its_own_read_state(stage: Stage) -> None:
+def test_each_reader_has_its_own_read_state(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     both = sent(ada, ada.messages.send(["bob", "eve"], "both"))
     everybody = sent(ada, ada.messages.send("all", "everybody"))
@@ -76,7 +75,7 @@ def test_each_reader_has_its_own_read_state(stage: Stage) -> None:
     assert waiting(eve) == ["both", "everybody"]
 
 
-def test_one_alert_is_one_commit_for_any_number_of_subscribers(stage: Stage) -> None:
+def test_one_alert_is_one_commit_for_any_number_of_subscribers(stage: Testbed) -> None:
     ada = stage.client("ada")
     crew = [stage.client(f"w{number}") for number in range(20)]
     for each in crew:
@@ -87,7 +86,7 @@ def test_one_alert_is_one_commit_for_any_number_of_subscribers(stage: Stage) -> 
     assert all(waiting(each) == [{"ok": True}] for each in crew)
 
 
-def test_an_unknown_reader_is_refused_and_held_for_if_asked(stage: Stage) -> None:
+def test_an_unknown_reader_is_refused_and_held_for_if_asked(stage: Testbed) -> None:
     ada = stage.client("ada")
     assert ada.run(ada.messages.send("bbo", "hi")) == UnknownAgent(unknown=("bbo",))
     assert ada.run(ada.messages.share("bbo", "note", 1)) == UnknownAgent(unknown=("bbo",))
@@ -95,14 +94,14 @@ def test_an_unknown_reader_is_refused_and_held_for_if_asked(stage: Stage) -> Non
     assert waiting(stage.client("bob")) == ["early"]
 
 
-def test_whoever_sent_once_can_be_answered(stage: Stage) -> None:
+def test_whoever_sent_once_can_be_answered(stage: Testbed) -> None:
     passer_by, bob = stage.client("passer-by", ttl=None), stage.client("bob")
     passer_by.run(passer_by.messages.send("bob", "hello"))
     assert isinstance(bob.run(bob.messages.send("passer-by", "hello you")), Sent)
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Stage, *, local: bool) -> None:
+def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Testbed, *, local: bool) -> None:
     ada, bob = (stage.client if local else stage.remote)("ada"), stage.client("bob")
     first = ada.run(ada.messages.send("bob", "once", id="msg_1"))
     assert isinstance(first, Sent)
@@ -113,7 +112,7 @@ def test_a_call_that_is_repeated_with_its_id_sends_once(stage: Stage, *, local: 
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Stage, *, local: bool) -> None:
+def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Testbed, *, local: bool) -> None:
     ada = (stage.client if local else stage.remote)("ada")
     eve, bob = stage.client("eve"), stage.client("bob")
     for topic in ("build", "deploy"):
@@ -130,13 +129,13 @@ def test_an_id_is_taken_once_whatever_is_sent_under_it(stage: Stage, *, local: b
     assert waiting(bob) == ["first"]
 
 
-def test_an_id_that_was_made_here_leaves_no_mark(stage: Stage) -> None:
+def test_an_id_that_was_made_here_leaves_no_mark(stage: Testbed) -> None:
     ada = stage.client("ada")
     made = sent(ada, ada.messages.alert("build"))
     assert stage.store.read(keys.taken(made))[keys.taken(made)] is None
 
 
-def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:
+def test_bad_words_are_refused_before_anything_is_sent(stage: Testbed) -> None:
     ada = stage.client("ada")
     before = stage.store.read().revision
     with pytest.raises(BadName):
@@ -155,7 +154,7 @@ def test_bad_words_are_refused_before_anything_is_sent(stage: Stage) -> None:
 
 
 def test_a_full_inbox_refuses_and_names_its_limit(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, inbox=3, rate=0)
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -169,12 +168,14 @@ def test_a_full_inbox_refuses_and_names_its_limit(
 
 @pytest.mark.parametrize("local", [True, False])
 def test_a_burst_does_not_pass_the_depth_of_an_inbox(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, local: bool
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch, *, local: bool
 ) -> None:
     limited(monkeypatch, inbox=3)
     open_ = stage.client if local else stage.remote
     ada, bob = open_("ada"), open_("bob")
-    hands = [Hand(ada.messages.send("bob", number), ada.store, stage.clock) for number in range(9)]
+    hands = [
+        Stepper(ada.messages.send("bob", number), ada.store, stage.clock) for number in range(9)
+    ]
     while sum(hand.go() for hand in hands):  # all of them go one step, in turns
         pass
     assert len(waiting(bob)) == 3
@@ -184,7 +185,7 @@ def test_a_burst_does_not_pass_the_depth_of_an_inbox(
     assert isinstance(ada.run(ada.messages.send("bob", "again")), Sent), "and room is room again"
 
 
-def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: Stage) -> None:
+def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     got = sent(ada, ada.messages.send("bob", "for eve"))
     before = stage.store.read().revision
@@ -194,7 +195,9 @@ def test_what_is_sent_acknowledges_what_it_comes_from_in_the_same_commit(stage: 
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_what_was_acknowledged_already_is_not_handed_on_again(stage: Stage, *, local: bool) -> None:
+def test_what_was_acknowledged_already_is_not_handed_on_again(
+    stage: Testbed, *, local: bool
+) -> None:
     ada, eve = stage.client("ada"), stage.client("eve")
     bob = (stage.client if local else stage.remote)("bob")
     bob.run(bob.messages.subscribe("build"))
@@ -212,12 +215,14 @@ def test_what_was_acknowledged_already_is_not_handed_on_again(stage: Stage, *, l
     assert waiting(eve) == ["hers", "paid"]
 
 
-def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Stage) -> None:
+def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Testbed) -> None:
     for steps in range(8):
         ada, eve = stage.client("ada"), stage.client(f"eve{steps}")
         one, other = stage.remote("bob"), stage.remote("bob")
         mail = sent(ada, ada.messages.send("bob", "pay"))
-        hand = Hand(one.messages.send(f"eve{steps}", "paid", acks=[mail]), one.store, stage.clock)
+        hand = Stepper(
+            one.messages.send(f"eve{steps}", "paid", acks=[mail]), one.store, stage.clock
+        )
         for _ in range(steps):
             hand.go()
         quick = other.run(other.messages.send(f"eve{steps}", "paid", acks=[mail]))
@@ -225,7 +230,9 @@ def test_a_message_is_handed_on_once_by_two_processes_at_once(stage: Stage) -> N
         assert waiting(eve) == ["paid"]
 
 
-def test_a_call_that_is_repeated_with_its_id_exists_though_its_acks_are_done(stage: Stage) -> None:
+def test_a_call_that_is_repeated_with_its_id_exists_though_its_acks_are_done(
+    stage: Testbed,
+) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     mail = sent(ada, ada.messages.send("bob", "pay"))
     calls = [bob.messages.send("ada", "paid", id="msg_1", acks=[mail]) for _ in range(2)]
@@ -233,7 +240,7 @@ def test_a_call_that_is_repeated_with_its_id_exists_though_its_acks_are_done(sta
     assert bob.run(calls[1]) == MessageExists(message="msg_1")
 
 
-def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> None:
+def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     bob.run(bob.messages.subscribe("build"))
     alerts = [sent(ada, ada.messages.alert("build", number)) for number in range(3)]
@@ -247,7 +254,7 @@ def test_an_alert_that_is_handed_on_is_acknowledged_with_that(stage: Stage) -> N
     assert waiting(bob) == [0, 2]
 
 
-def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -> None:
+def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     known = send_rules.Standing(known=True, paused=None)
     decide(eve, lambda: send_rules.pause(known, "ada", "eve", "too loud", stage.clock.wall()))
@@ -262,7 +269,7 @@ def test_a_paused_sender_is_told_by_whom_until_it_may_send_again(stage: Stage) -
 
 @pytest.mark.parametrize("how", ["local", "network"])
 def test_who_is_refused_too_often_within_a_minute_is_paused_if_that_is_set(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, how: str
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     limited(monkeypatch, rate=1, window="100s")
     monkeypatch.setenv("INTERLOCK_LIMITS_PAUSE_AFTER", "3")
@@ -287,14 +294,14 @@ def test_who_is_refused_too_often_within_a_minute_is_paused_if_that_is_set(
     assert isinstance(eve.run(eve.messages.send("bob", 1)), Limited)
 
 
-def entries(stage: Stage) -> list[Entry]:
+def entries(stage: Testbed) -> list[Entry]:
     page = Log()
     found = stage.store.read(page).ranges[page]
     return [msgspec.json.decode(item.value, type=Entry) for item in found if item.value != VOID]
 
 
 def test_no_window_has_more_than_the_limit_by_the_times_that_messages_show(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that was begun in one window, and sent in the next, is one of the next."""
     limited(monkeypatch, rate=1, window="1s")
@@ -313,7 +320,7 @@ def test_no_window_has_more_than_the_limit_by_the_times_that_messages_show(
     assert all(later - earlier >= 1 for earlier, later in pairwise(times))
 
 
-def test_no_window_has_more_than_the_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_window_has_more_than_the_limit(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     limited(monkeypatch, rate=5, window="1s")
     ada, bob = stage.client("ada"), stage.client("bob")
     passed: list[float] = []
@@ -331,7 +338,7 @@ def test_no_window_has_more_than_the_limit(stage: Stage, monkeypatch: pytest.Mon
 
 
 def test_a_refusal_says_exactly_when_to_try_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, rate=2, window="10s")
     ada, _ = stage.client("ada"), stage.client("bob")
@@ -349,7 +356,7 @@ def test_a_refusal_says_exactly_when_to_try_again(
 
 @pytest.mark.parametrize("local", [True, False])
 def test_several_clients_of_one_sender_share_its_limit(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, local: bool
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch, *, local: bool
 ) -> None:
     limited(monkeypatch, rate=4, window="1s")
     open_ = stage.client if local else stage.remote
@@ -363,7 +370,7 @@ def test_several_clients_of_one_sender_share_its_limit(
 
 
 def test_a_refused_flood_is_recorded_once_a_minute(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, rate=1, window="1h")
     ada, _ = stage.client("ada"), stage.client("bob")
@@ -374,7 +381,7 @@ def test_a_refused_flood_is_recorded_once_a_minute(
 
 
 def test_a_clock_that_was_set_back_does_not_silence_its_sender(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, rate=1, window="10s")
     ada, _ = stage.client("ada"), stage.client("bob")
@@ -383,7 +390,7 @@ def test_a_clock_that_was_set_back_does_not_silence_its_sender(
     assert isinstance(ada.run(ada.messages.send("bob", 2)), Sent)
 
 
-def test_subscribers_get_what_they_asked_for(stage: Stage) -> None:
+def test_subscribers_get_what_they_asked_for(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     bob.run(bob.messages.subscribe("build", where={"ok": False, "job.name": "docs"}))
     eve.run(eve.messages.subscribe("build", senders=["bob"]))
@@ -396,7 +403,7 @@ def test_subscribers_get_what_they_asked_for(stage: Stage) -> None:
     assert waiting(ada) == []
 
 
-def test_a_new_subscriber_may_ask_for_the_last_ones(stage: Stage) -> None:
+def test_a_new_subscriber_may_ask_for_the_last_ones(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     for number in range(5):
         ada.run(ada.messages.alert("build", number))
@@ -409,7 +416,7 @@ def test_a_new_subscriber_may_ask_for_the_last_ones(stage: Stage) -> None:
     assert waiting(eve) == [5]
 
 
-def test_who_unsubscribes_and_comes_back_begins_anew(stage: Stage) -> None:
+def test_who_unsubscribes_and_comes_back_begins_anew(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.messages.subscribe("build"))
     receiver = bob.messages.receiver()
@@ -425,7 +432,7 @@ def test_who_unsubscribes_and_comes_back_begins_anew(stage: Stage) -> None:
     assert said(bob, receiver) == [2]
 
 
-def test_acknowledging_twice_or_what_is_not_ours_is_told(stage: Stage) -> None:
+def test_acknowledging_twice_or_what_is_not_ours_is_told(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     bob.run(bob.messages.subscribe("build"))
     mail = sent(ada, ada.messages.send("bob", 1))
@@ -439,10 +446,10 @@ def test_acknowledging_twice_or_what_is_not_ours_is_told(stage: Stage) -> None:
 
 @pytest.mark.parametrize("after", range(1, 12))
 def test_a_sender_that_is_killed_between_any_two_steps_has_sent_it_or_not(
-    stage: Stage, after: int
+    stage: Testbed, after: int
 ) -> None:
     ada, bob = stage.remote("ada"), stage.client("bob")
-    act = Hand(ada.messages.send("bob", "x", id="msg_1"), ada.store, stage.clock)
+    act = Stepper(ada.messages.send("bob", "x", id="msg_1"), ada.store, stage.clock)
     for _ in range(after):
         act.go()
     again = stage.client("ada")
@@ -451,7 +458,7 @@ def test_a_sender_that_is_killed_between_any_two_steps_has_sent_it_or_not(
 
 
 def test_a_query_can_be_answered_while_its_asker_is_limited(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited(monkeypatch, rate=1, window="1h")
     ada, bob = stage.client("ada"), stage.client("bob")
@@ -462,13 +469,13 @@ def test_a_query_can_be_answered_while_its_asker_is_limited(
     assert isinstance(ada.run(ada.messages.query("bob", "?")), Limited)
 
 
-def test_nobody_answers_and_the_asker_is_told(stage: Stage) -> None:
+def test_nobody_answers_and_the_asker_is_told(stage: Testbed) -> None:
     ada, _ = stage.client("ada"), stage.client("bob")
     outcome = ada.run(ada.messages.query("bob", "?", timeout=5, id="qry_1"))
     assert outcome == TimedOut(query="qry_1", to="bob", timeout=5.0)
 
 
-def test_why_says_who_has_not_read_a_message(stage: Stage) -> None:
+def test_why_says_who_has_not_read_a_message(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.send(["bob", "cy"], "x", hold=True, id="msg_1"))
     for thing in ("msg_1", "message/msg_1"):
@@ -483,7 +490,7 @@ def test_why_says_who_has_not_read_a_message(stage: Stage) -> None:
     assert not ada.run(ada.fleet.why("msg_2")).blocked
 
 
-def test_all_is_everybody_and_nobodys_name(stage: Stage) -> None:
+def test_all_is_everybody_and_nobodys_name(stage: Testbed) -> None:
     ada = stage.client("ada")
     stage.client("bob")
     for names in (["all", "bob"], ["bob", "all"]):

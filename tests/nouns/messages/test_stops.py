@@ -13,12 +13,12 @@ from interlock.nouns.messages.views import Arrived
 from interlock.nouns.tasks.worker import Shift
 from interlock.runtime.steps import Read
 from interlock.store import Answer, Ref, Snapshot, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def stop(client: Client, to: str, reason: str = "enough") -> str:
@@ -46,7 +46,7 @@ def came(client: Client, listening: Stops) -> list[str]:
     return [str(each) for each in client.run(listening.take(0))]
 
 
-def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Stage) -> None:
+def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = ada.start(stops(ada).take(None))
     assert (waits.asleep, waits.wakes) == (True, float("inf"))
@@ -54,7 +54,7 @@ def test_a_stop_is_heard_with_its_commit_and_says_who_asked_and_why(stage: Stage
     assert waits.run().result() == [Stop(id=id_, sender="bob", reason="we are done")]
 
 
-def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: Stage) -> None:
+def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     stop(bob, "ada", "first")
     stop(bob, "ada", "")
@@ -63,7 +63,7 @@ def test_a_stop_that_came_before_anybody_listened_is_heard_and_told_once(stage: 
     assert came(ada, listening) == []
 
 
-def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> None:
+def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.agents.leave())
     before = stage.store.read().revision
@@ -72,7 +72,7 @@ def test_who_is_gone_cannot_be_stopped_and_nothing_is_written(stage: Stage) -> N
 
 
 def test_who_never_had_a_session_cannot_be_stopped_and_its_first_one_finds_no_stop(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, shell = stage.client("ada"), stage.client("bob", ttl=None)
     shell.run(shell.messages.inbox())
@@ -82,7 +82,7 @@ def test_who_never_had_a_session_cannot_be_stopped_and_its_first_one_finds_no_st
     assert unread(stage.client("bob")) == []
 
 
-def test_a_loop_without_a_session_that_receives_is_there_to_be_stopped(stage: Stage) -> None:
+def test_a_loop_without_a_session_that_receives_is_there_to_be_stopped(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=None)
     waits = bob.start(bob.messages.wait())
     stop(ada, "bob", "enough")
@@ -91,7 +91,7 @@ def test_a_loop_without_a_session_that_receives_is_there_to_be_stopped(stage: St
     assert [each.data for each in came.messages] == ["enough"]
 
 
-def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage) -> None:
+def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Testbed) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     stop(bob, "ada")
     before.run(before.agents.leave())
@@ -105,7 +105,7 @@ def test_the_next_incarnation_passes_over_a_stop_and_clears_it_away(stage: Stage
 
 
 def test_a_receiver_passes_over_a_stop_for_those_before_it_and_clears_it_away(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     old = stop(bob, "ada")
@@ -121,7 +121,7 @@ def test_a_receiver_passes_over_a_stop_for_those_before_it_and_clears_it_away(
 
 
 def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_over_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     receiver = before.messages.receiver()
@@ -133,7 +133,7 @@ def test_a_stop_stays_for_a_receiver_that_was_there_though_a_later_one_passes_ov
 
 
 def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_whom_it_was(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, _ = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
     old = stop(bob, "ada")
@@ -148,7 +148,7 @@ def test_a_stop_that_was_passed_over_is_cleared_away_when_nobody_is_left_for_who
 
 
 def test_a_stop_stays_for_a_loop_that_has_not_read_it_though_a_later_worker_passes_over_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, loop = stage.client("bob"), stage.client("ada")
     old = stop(bob, "ada")
@@ -158,7 +158,7 @@ def test_a_stop_stays_for_a_loop_that_has_not_read_it_though_a_later_worker_pass
 
 
 def test_a_listener_clears_away_what_it_passed_over_once_nobody_is_left_for_whom_it_was(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, before = stage.client("bob", ttl=1000), stage.client("ada", ttl=30)
     old = stop(bob, "ada")
@@ -183,7 +183,7 @@ def full(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whoever_cannot_clear_an_old_stop_away_obeys_its_own_all_the_same(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     stop(bob, "ada")
@@ -195,7 +195,7 @@ def test_whoever_cannot_clear_an_old_stop_away_obeys_its_own_all_the_same(
 
 
 def test_a_receiver_that_cannot_clear_an_old_stop_away_gives_out_the_others(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     old = stop(bob, "ada")
@@ -212,7 +212,7 @@ def test_a_receiver_that_cannot_clear_an_old_stop_away_gives_out_the_others(
     assert unread(later) == [hello]
 
 
-def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:
+def test_a_receiver_without_a_session_is_given_every_stop(stage: Testbed) -> None:
     bob, before = stage.client("bob"), stage.client("ada")
     old = stop(bob, "ada")
     before.run(before.agents.leave())
@@ -221,7 +221,7 @@ def test_a_receiver_without_a_session_is_given_every_stop(stage: Stage) -> None:
 
 
 def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it_first(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     bob, one, two = stage.client("bob"), stage.client("ada"), stage.client("ada")
     first, second = stops(one), stops(two)
@@ -234,7 +234,7 @@ def test_all_sessions_that_were_there_hear_it_though_one_of_them_acknowledges_it
     two.run(second.ack())
 
 
-def test_nothing_else_in_the_inbox_is_read_or_acknowledged(stage: Stage) -> None:
+def test_nothing_else_in_the_inbox_is_read_or_acknowledged(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     before = mail(bob, "ada")
     listening = stops(ada)
@@ -251,7 +251,7 @@ def test_nothing_else_in_the_inbox_is_read_or_acknowledged(stage: Stage) -> None
 
 
 def test_listening_goes_on_through_an_outage_and_misses_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, bob = stage.remote("ada"), stage.client("bob")
     heard: list[str] = []
@@ -272,7 +272,7 @@ def test_listening_goes_on_through_an_outage_and_misses_nothing(
 
 
 def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     shift = Shift(ada.context, (), None)
@@ -286,7 +286,7 @@ def test_a_thread_that_waits_for_work_wakes_with_the_stop_and_not_by_looking(
     assert len(unread(ada)) == 1
 
 
-def test_a_worker_that_does_not_want_to_know_works_on(stage: Stage) -> None:
+def test_a_worker_that_does_not_want_to_know_works_on(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     shift = Shift(ada.context, (), None, messages=False)
     waits = ada.start(shift.wait())
@@ -298,7 +298,7 @@ def test_a_worker_that_does_not_want_to_know_works_on(stage: Stage) -> None:
     assert (working.claimed.task, len(unread(ada))) == ("t1", 1)
 
 
-def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Stage) -> None:
+def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Testbed) -> None:
     """Claiming takes the same commits, whether it listens or not."""
 
     def commits(*, messages: bool) -> int:
@@ -313,7 +313,7 @@ def test_an_idle_worker_costs_nothing_for_listening_with_each_task(stage: Stage)
     assert commits(messages=True) == commits(messages=False)
 
 
-def test_a_stop_is_found_though_the_history_that_told_of_it_is_gone(stage: Stage) -> None:
+def test_a_stop_is_found_though_the_history_that_told_of_it_is_gone(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = ada.start(stops(ada).take(None))
     stop(bob, "ada")

@@ -8,15 +8,15 @@ from interlock.core.history import Happening
 from interlock.nouns.messages.message import Sent
 from interlock.runtime import story
 from interlock.runtime.why import Why
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def pair(stage: Stage) -> tuple[Client, Client]:
+def pair(stage: Testbed) -> tuple[Client, Client]:
     return stage.client("ada", ttl=None), stage.client("bob")
 
 
@@ -37,7 +37,7 @@ def why(client: Client, thing: str) -> Why:
     return client.run(client.fleet.why(thing))
 
 
-def test_a_message_is_sent_read_and_forgotten(stage: Stage) -> None:
+def test_a_message_is_sent_read_and_forgotten(stage: Testbed) -> None:
     ada, bob = pair(stage)
     stage.client("cleo")
     id_ = sent(ada.run(ada.messages.send(("bob", "cleo"), "hello")))
@@ -53,7 +53,7 @@ def test_a_message_is_sent_read_and_forgotten(stage: Stage) -> None:
     assert short(told(ada, f"message/{share}"))[-1] == ("", "forgotten")
 
 
-def test_what_a_message_acknowledges_is_a_part_of_both_stories(stage: Stage) -> None:
+def test_what_a_message_acknowledges_is_a_part_of_both_stories(stage: Testbed) -> None:
     ada, bob = pair(stage)
     first = sent(ada.run(ada.messages.share("bob", "fact")))
     second = sent(bob.run(bob.messages.alert("built", acks=[first])))
@@ -62,7 +62,9 @@ def test_what_a_message_acknowledges_is_a_part_of_both_stories(stage: Stage) -> 
     assert (alert.what, alert.on) == ("sent", "alert/built")
 
 
-def test_all_alerts_of_a_type_are_one_story(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_alerts_of_a_type_are_one_story(
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_ALERTS", "1")
     ada, bob = pair(stage)
     bob.run(bob.messages.subscribe("built"))
@@ -74,7 +76,7 @@ def test_all_alerts_of_a_type_are_one_story(stage: Stage, monkeypatch: pytest.Mo
     assert (found[-1].count, found[-1].on) == (1, "alerts")
 
 
-def test_a_question_is_asked_and_answered(stage: Stage) -> None:
+def test_a_question_is_asked_and_answered(stage: Testbed) -> None:
     ada, bob = pair(stage)
     asked = ada.start(ada.messages.query("bob", "where?", id="qry_1"))
     stage.clock.advance(2)
@@ -85,7 +87,7 @@ def test_a_question_is_asked_and_answered(stage: Stage) -> None:
     assert (last.agent, last.what, last.waited) == ("bob", "replied", 2)
 
 
-def test_a_question_that_was_only_read_is_in_its_own_story(stage: Stage) -> None:
+def test_a_question_that_was_only_read_is_in_its_own_story(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("bob", "where?", id="qry_1"))
     bob.run(bob.messages.ack("qry_1"))
@@ -93,7 +95,7 @@ def test_a_question_that_was_only_read_is_in_its_own_story(stage: Stage) -> None
 
 
 @pytest.mark.parametrize("resolved", [True, False])
-def test_what_a_person_is_asked_and_says_is_told_of_both(stage: Stage, resolved: bool) -> None:
+def test_what_a_person_is_asked_and_says_is_told_of_both(stage: Testbed, resolved: bool) -> None:
     ada, bob = pair(stage)
     asked = ada.start(ada.messages.query("bob", "may I?", id="qry_1", person=True, timeout="5s"))
     stage.clock.advance(6)
@@ -109,7 +111,7 @@ def test_what_a_person_is_asked_and_says_is_told_of_both(stage: Stage, resolved:
     assert short(told(ada, matter.decision)) == [("ada", "asked"), ("bob", "resolved")]
 
 
-def test_who_is_asked_to_stop_has_it_in_its_story(stage: Stage) -> None:
+def test_who_is_asked_to_stop_has_it_in_its_story(stage: Testbed) -> None:
     ada, _ = pair(stage)
     ada.run(ada.messages.stop("bob", "enough"))
     stopped = told(ada, "agent/bob")[-1]
@@ -117,7 +119,7 @@ def test_who_is_asked_to_stop_has_it_in_its_story(stage: Stage) -> None:
 
 
 def test_messages_do_not_drown_the_story_of_an_agent(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MESSAGE_RATE", "0")
     monkeypatch.setattr(story, "_BEFORE", 0)
@@ -137,7 +139,7 @@ def test_messages_do_not_drown_the_story_of_an_agent(
     assert [(each.count, each.on) for each in found[2:4]] == [(30, "messages")] * 2
 
 
-def test_why_a_question_has_no_answer(stage: Stage) -> None:
+def test_why_a_question_has_no_answer(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("bob", "where?", id="qry_1", timeout="10s"))
     bob.run(bob.agents.status("busy", doing="task/t1"))
@@ -155,7 +157,7 @@ def test_why_a_question_has_no_answer(stage: Stage) -> None:
     assert "no such question" in why(ada, "qry_2").because
 
 
-def test_why_a_question_to_whoever_is_able_has_no_answer(stage: Stage) -> None:
+def test_why_a_question_to_whoever_is_able_has_no_answer(stage: Testbed) -> None:
     ada, bob = pair(stage)
     ada.start(ada.messages.query("?gpu", "who?", id="qry_1", hold=True))
     assert "nobody who is here said that it can" in why(ada, "qry_1").because
@@ -167,7 +169,7 @@ def test_why_a_question_to_whoever_is_able_has_no_answer(stage: Stage) -> None:
     assert why(ada, "qry_1").because == "bob answered 0 s ago"
 
 
-def test_why_a_question_waits_for_a_person(stage: Stage) -> None:
+def test_why_a_question_waits_for_a_person(stage: Testbed) -> None:
     ada, bob = pair(stage)
     bob.run(bob.agents.leave())
     ada.run(ada.messages.query("bob", "may I?", id="qry_1", person=True))

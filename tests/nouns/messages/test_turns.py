@@ -10,8 +10,7 @@ from interlock.nouns.messages.message import Limited, Sent
 from interlock.nouns.messages.query_rules import Answered
 from interlock.nouns.messages.rate_limit import Rate
 from interlock.settings import Settings
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 class Few(Settings):
@@ -21,14 +20,14 @@ class Few(Settings):
         return {"rate": 3, "window": 4.0}
 
 
-def ada(stage: Stage) -> tuple[Client, MessageCalls]:
+def ada(stage: Testbed) -> tuple[Client, MessageCalls]:
     client = stage.client("ada")
     client.context.settings = Few()
     return client, MessageCalls(client.context)
 
 
 def test_a_turn_that_another_process_took_is_free_again_when_its_window_ends() -> None:
-    stage = Stage()
+    stage = Testbed()
     (one, here), (other, there) = ada(stage), ada(stage)
     for _ in range(3):
         assert isinstance(other.run(there.alert("built")), Sent)
@@ -42,7 +41,7 @@ def test_a_turn_that_another_process_took_is_free_again_when_its_window_ends() -
     assert isinstance(other.run(there.alert("built")), Limited)
 
 
-def remote(stage: Stage) -> tuple[Client, MessageCalls]:
+def remote(stage: Testbed) -> tuple[Client, MessageCalls]:
     client = stage.remote("ada")
     client.context.settings = Few()
     return client, MessageCalls(client.context)
@@ -52,10 +51,10 @@ def remote(stage: Stage) -> tuple[Client, MessageCalls]:
 @pytest.mark.parametrize("steps", range(6))
 def test_across_a_network_a_turn_is_taken_once_whoever_is_quicker(before: int, steps: int) -> None:
     for seed in range(3):
-        stage = Stage(seed)
+        stage = Testbed(seed)
         (one, here), (other, there) = remote(stage), remote(stage)
         sent = [other.run(there.alert("built")) for _ in range(before)]
-        hand = Hand(here.alert("built"), one.store, stage.clock)
+        hand = Stepper(here.alert("built"), one.store, stage.clock)
         for _ in range(steps):
             hand.go()
         stage.clock.advance(0.5)
@@ -74,7 +73,7 @@ def test_a_turn_used_by_a_clock_ahead_of_ours_is_used_and_one_of_long_after_says
 
 
 def test_two_machines_share_the_turns_of_a_sender_though_one_clock_is_behind() -> None:
-    stage = Stage()
+    stage = Testbed()
     (one, here), (other, there) = ada(stage), ada(stage)
     assert all(isinstance(other.run(there.alert("built")), Sent) for _ in range(3))
     stage.clock.jump_wall(-2)
@@ -84,7 +83,7 @@ def test_two_machines_share_the_turns_of_a_sender_though_one_clock_is_behind() -
 
 
 def test_turns_from_before_a_clock_was_set_back_are_all_free() -> None:
-    stage = Stage()
+    stage = Testbed()
     (one, here), (other, there) = ada(stage), ada(stage)
     assert all(isinstance(one.run(here.alert("built")), Sent) for _ in range(3))
     stage.clock.jump_wall(-3600)
@@ -94,7 +93,7 @@ def test_turns_from_before_a_clock_was_set_back_are_all_free() -> None:
 
 
 def test_to_ask_again_with_the_same_id_takes_no_turn() -> None:
-    stage = Stage()
+    stage = Testbed()
     (one, here), (other, there) = ada(stage), ada(stage)
     bob = stage.client("bob")
     one.start(here.query("bob", "why?", id="qry_1"))

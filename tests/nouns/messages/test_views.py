@@ -11,12 +11,12 @@ from interlock.nouns.messages import decode
 from interlock.nouns.messages.message import Acknowledged
 from interlock.nouns.messages.views import Arrived, NothingUnread
 from interlock.runtime.steps import Take
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def found(client: Client, **wanted: object) -> list[object]:
@@ -24,7 +24,7 @@ def found(client: Client, **wanted: object) -> list[object]:
     return [each.data for each in shown.messages]
 
 
-def test_the_urgent_are_at_the_top_then_the_order_of_sending(stage: Stage) -> None:
+def test_the_urgent_are_at_the_top_then_the_order_of_sending(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.send("bob", 1))
     ada.run(ada.messages.send("all", 2))
@@ -33,7 +33,7 @@ def test_the_urgent_are_at_the_top_then_the_order_of_sending(stage: Stage) -> No
     assert waiting(bob) == [0, 1, 2]
 
 
-def test_what_is_looked_for_is_found(stage: Stage) -> None:
+def test_what_is_looked_for_is_found(stage: Testbed) -> None:
     ada, bob, eve = (stage.client(name) for name in ("ada", "bob", "eve"))
     bob.run(bob.messages.subscribe("build"))
     ada.run(ada.messages.send("bob", "The Release", subject="plan"))
@@ -51,7 +51,7 @@ def test_what_is_looked_for_is_found(stage: Stage) -> None:
         found(bob, kind="letter")
 
 
-def test_a_limit_says_that_there_is_more(stage: Stage) -> None:
+def test_a_limit_says_that_there_is_more(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     for number in range(5):
         ada.run(ada.messages.send("bob", number))
@@ -62,7 +62,7 @@ def test_a_limit_says_that_there_is_more(stage: Stage) -> None:
     assert not bob.run(bob.messages.inbox(limit=5)).more
 
 
-def test_all_that_is_kept_is_in_the_order_of_sending_whenever_it_was_read(stage: Stage) -> None:
+def test_all_that_is_kept_is_in_the_order_of_sending_whenever_it_was_read(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ids = [sent(ada, ada.messages.send("bob", number)) for number in range(3)]
     everybody = sent(ada, ada.messages.send("all", 3))
@@ -77,7 +77,7 @@ def test_all_that_is_kept_is_in_the_order_of_sending_whenever_it_was_read(stage:
     assert [each.read_at for each in shown] == [now, None, now, None]
 
 
-def test_all_that_is_kept_has_what_is_unread_and_alerts_that_were_read(stage: Stage) -> None:
+def test_all_that_is_kept_has_what_is_unread_and_alerts_that_were_read(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.alert("build", "before"))
     bob.run(bob.messages.subscribe("build", senders=["ada"]))
@@ -94,7 +94,7 @@ def test_all_that_is_kept_has_what_is_unread_and_alerts_that_were_read(stage: St
     assert found(bob, can=["rust"]) == ["unread", "able?"]
 
 
-def test_a_thread_has_both_sides_of_it(stage: Stage) -> None:
+def test_a_thread_has_both_sides_of_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     first = sent(ada, ada.messages.send("bob", "question", subject="plan"))
     answer = sent(bob, bob.messages.send("ada", "answer", reply_to=first, acks=[first]))
@@ -104,7 +104,7 @@ def test_a_thread_has_both_sides_of_it(stage: Stage) -> None:
         assert found(each, thread=first) == ["question", "answer", "thanks"]
 
 
-def test_our_own_mail_is_shown_with_that_to_all(stage: Stage) -> None:
+def test_our_own_mail_is_shown_with_that_to_all(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.send("bob", "to bob"))
     ada.run(ada.messages.send("all", "to all"))
@@ -113,7 +113,7 @@ def test_our_own_mail_is_shown_with_that_to_all(stage: Stage) -> None:
 
 
 def test_our_own_mail_to_all_is_among_all_that_is_kept_and_nothing_to_be_read(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.messages.send("all", "ours"))
@@ -123,7 +123,7 @@ def test_our_own_mail_to_all_is_among_all_that_is_kept_and_nothing_to_be_read(
     assert [(each.data, each.read) for each in shown] == [("ours", False), ("theirs", True)]
 
 
-def test_all_that_is_kept_says_what_became_of_questions(stage: Stage) -> None:
+def test_all_that_is_kept_says_what_became_of_questions(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     for id_ in ("qry_over", "qry_open", "qry_said", "qry_read"):
         timeout = 5 if id_ == "qry_over" else 60
@@ -145,7 +145,7 @@ def test_all_that_is_kept_says_what_became_of_questions(stage: Stage) -> None:
     assert query.state == "open", "a look at all changes nothing"
 
 
-def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
+def test_what_we_can_do_is_what_our_session_says(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     bob.run(bob.agents.status("idle", can=["review"]))
     ada.start(ada.messages.query("?review", "ok?", timeout=60, id="qry_1"))
@@ -156,7 +156,7 @@ def test_what_we_can_do_is_what_our_session_says(stage: Stage) -> None:
     assert found(bob) == []
 
 
-def test_a_wait_ends_with_what_comes_and_acknowledges_nothing(stage: Stage) -> None:
+def test_a_wait_ends_with_what_comes_and_acknowledges_nothing(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = bob.start(bob.messages.wait())
     ada.run(ada.messages.send("bob", 1))
@@ -169,7 +169,7 @@ def test_a_wait_ends_with_what_comes_and_acknowledges_nothing(stage: Stage) -> N
     assert stage.store.read().revision == before
 
 
-def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Stage) -> None:
+def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Testbed) -> None:
     bob = stage.client("bob")
     assert isinstance(bob.run(bob.messages.wait(0)), NothingUnread)
     waits = bob.start(bob.messages.wait(5))
@@ -180,7 +180,7 @@ def test_a_wait_in_vain_ends_in_time_and_leaves_nothing(stage: Stage) -> None:
     assert stage.store.read(key)[key] is None
 
 
-def test_a_wait_that_is_interrupted_leaves_nothing(stage: Stage) -> None:
+def test_a_wait_that_is_interrupted_leaves_nothing(stage: Testbed) -> None:
     bob = stage.client("bob")
     waits = bob.start(bob.messages.wait())
     assert any(isinstance(step, Take) for step in waits.steps) or waits.asleep
@@ -190,7 +190,7 @@ def test_a_wait_that_is_interrupted_leaves_nothing(stage: Stage) -> None:
     assert stage.store.read(key)[key] is None
 
 
-def test_a_question_whose_time_is_up_is_not_shown_and_ended(stage: Stage) -> None:
+def test_a_question_whose_time_is_up_is_not_shown_and_ended(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.start(ada.messages.query("bob", "gone?", timeout=5, id="qry_1"))
     ada.start(ada.messages.query("?review", "gone?", timeout=5, id="qry_2", hold=True))

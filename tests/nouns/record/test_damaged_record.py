@@ -18,7 +18,7 @@ from interlock.nouns.record.sealing import Sealing
 from interlock.runtime.housekeeping import BETWEEN, Tending
 from interlock.runtime.runner import Actor
 from interlock.store import Put, Txn
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 NO_UTF8 = b'{"id":"\xff"}'
 DEEP = b'{"x":' + b"[" * 100_000
@@ -77,7 +77,7 @@ def test_an_entry_that_was_turned_into_text_is_read_and_sealed_as_its_bytes(
 
 
 def test_an_entry_that_would_not_come_out_of_a_segment_is_not_sealed() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=None)
     raw = b'{"id":"txn_x",\n"writer":"w"}'
     stage.store.commit(Txn(id="txn_x", entry=raw, hash=codec.digest(raw)))
@@ -90,7 +90,7 @@ def test_an_entry_that_would_not_come_out_of_a_segment_is_not_sealed() -> None:
 
 
 def test_a_lock_that_cannot_be_read_is_told_in_one_line() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     put = Put("locks/merge", b'{"grants":[{"id":"\xff"}]}')
     stage.store.commit(Txn(id="txn_x", entry=b'{"id":"txn_x"}', hash="h", puts=(put,)))
@@ -144,7 +144,7 @@ def test_what_nobody_foresaw_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sealing, "tidy", _broken)
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=None)
     tending = Tending(ada.runner, stage.store)
     for _ in range(3):

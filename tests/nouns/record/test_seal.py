@@ -46,15 +46,14 @@ from interlock.stores.sqlite import SQLiteStore
 from interlock.testing.audit import audit
 from interlock.testing.conformance.place import txn, write
 from interlock.testing.faults import Crash, FaultyStore
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 WHO = Actor("keeper")
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "etcd"])
@@ -76,7 +75,7 @@ def sealing(store: Store, limits: Limits = SMALL) -> Sealing:
     return found
 
 
-def on(stage: Stage, limits: Limits = SMALL, client: Client | None = None) -> Sealing:
+def on(stage: Testbed, limits: Limits = SMALL, client: Client | None = None) -> Sealing:
     """Sealing by a client of the stage, whose clock is moved by hand."""
     found = Sealing((client or stage.client("keeper", ttl=None)).runner)
     found.limits = limits
@@ -126,7 +125,7 @@ def test_segments_follow_each_other_and_the_digest_goes_on(store: Store) -> None
 
 def test_what_was_sealed_and_not_trimmed_is_trimmed_by_the_next_step(store: Store) -> None:
     fill(store, 40)
-    first = Hand(sealing(store).step(WHO), store, Runner(store).clock)
+    first = Stepper(sealing(store).step(WHO), store, Runner(store).clock)
     while not segments(store):
         first.go()
     del first  # killed between the commit and the trimming
@@ -136,7 +135,7 @@ def test_what_was_sealed_and_not_trimmed_is_trimmed_by_the_next_step(store: Stor
     assert whole(store)[:41] == before
 
 
-def test_the_newest_and_the_young_stay_in_the_log(stage: Stage) -> None:
+def test_the_newest_and_the_young_stay_in_the_log(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=3600.0))
     ada = stage.client("ada", ttl=None)
     for name in range(20):
@@ -154,7 +153,7 @@ def test_the_newest_and_the_young_stay_in_the_log(stage: Stage) -> None:
     assert drive(keeper.step(WHO), stage.store).sealed == 12, "all but the five newest"
 
 
-def test_a_log_of_twice_its_limit_does_not_wait_for_an_hour(stage: Stage) -> None:
+def test_a_log_of_twice_its_limit_does_not_wait_for_an_hour(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=300.0))
     ada = stage.client("ada", ttl=None)
     for name in range(21):
@@ -164,7 +163,7 @@ def test_a_log_of_twice_its_limit_does_not_wait_for_an_hour(stage: Stage) -> Non
     assert drive(keeper.step(WHO), stage.store).sealed == 17
 
 
-def test_a_sealer_whose_clock_is_ahead_seals_nothing_that_is_young(stage: Stage) -> None:
+def test_a_sealer_whose_clock_is_ahead_seals_nothing_that_is_young(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     for name in range(40):
         ada.run(ada.locks.acquire(f"l-{name}", ttl=60))
@@ -173,7 +172,7 @@ def test_a_sealer_whose_clock_is_ahead_seals_nothing_that_is_young(stage: Stage)
     assert drive(keeper.step(WHO), stage.store).word == "idle"
 
 
-def test_a_keeper_whose_clock_is_ahead_drops_nothing(stage: Stage) -> None:
+def test_a_keeper_whose_clock_is_ahead_drops_nothing(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, keep=86_400.0))
     fill(stage.store, 40)
     stage.clock.jump_wall(365 * 86_400)
@@ -183,7 +182,7 @@ def test_a_keeper_whose_clock_is_ahead_drops_nothing(stage: Stage) -> None:
     assert drive(keeper.tidy(WHO), stage.store).dropped == 1
 
 
-def test_an_entry_dated_years_ahead_stops_nothing(stage: Stage) -> None:
+def test_an_entry_dated_years_ahead_stops_nothing(stage: Testbed) -> None:
     years = 3650 * 86_400.0
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=300.0, keep=7200.0))
     stage.clock.jump_wall(years)
@@ -198,7 +197,7 @@ def test_an_entry_dated_years_ahead_stops_nothing(stage: Stage) -> None:
     assert drive(keeper.tidy(WHO), stage.store).dropped == 2
 
 
-def test_a_log_of_entries_dated_years_ahead_is_a_finding(stage: Stage) -> None:
+def test_a_log_of_entries_dated_years_ahead_is_a_finding(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=300.0))
     stage.clock.jump_wall(3650 * 86_400.0)
     fill(stage.store, 40)
@@ -208,7 +207,7 @@ def test_a_log_of_entries_dated_years_ahead_is_a_finding(stage: Stage) -> None:
     assert "from revision 1 on are dated 3650 days ahead of the clock here" in found.finding
 
 
-def test_young_entries_of_a_slow_clock_among_others_stay(stage: Stage) -> None:
+def test_young_entries_of_a_slow_clock_among_others_stay(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=300.0, newest=20))
     fill(stage.store, 30)
     stage.clock.advance(10_000)
@@ -220,7 +219,7 @@ def test_young_entries_of_a_slow_clock_among_others_stay(stage: Stage) -> None:
     assert set(slow) <= set(log(stage.store))
 
 
-def test_young_entries_of_a_store_whose_writers_are_slow_stay(stage: Stage) -> None:
+def test_young_entries_of_a_store_whose_writers_are_slow_stay(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, age=3600.0, pressed=300.0))
     stage.clock.jump_wall(-7200)
     fill(stage.store, 60)
@@ -228,10 +227,10 @@ def test_young_entries_of_a_store_whose_writers_are_slow_stay(stage: Stage) -> N
     assert drive(keeper.tidy(WHO), stage.store).sealed == 0
 
 
-def test_of_two_sealers_one_wins_and_nothing_is_sealed_twice(stage: Stage) -> None:
+def test_of_two_sealers_one_wins_and_nothing_is_sealed_twice(stage: Testbed) -> None:
     before = fill(stage.store, 40)
     clients = [stage.remote(name, ttl=None) for name in ("one", "two")]
-    hands = [Hand(on(stage, client=c).step(WHO), c.store, stage.clock) for c in clients]
+    hands = [Stepper(on(stage, client=c).step(WHO), c.store, stage.clock) for c in clients]
     while not all(hand.done for hand in hands):
         for hand in hands:
             hand.go()
@@ -240,7 +239,7 @@ def test_of_two_sealers_one_wins_and_nothing_is_sealed_twice(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("fault", ["lost reply", "late arrival", "conflict"])
-def test_an_unknown_outcome_seals_once_or_not_at_all(stage: Stage, fault: str) -> None:
+def test_an_unknown_outcome_seals_once_or_not_at_all(stage: Testbed, fault: str) -> None:
     before = fill(stage.store, 40)
     client = stage.remote("keeper", ttl=None)
     client.network.script([fault])  # type: ignore[list-item]
@@ -254,10 +253,12 @@ def test_an_unknown_outcome_seals_once_or_not_at_all(stage: Stage, fault: str) -
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
-def test_whoever_is_killed_before_any_step_leaves_a_whole_record(stage: Stage, steps: int) -> None:
+def test_whoever_is_killed_before_any_step_leaves_a_whole_record(
+    stage: Testbed, steps: int
+) -> None:
     before = fill(stage.store, 60)
     limits = replace(SMALL, between=20, keep=0.0)
-    hand = Hand(on(stage, limits).tidy(WHO), stage.store, stage.clock)
+    hand = Stepper(on(stage, limits).tidy(WHO), stage.store, stage.clock)
     for _ in range(steps):
         if not hand.done:
             hand.go()
@@ -269,7 +270,7 @@ def test_whoever_is_killed_before_any_step_leaves_a_whole_record(stage: Stage, s
 
 
 @pytest.mark.parametrize("fault", ["crash before", "crash after"])
-def test_a_crash_around_the_commit_is_repaired_by_the_next(stage: Stage, fault: str) -> None:
+def test_a_crash_around_the_commit_is_repaired_by_the_next(stage: Testbed, fault: str) -> None:
     before = fill(stage.store, 40)
     client = stage.remote("keeper", ttl=None)
     assert isinstance(client.store, FaultyStore)
@@ -325,11 +326,11 @@ def test_checkpoints_note_the_digest_and_sealing_meets_it(store: Store) -> None:
     assert len(whole(store)) == 58
 
 
-def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage: Stage) -> None:
+def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage: Testbed) -> None:
     """Its pages would have a hole."""
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
-    hand = Hand(keeper.checkpoint(WHO, 1000), stage.store, stage.clock)
+    hand = Stepper(keeper.checkpoint(WHO, 1000), stage.store, stage.clock)
     while "Aside" not in [type(step).__name__ for step in hand.steps]:
         hand.go()
     drive(on(stage).step(WHO), stage.store)
@@ -340,14 +341,14 @@ def test_a_checkpoint_is_not_noted_over_entries_that_were_sealed_meanwhile(stage
 
 @pytest.mark.parametrize("what", ["step", "checkpoint"])
 def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
-    stage: Stage, what: str, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.record.sealing.PAGE", 10)
     fill(stage.store, 60)
     stage.store.capabilities = replace(stage.store.capabilities, max_log=40)
     keeper = on(stage, replace(SMALL, between=20))
     op: Op[object] = keeper.step(WHO) if what == "step" else keeper.checkpoint(WHO, 1000)
-    hand = Hand(op, stage.store, stage.clock)
+    hand = Stepper(op, stage.store, stage.clock)
     while [type(step) for step in hand.steps].count(Read) < 2:
         hand.go()
     stage.store.trim(log(stage.store)[25][0])
@@ -356,7 +357,7 @@ def test_what_an_engine_trims_while_we_read_is_no_part_of_a_digest(
     assert noted(stage.store) is None
 
 
-def test_a_record_that_contradicts_its_checkpoint_is_not_sealed(stage: Stage) -> None:
+def test_a_record_that_contradicts_its_checkpoint_is_not_sealed(stage: Testbed) -> None:
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
     drive(keeper.checkpoint(WHO, 1000), stage.store)
@@ -367,7 +368,7 @@ def test_a_record_that_contradicts_its_checkpoint_is_not_sealed(stage: Stage) ->
     assert stage.store.extent().entries >= 40
 
 
-def test_an_entry_that_was_edited_is_not_sealed_and_maintain_says_where(stage: Stage) -> None:
+def test_an_entry_that_was_edited_is_not_sealed_and_maintain_says_where(stage: Testbed) -> None:
     rows = fill(stage.store, 40)
     revision, id_, stored = rows[7]
     forge(stage, LOG + id_, stored.replace(b'"test"', b'"tset"'))
@@ -378,7 +379,7 @@ def test_an_entry_that_was_edited_is_not_sealed_and_maintain_says_where(stage: S
     assert stage.store.extent().entries == 40
 
 
-def forge(stage: Stage, key: str, value: bytes) -> None:
+def forge(stage: Testbed, key: str, value: bytes) -> None:
     """Change what stands there as no commit would."""
     row = stage.store._rows[key]
     stage.store._rows[key] = replace(row, value=value)
@@ -420,7 +421,7 @@ def test_behind_a_gap_that_the_engine_cannot_have_made_nothing_is_sealed(store: 
     assert (found.sealed, segments(store)) == (0, [])
 
 
-def test_a_lost_mark_is_a_finding_not_a_new_beginning(stage: Stage) -> None:
+def test_a_lost_mark_is_a_finding_not_a_new_beginning(stage: Testbed) -> None:
     fill(stage.store, 40)
     drive(on(stage).tidy(WHO), stage.store)
     fill(stage.store, 40)
@@ -428,7 +429,7 @@ def test_a_lost_mark_is_a_finding_not_a_new_beginning(stage: Stage) -> None:
     assert "knows of none" in drive(on(stage).tidy(WHO), stage.store).finding
 
 
-def test_segments_older_than_the_record_is_kept_are_dropped_oldest_first(stage: Stage) -> None:
+def test_segments_older_than_the_record_is_kept_are_dropped_oldest_first(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, keep=1500.0))
     ada = stage.client("ada", ttl=None)
     for part in range(3):
@@ -461,7 +462,7 @@ def test_all_segments_together_stay_within_their_size(store: Store) -> None:
     assert mark(store).dropped == kept[0].begins
 
 
-def test_the_record_goes_on_when_everything_was_dropped(stage: Stage) -> None:
+def test_the_record_goes_on_when_everything_was_dropped(stage: Testbed) -> None:
     keeper = on(stage, replace(SMALL, sealed=1))
     fill(stage.store, 40)
     assert drive(keeper.tidy(WHO), stage.store).dropped == 1
@@ -474,7 +475,7 @@ def test_the_record_goes_on_when_everything_was_dropped(stage: Stage) -> None:
     assert only.begins.entries == gone.entries
 
 
-def test_a_segment_fits_into_an_item_whatever_its_entries(stage: Stage) -> None:
+def test_a_segment_fits_into_an_item_whatever_its_entries(stage: Testbed) -> None:
     """Random bytes hardly shrink, so half of the entries have to wait for the next segment."""
     for number in range(20):
         entry = b'{"id":"txn_%d","at":1.0,"verb":"%b"}' % (
@@ -488,7 +489,7 @@ def test_a_segment_fits_into_an_item_whatever_its_entries(stage: Stage) -> None:
         assert len(item.value) <= stage.store.capabilities.max_value
 
 
-def test_an_entry_that_fits_into_no_segment_is_a_finding_and_fails_nobody(stage: Stage) -> None:
+def test_an_entry_that_fits_into_no_segment_is_a_finding_and_fails_nobody(stage: Testbed) -> None:
     noise = stage.random.randbytes(1_500_000).hex().encode()
     write_entry(stage.store, "txn_huge", b'{"id":"txn_huge","at":1.0,"verb":"%b"}' % noise)
     fill(stage.store, 20)
@@ -501,7 +502,7 @@ def write_entry(store: Store, id_: str, entry: bytes) -> None:
     store.commit(replace(txn(Put("a", b"")), id=id_, entry=entry, hash=codec.digest(entry)))
 
 
-def test_the_bytes_of_the_log_decide_where_the_limit_is_a_size(stage: Stage) -> None:
+def test_the_bytes_of_the_log_decide_where_the_limit_is_a_size(stage: Testbed) -> None:
     fill(stage.store, 200)
     keeper = on(stage, replace(SMALL, hot_entries=0, hot_bytes=64 << 10))
     state = drive(keeper.look(), stage.store)
@@ -535,7 +536,7 @@ def test_it_works_in_an_event_loop(store: Store) -> None:
     assert whole(store)[:40] == before
 
 
-def test_maintenance_seals_and_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_seals_and_says_so(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(stage.store, 40)
     keeper = stage.client("keeper", ttl=None)
     monkeypatch.setitem(LIMITS, "memory", SMALL)
@@ -545,7 +546,7 @@ def test_maintenance_seals_and_says_so(stage: Stage, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pass_is_bounded_and_says_how_many_entries_are_left(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.record.sealing.BATCH", 10)
     fill(stage.store, 100)
@@ -553,7 +554,7 @@ def test_a_pass_is_bounded_and_says_how_many_entries_are_left(
 
 
 def test_a_checkpoint_that_has_far_to_go_goes_on_in_the_next_pass(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.record.sealing.PAGE", 10)
     rows = fill(stage.store, 100)
@@ -570,7 +571,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Stage) -> None:
+def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=None)
     rings: list[int] = []
     tending = Tending(ada.runner, stage.store)
@@ -584,7 +585,7 @@ def test_one_of_a_thousand_commits_pays_for_a_pass(stage: Stage) -> None:
     assert stage.store.extent().entries <= 10
 
 
-def test_those_who_begin_together_do_not_pay_together(stage: Stage) -> None:
+def test_those_who_begin_together_do_not_pay_together(stage: Testbed) -> None:
     """And of a thousand commands with one commit each, about one pays."""
     clients = [stage.client(f"agent.{number}", ttl=None) for number in range(40)]
     tending = [Tending(client.runner, stage.store) for client in clients]
@@ -600,7 +601,7 @@ def test_those_who_begin_together_do_not_pay_together(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_clients_at_one_store_take_turns(stage: Stage) -> None:
+def test_clients_at_one_store_take_turns(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=None), stage.client("bob", ttl=None)
     tending = {client: Tending(client.runner, stage.store) for client in (ada, bob)}
 
@@ -619,7 +620,7 @@ def test_clients_at_one_store_take_turns(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_the_next_in_turn_goes_on_at_once_with_what_a_pass_left_over(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fast clients at one store write, a thousand commits pay for more than a thousand."""
     monkeypatch.setattr("interlock.nouns.record.sealing.BATCH", 20)
@@ -677,7 +678,7 @@ def test_a_short_life_in_a_loop_pays_at_its_end(tmp_path: Path, tended: threadin
     assert tended.is_set()
 
 
-def test_tending_never_fails_anybody(stage: Stage) -> None:
+def test_tending_never_fails_anybody(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=None)
 
     def away() -> None:
@@ -687,7 +688,7 @@ def test_tending_never_fails_anybody(stage: Stage) -> None:
     ada.run(Tending(ada.runner, stage.store).tend(WHO))
 
 
-def test_the_state_that_sealing_writes_stands_in_the_record(stage: Stage) -> None:
+def test_the_state_that_sealing_writes_stands_in_the_record(stage: Testbed) -> None:
     """The log replayed against the items, while all of it is there."""
     fill(stage.store, 40)
     keeper = on(stage, replace(SMALL, between=20))
@@ -697,7 +698,7 @@ def test_the_state_that_sealing_writes_stands_in_the_record(stage: Stage) -> Non
     assert audit(stage.store) == []
 
 
-def test_quiet_revisions_do_not_count_as_entries(stage: Stage) -> None:
+def test_quiet_revisions_do_not_count_as_entries(stage: Testbed) -> None:
     fill(stage.store, 8)
     for _ in range(50):
         write(stage.store, Put("live/a", b"", ttl=5), quiet=True)
@@ -736,7 +737,7 @@ def test_facts_and_findings_say_how_large_the_record_is(store: Store) -> None:
 
 
 def test_the_settings_stand_above_the_limits_of_the_engine(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.toml").write_text('[record]\nhot = "64MB"\nkeep = "30d"\n')
     monkeypatch.setenv("INTERLOCK_RECORD_SEALED", "2GB")
@@ -770,7 +771,7 @@ def test_a_limit_that_cannot_be_read_is_named_in_one_line(
     assert "config.toml" in str(raised.value)
 
 
-def test_a_log_that_is_too_young_to_be_sealed_is_no_finding(stage: Stage) -> None:
+def test_a_log_that_is_too_young_to_be_sealed_is_no_finding(stage: Testbed) -> None:
     fill(stage.store, 200)
     old, young = SMALL, replace(SMALL, age=3600.0, pressed=3600.0)
     assert [each.verdict for each in drive(on(stage, old).findings(), stage.store)] == ["warn"]

@@ -40,7 +40,7 @@ from interlock.nouns.record.walk import Moved
 from interlock.store import Item, Put, Txn, void
 from interlock.stores.memory import MemoryStore, _Row
 from interlock.stores.sqlite import SQLiteStore
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 OK = ("ok", "ok", "unproven")
 
@@ -114,7 +114,7 @@ def test_on_a_local_engine_an_entry_stands_right_above_what_it_was_decided_on(
 
 
 def test_clients_across_a_network_are_judged_by_what_they_can_know() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.remote("bob")
     ada.run(ada.locks.acquire("merge"))
     wait = bob.start(bob.locks.acquire("merge", wait=60))

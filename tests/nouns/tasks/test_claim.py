@@ -16,15 +16,14 @@ from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.claim import ClaimInHand, Working, named
 from interlock.nouns.tasks.listing import TaskView
 from interlock.runtime.keeper import margin
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 CUT_OFF = StoreAway("cut off")
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def hold(client: Client, task: str, ttl: float | None = None, wait: float = 0) -> Working:
@@ -39,16 +38,16 @@ def published(client: Client, task: str = "t1") -> str:
 def while_away(client: Client, op: Op[object]) -> None:
     """Carry it out while the store does not answer."""
     with pytest.raises(StoreAway):
-        Hand(op, client.store, client.clock).interrupt(StoreAway("cut off")).result()
+        Stepper(op, client.store, client.clock).interrupt(StoreAway("cut off")).result()
 
 
-def status(stage: Stage, task: str = "t1") -> core.Status:
+def status(stage: Testbed, task: str = "t1") -> core.Status:
     found = decode.status(stage.store.read(keys.status(task))[keys.status(task)])
     assert found is not None
     return found
 
 
-def test_a_claim_by_session_is_lost_before_anybody_else_may_claim_it(stage: Stage) -> None:
+def test_a_claim_by_session_is_lost_before_anybody_else_may_claim_it(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=86400.0)
     working = hold(ada, published(ada))
     stage.clock.advance(30.0 - margin(30.0) - 0.001)
@@ -60,7 +59,7 @@ def test_a_claim_by_session_is_lost_before_anybody_else_may_claim_it(stage: Stag
     assert isinstance(bob.run(bob.tasks.claim("t1")), core.Claimed)
 
 
-def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Stage) -> None:
+def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=600.0)
     working = hold(ada, published(ada), ttl=5.0)
     for _ in range(4):
@@ -73,7 +72,7 @@ def test_a_claim_with_a_ttl_is_renewed_by_the_keeper(stage: Stage) -> None:
     assert ada.context.keeper.wait() > 2.0, "nothing is left to renew but the session"
 
 
-def test_a_claim_that_was_waited_for_counts_from_when_it_began(stage: Stage) -> None:
+def test_a_claim_that_was_waited_for_counts_from_when_it_began(stage: Testbed) -> None:
     ada, bob = stage.client("ada", ttl=600.0), stage.client("bob", ttl=600.0)
     first = hold(ada, published(ada), ttl=60.0)
     waits = bob.start(named(bob.context, "t1", ttl=8.0, wait=600))
@@ -94,7 +93,7 @@ def test_a_claim_that_was_waited_for_counts_from_when_it_began(stage: Stage) -> 
     assert working.lost()
 
 
-def test_a_claim_that_the_store_no_longer_has_is_lost_with_the_next_beat(stage: Stage) -> None:
+def test_a_claim_that_the_store_no_longer_has_is_lost_with_the_next_beat(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     working = hold(ada, published(ada))
     told: list[str] = []
@@ -110,7 +109,7 @@ def test_a_claim_that_the_store_no_longer_has_is_lost_with_the_next_beat(stage: 
     assert status(stage).state == "failed"
 
 
-def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -> None:
+def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     proof = ada.run(working.check())
@@ -129,7 +128,7 @@ def test_its_proof_lets_a_lock_be_had_only_while_the_claim_lives(stage: Stage) -
     [LockAim("merge"), SlotsAim("gpus", 1, 1), SeveralAim(("lock/a", "lock/b"))],
     ids=["lock", "semaphore", "several"],
 )
-def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -> None:
+def test_a_block_that_relied_on_a_claim_names_the_task(stage: Testbed, aim: Aim) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     proof = ada.run(working.check())
@@ -139,7 +138,7 @@ def test_a_block_that_relied_on_a_claim_names_the_task(stage: Stage, aim: Aim) -
         ada.run(take(ada.context, aim, None, terms))
 
 
-def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
+def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Testbed) -> None:
     ada = stage.client("ada")
     terms = Terms(wait=0, ttl=None, max_hold=None, metadata=None, given=())
     held = ada.run(take(ada.context, SlotsAim("gpus", 1, 1), None, terms))
@@ -149,14 +148,14 @@ def test_a_block_that_relied_on_slots_names_the_semaphore(stage: Stage) -> None:
         ada.run(take(ada.context, LockAim("merge"), None, replace(terms, given=[proof])))
 
 
-def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Stage) -> None:
+def test_the_proof_of_a_lapsed_claim_is_no_proof(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     proof = ada.run(hold(ada, published(ada)).check())
     stage.clock.advance(30.1)
     assert isinstance(bob.run(bob.locks.acquire("merge", given=[proof])), lock.LockFenced)
 
 
-def test_a_task_that_cannot_be_claimed_says_why(stage: Stage) -> None:
+def test_a_task_that_cannot_be_claimed_says_why(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     hold(ada, published(ada))
     ada.run(ada.tasks.publish("t2", needs=["t1"]))
@@ -169,7 +168,7 @@ def test_a_task_that_cannot_be_claimed_says_why(stage: Stage) -> None:
         hold(bob, "t3")
 
 
-def test_the_end_of_a_block_completes_fails_or_releases(stage: Stage) -> None:
+def test_the_end_of_a_block_completes_fails_or_releases(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(hold(ada, published(ada, "done")).end(None))
     ada.run(hold(ada, published(ada, "wrong")).end(ValueError("no such branch")))
@@ -180,7 +179,7 @@ def test_the_end_of_a_block_completes_fails_or_releases(stage: Stage) -> None:
     assert (status(stage, "stopped").state, status(stage, "stopped").attempts) == ("pending", 0)
 
 
-def test_what_a_block_raised_is_kept_within_bounds(stage: Stage) -> None:
+def test_what_a_block_raised_is_kept_within_bounds(stage: Testbed) -> None:
     ada = stage.client("ada")
     try:
         raise RuntimeError("x" * 100_000 + "\udc80")  # noqa: TRY301 - it needs a traceback
@@ -193,7 +192,7 @@ def test_what_a_block_raised_is_kept_within_bounds(stage: Stage) -> None:
     assert len(status(stage).reason) == 1000
 
 
-def test_what_was_settled_inside_of_the_block_stays_so(stage: Stage) -> None:
+def test_what_was_settled_inside_of_the_block_stays_so(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     ada.run(working.fail("it never works", {"code": 3}, retry=False))
@@ -203,7 +202,7 @@ def test_what_was_settled_inside_of_the_block_stays_so(stage: Stage) -> None:
         ada.run(working.complete())
 
 
-def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: Stage) -> None:
+def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.complete("result"))
@@ -211,7 +210,7 @@ def test_a_completion_that_meets_trouble_is_said_and_can_be_tried_again(stage: S
     assert isinstance(ada.run(working.complete("result")), core.Completed)
 
 
-def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Stage) -> None:
+def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.end(None))
@@ -223,7 +222,7 @@ def test_a_block_that_cannot_complete_raises_and_its_task_goes_back(stage: Stage
 
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_work_that_was_done_is_completed_by_the_end_of_its_block(
-    stage: Stage, *, swallowed: bool
+    stage: Testbed, *, swallowed: bool
 ) -> None:
     """Trouble with saying so is no failed attempt."""
     ada = stage.client("ada")
@@ -235,18 +234,18 @@ def test_work_that_was_done_is_completed_by_the_end_of_its_block(
     assert (shown.state, shown.result) == ("complete", {"pull": 7})
 
 
-def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Stage) -> None:
+def test_work_that_was_done_is_given_back_if_the_trouble_lasts(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.complete())
-    end = Hand(working.end(CUT_OFF), ada.store, ada.clock)
+    end = Stepper(working.end(CUT_OFF), ada.store, ada.clock)
     end.interrupt(StoreAway("cut off")).result()
     assert working.lost()
     ada.run(ada.context.keeper.beat())
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
-def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stage: Stage) -> None:
+def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.fail("no such branch"))
@@ -256,7 +255,7 @@ def test_what_was_not_to_be_completed_is_given_back_by_the_end_of_its_block(stag
     assert (status(stage).state, status(stage).attempts) == ("pending", 0)
 
 
-def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Stage) -> None:
+def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Testbed) -> None:
     ada = stage.client("ada")
     working = hold(ada, published(ada))
     while_away(ada, working.fail("no such branch", retry=False))
@@ -265,7 +264,7 @@ def test_a_failure_that_could_not_be_said_is_not_said_in_other_words(stage: Stag
     assert (status(stage).state, status(stage).reason) == ("pending", "")
 
 
-def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Stage) -> None:
+def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob", ttl=600.0)
     while_away(ada, hold(ada, published(ada)).end(None))
     stage.clock.advance(30.1)
@@ -274,7 +273,7 @@ def test_what_is_owed_does_not_release_somebody_elses_claim(stage: Stage) -> Non
     assert status(stage).state == "running"
 
 
-def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Stage) -> None:
+def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Testbed) -> None:
     """The keeper may look after the commit, and before whoever settles knows of it."""
     ada = stage.client("ada")
     working = hold(ada, published(ada))
@@ -291,7 +290,9 @@ def test_the_loss_that_comes_from_settling_strikes_nobody(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("tried", [False, True])
-def test_a_claim_that_nobody_can_settle_any_more_is_released(stage: Stage, *, tried: bool) -> None:
+def test_a_claim_that_nobody_can_settle_any_more_is_released(
+    stage: Testbed, *, tried: bool
+) -> None:
     ada = stage.client("ada")
     claim = ClaimInHand(hold(ada, published(ada)))
     assert claim.forgotten

@@ -12,19 +12,19 @@ import pytest
 
 from interlock.core import keys
 from interlock.nouns.tasks.task import Blocked, Claimed, Completed, Failed, NoTask
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 HOUR = 3600.0
 JUMPS = pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["forward", "back"])
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["local", "network"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     make = stage.client if request.param == "local" else stage.remote
     return make("ada", ttl=100_000.0)
 
@@ -36,7 +36,7 @@ def claimed(client: Client) -> Claimed:
 
 
 @JUMPS
-def test_no_claim_is_lost_early(stage: Stage, ada: Client, jump: float) -> None:
+def test_no_claim_is_lost_early(stage: Testbed, ada: Client, jump: float) -> None:
     bob = stage.client("bob", ttl=30.0)
     bob.run(bob.tasks.publish("t"))
     bob.run(bob.tasks.publish("own", retries=0))
@@ -54,7 +54,7 @@ def test_no_claim_is_lost_early(stage: Stage, ada: Client, jump: float) -> None:
 
 @JUMPS
 @pytest.mark.parametrize("before", [True, False], ids=["before it rests", "while it rests"])
-def test_no_rest_is_longer(stage: Stage, ada: Client, jump: float, *, before: bool) -> None:
+def test_no_rest_is_longer(stage: Testbed, ada: Client, jump: float, *, before: bool) -> None:
     ada.run(ada.tasks.publish("t", backoff=4, backoff_most=4))
     got = claimed(ada)
     if before:
@@ -69,7 +69,7 @@ def test_no_rest_is_longer(stage: Stage, ada: Client, jump: float, *, before: bo
     assert claimed(ada).attempt == 2
 
 
-def test_no_rest_is_hidden_behind_others_that_wait(stage: Stage, ada: Client) -> None:
+def test_no_rest_is_hidden_behind_others_that_wait(stage: Testbed, ada: Client) -> None:
     """It began to rest when the clock was an hour ahead; now many come before it by the clock."""
     ada.run(ada.tasks.publish("t"))
     stage.clock.jump_wall(HOUR)
@@ -82,7 +82,7 @@ def test_no_rest_is_hidden_behind_others_that_wait(stage: Stage, ada: Client) ->
     assert [each.task for each in looks if isinstance(each, Claimed)] == ["t"]
 
 
-def test_a_named_moment_is_one_of_the_wall_clock(stage: Stage, ada: Client) -> None:
+def test_a_named_moment_is_one_of_the_wall_clock(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("later", not_before=60))
     stage.clock.jump_wall(HOUR)
     assert claimed(ada).task == "later"
@@ -91,7 +91,7 @@ def test_a_named_moment_is_one_of_the_wall_clock(stage: Stage, ada: Client) -> N
 @JUMPS
 @pytest.mark.parametrize("how", ["next", "by name", "maintain"])
 def test_a_deadline_is_measured_by_the_engine(
-    stage: Stage, ada: Client, jump: float, how: str
+    stage: Testbed, ada: Client, jump: float, how: str
 ) -> None:
     for number in range(3):
         ada.run(ada.tasks.publish(f"t{number}", deadline=60))
@@ -106,7 +106,7 @@ def test_a_deadline_is_measured_by_the_engine(
     assert ada.run(ada.tasks.show("t1")).state == "dead"
 
 
-def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Stage, ada: Client) -> None:
+def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Testbed, ada: Client) -> None:
     """As after a reboot under SQLite: a key that is gone then says nothing about the time."""
     ada.run(ada.tasks.publish("t0", deadline=60))
     ada.run(ada.tasks.publish("t1", deadline=60))
@@ -123,7 +123,7 @@ def test_after_a_loss_of_all_liveness_the_wall_clock_decides(stage: Stage, ada: 
 
 @JUMPS
 def test_who_is_published_later_by_the_same_client_is_younger(
-    stage: Stage, ada: Client, jump: float
+    stage: Testbed, ada: Client, jump: float
 ) -> None:
     for number in range(6):
         ada.run(ada.tasks.publish(f"t{number}"))
@@ -132,7 +132,7 @@ def test_who_is_published_later_by_the_same_client_is_younger(
 
 
 @JUMPS
-def test_who_waits_sleeps_no_longer(stage: Stage, ada: Client, jump: float) -> None:
+def test_who_waits_sleeps_no_longer(stage: Testbed, ada: Client, jump: float) -> None:
     """A clock that was set back makes a nap no longer than the longest one is."""
     ada.run(ada.tasks.publish("t", backoff=2, backoff_most=2))
     ada.run(ada.tasks.fail("t", token=claimed(ada).token))

@@ -18,12 +18,12 @@ from interlock.driving import Op
 from interlock.nouns.tasks.task import Claimed, Completed, TaskExists
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 FAN = 7
 
 
-def scene(stage: Stage) -> None:
+def scene(stage: Testbed) -> None:
     """A need with many who wait, one of them for another one too, and something not due."""
     owner = cramped(stage, "owner")
     owner.run(owner.tasks.publish("root"))
@@ -34,7 +34,7 @@ def scene(stage: Stage) -> None:
     owner.run(owner.tasks.publish("later", not_before=3.5))
 
 
-def cramped(stage: Stage, name: str) -> Client:
+def cramped(stage: Testbed, name: str) -> Client:
     client = stage.remote(name, ttl=10.0)
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=30)
     return client
@@ -46,32 +46,32 @@ def held(client: Client, task: str) -> int:
     return got.token or 0
 
 
-def publish(stage: Stage, client: Client) -> Op[Any]:
+def publish(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.publish("late", needs=["root", "other"], requires=["rust"])
 
 
-def claim(stage: Stage, client: Client) -> Op[Any]:
+def claim(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.claim("root")
 
 
-def claim_what_is_not_fresh(stage: Stage, client: Client) -> Op[Any]:
+def claim_what_is_not_fresh(stage: Testbed, client: Client) -> Op[Any]:
     client.run(client.tasks.fail("other", token=held(client, "other")))
     stage.clock.advance(2)
     return client.tasks.claim("other", ttl=5)
 
 
-def next_(stage: Stage, client: Client) -> Op[Any]:
+def next_(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.next(can=["*"])
 
 
-def next_that_wakes_and_tidies(stage: Stage, client: Client) -> Op[Any]:
+def next_that_wakes_and_tidies(stage: Testbed, client: Client) -> Op[Any]:
     held(client, "root")
     held(client, "other")
     stage.clock.advance(4)
     return client.tasks.next()
 
 
-def next_that_reclaims(stage: Stage, client: Client) -> Op[Any]:
+def next_that_reclaims(stage: Testbed, client: Client) -> Op[Any]:
     lost = cramped(stage, "lost")
     held(lost, "root")
     held(lost, "other")
@@ -81,11 +81,11 @@ def next_that_reclaims(stage: Stage, client: Client) -> Op[Any]:
     return client.context.tasks.progress.step(client.context.me().actor)
 
 
-def complete(stage: Stage, client: Client) -> Op[Any]:
+def complete(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.complete("root", token=held(client, "root"), result={"x": 1})
 
 
-def drain(stage: Stage, client: Client) -> Op[Any]:
+def drain(stage: Testbed, client: Client) -> Op[Any]:
     first = cramped(stage, "first")
     token = held(first, "root")
     first.network.script(["crash after"])
@@ -94,30 +94,30 @@ def drain(stage: Stage, client: Client) -> Op[Any]:
     return client.context.tasks.progress.drain(client.context.me().actor, "root")
 
 
-def fail(stage: Stage, client: Client) -> Op[Any]:
+def fail(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.fail("root", "why", token=held(client, "root"), error=["x"])
 
 
-def release(stage: Stage, client: Client) -> Op[Any]:
+def release(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.release("root", token=held(client, "root"))
 
 
-def beat(stage: Stage, client: Client) -> Op[Any]:
+def beat(stage: Testbed, client: Client) -> Op[Any]:
     return client.tasks.heartbeat("root", token=held(client, "root"))
 
 
-def leave(stage: Stage, client: Client) -> Op[Any]:
+def leave(stage: Testbed, client: Client) -> Op[Any]:
     held(client, "root")
     held(client, "other")
     return client.agents.leave()
 
 
-def send_back(stage: Stage, client: Client) -> Op[Any]:
+def send_back(stage: Testbed, client: Client) -> Op[Any]:
     client.run(client.tasks.cancel("leaf1"))
     return client.tasks.retry("leaf1")
 
 
-Act: TypeAlias = Callable[[Stage, Client], Op[Any]]
+Act: TypeAlias = Callable[[Testbed, Client], Op[Any]]
 ACTS: list[Act] = [
     publish,
     claim,
@@ -146,7 +146,7 @@ FEWEST: dict[Act, int] = {
 @pytest.mark.parametrize("act", ACTS)
 def test_all_work_is_finished_once_whatever_was_struck(act: Act, fault: Fault) -> None:
     for commit in count():
-        stage = Stage()
+        stage = Testbed()
         scene(stage)
         client = cramped(stage, "struck")
         op = act(stage, client)
@@ -162,7 +162,7 @@ def test_all_work_is_finished_once_whatever_was_struck(act: Act, fault: Fault) -
             return
 
 
-def finish(stage: Stage) -> None:
+def finish(stage: Testbed) -> None:
     """Somebody else does the rest, and may have to wait until what was lost is put back."""
     heir = stage.remote("heir", ttl=1000.0)
     known = task_truths.look(stage.store)

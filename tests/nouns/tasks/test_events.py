@@ -9,13 +9,12 @@ from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.events import Feed
 from interlock.nouns.tasks.task import WORDS, TaskEvent
 from interlock.store import Log
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def opened(
@@ -38,7 +37,7 @@ def told(client: Client, feed: Feed) -> list[tuple[str, str]]:
     return [(event.event, event.task) for event in came(client, feed)]
 
 
-def test_what_is_published_comes_with_what_it_is(stage: Stage) -> None:
+def test_what_is_published_comes_with_what_it_is(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     feed = opened(bob)
     ada.run(ada.tasks.publish("t1", {"x": 1}, priority=2, requires=["rust"]))
@@ -49,7 +48,7 @@ def test_what_is_published_comes_with_what_it_is(stage: Stage) -> None:
     assert event.at == stage.clock.wall()
 
 
-def test_a_listener_wakes_with_the_commit_and_not_by_looking(stage: Stage) -> None:
+def test_a_listener_wakes_with_the_commit_and_not_by_looking(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = bob.start(opened(bob).take(None))
     assert waits.asleep
@@ -58,11 +57,11 @@ def test_a_listener_wakes_with_the_commit_and_not_by_looking(stage: Stage) -> No
     assert [event.task for event in waits.run().result()] == ["t1"]
 
 
-def test_trouble_with_reading_what_came_loses_nothing(stage: Stage) -> None:
+def test_trouble_with_reading_what_came_loses_nothing(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     feed = opened(bob)
     ada.run(ada.tasks.publish("t1", {"x": 1}))
-    hears = Hand(feed.take(0), bob.store, bob.clock)
+    hears = Stepper(feed.take(0), bob.store, bob.clock)
     hears.go()
     with pytest.raises(StoreBusy):
         hears.interrupt(StoreBusy("somebody holds it up")).result()
@@ -71,7 +70,7 @@ def test_trouble_with_reading_what_came_loses_nothing(stage: Stage) -> None:
     assert told(bob, feed) == [("published", "t2")]
 
 
-def test_other_changes_let_it_sleep_on(stage: Stage) -> None:
+def test_other_changes_let_it_sleep_on(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     waits = bob.start(opened(bob).take(10))
     ada.run(ada.locks.acquire("merge"))
@@ -80,7 +79,7 @@ def test_other_changes_let_it_sleep_on(stage: Stage) -> None:
     assert waits.run().result() == ()
 
 
-def test_the_whole_life_of_tasks_is_told_in_order(stage: Stage) -> None:
+def test_the_whole_life_of_tasks_is_told_in_order(stage: Testbed) -> None:
     ada = stage.client("ada")
     feed = opened(ada, *WORDS)
     ada.run(ada.tasks.publish("a", retries=0))
@@ -108,7 +107,7 @@ def test_the_whole_life_of_tasks_is_told_in_order(stage: Stage) -> None:
     ]
 
 
-def test_only_what_was_asked_for_is_told(stage: Stage) -> None:
+def test_only_what_was_asked_for_is_told(stage: Testbed) -> None:
     ada = stage.client("ada")
     rust = opened(ada, can=("rust", "gpu"))
     nothing = opened(ada, can=())
@@ -123,7 +122,7 @@ def test_only_what_was_asked_for_is_told(stage: Stage) -> None:
     assert told(ada, claims) == [("claimed", "docs/a"), ("claimed", "b")]
 
 
-def test_after_a_revision_nothing_is_missed_and_nothing_is_told_twice(stage: Stage) -> None:
+def test_after_a_revision_nothing_is_missed_and_nothing_is_told_twice(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.publish("t2"))
@@ -132,7 +131,7 @@ def test_after_a_revision_nothing_is_missed_and_nothing_is_told_twice(stage: Sta
     assert told(ada, opened(ada, after=first.revision)) == [("published", "t2")]
 
 
-def test_when_history_is_gone_what_is_ready_is_told(stage: Stage) -> None:
+def test_when_history_is_gone_what_is_ready_is_told(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("taken"))
     for number in range(150):
@@ -154,7 +153,7 @@ def test_when_history_is_gone_what_is_ready_is_told(stage: Stage) -> None:
     assert told(ada, todo) == [("published", "later")]
 
 
-def test_batches_of_an_import_are_nobodys_business(stage: Stage) -> None:
+def test_batches_of_an_import_are_nobodys_business(stage: Testbed) -> None:
     ada = stage.client("ada")
     feed = opened(ada)
     spec = core.Spec(at=stage.clock.wall())
@@ -163,7 +162,7 @@ def test_batches_of_an_import_are_nobodys_business(stage: Stage) -> None:
     assert told(ada, feed) == [("published", "t1")]
 
 
-def test_wrong_words_are_refused_with_the_right_ones(stage: Stage) -> None:
+def test_wrong_words_are_refused_with_the_right_ones(stage: Testbed) -> None:
     ada = stage.client("ada")
     with pytest.raises(BadInput, match="'finished'; there are: published, ready"):
         ada.tasks.feed(["finished"], "", None)

@@ -18,7 +18,7 @@ from interlock.store import LOG, Answer, Log, Range, Ref, Snapshot, Store, Txn, 
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
 from interlock.testing.clock import FakeClock
-from interlock.testing.stage import Stage
+from interlock.testing.testbed import Testbed
 
 LOCAL, ELSEWHERE = 2000, 300
 IN_FLIGHT = 32
@@ -95,7 +95,7 @@ def test_thousands_begin_with_the_commit_that_completes_what_they_need() -> None
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_one_that_needs_thousands_begins_when_the_last_is_complete(backwards: bool) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=None)
     many = [f"t{number}" for number in range(LOCAL if backwards else 300)]
     ada.run(ada.tasks.publish_all([{"id": "end", "needs": many}, *({"id": e} for e in many)]))
@@ -149,7 +149,7 @@ class Counting(MemoryStore):
 def effort(count: int, *, remote: bool) -> int:
     """How much is read and written for a fan of this size, from its publishing to its end."""
     store = Counting()
-    stage = Stage()
+    stage = Testbed()
     stage.store = store
     ada = stage.remote("ada", ttl=None) if remote else stage.client("ada", ttl=None)
     ada.run(ada.tasks.publish_all(fan(count)))
@@ -169,7 +169,7 @@ def bounded(count: int) -> int:
     """The same for what one commit has no room for: publishing, and completing what all need."""
     store = Counting()
     store.capabilities = replace(store.capabilities, max_value=50_000)
-    stage = Stage()
+    stage = Testbed()
     stage.store = store
     ada = stage.client("ada", ttl=None)
     ada.run(ada.tasks.publish_all(fan(count)[:-1]))

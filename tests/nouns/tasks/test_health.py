@@ -7,26 +7,25 @@ from interlock.core.health import Patience, Problem
 from interlock.nouns.tasks import health
 from interlock.nouns.tasks.task import BATCH
 from interlock.store import Put, Range, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     return stage.client("ada", ttl=100_000)
 
 
-def problems(stage: Stage, **patience: float) -> tuple[Problem, ...]:
+def problems(stage: Testbed, **patience: float) -> tuple[Problem, ...]:
     monitor = stage.client("monitor", ttl=None)
     return monitor.run(monitor.fleet.health(**{"dead_after": 1e6, **patience})).problems
 
 
-def one(stage: Stage, **patience: float) -> Problem:
+def one(stage: Testbed, **patience: float) -> Problem:
     (found,) = problems(stage, **patience)
     return found
 
@@ -38,7 +37,7 @@ def failed(client: Client, task: str, reason: str, *, retry: bool = True) -> Non
 
 
 def test_tasks_at_work_waiting_blocked_and_complete_are_no_problem(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for task, needs in (("a", ()), ("b", ()), ("c", ()), ("d", ("a",))):
         ada.run(ada.tasks.publish(task, needs=needs))
@@ -48,7 +47,7 @@ def test_tasks_at_work_waiting_blocked_and_complete_are_no_problem(
     assert problems(stage) == ()
 
 
-def test_a_task_that_runs_for_too_long_is_stuck(stage: Stage, ada: Client) -> None:
+def test_a_task_that_runs_for_too_long_is_stuck(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1"))
     began = stage.clock.wall()
@@ -62,7 +61,7 @@ def test_a_task_that_runs_for_too_long_is_stuck(stage: Stage, ada: Client) -> No
 
 
 def test_a_claim_whose_worker_is_lost_is_stale_until_somebody_puts_it_back(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("t1"))
     bob = stage.client("bob", ttl=1.0)
@@ -77,12 +76,12 @@ def test_a_claim_whose_worker_is_lost_is_stale_until_somebody_puts_it_back(
 
 
 def test_who_completes_and_leaves_while_one_looks_is_not_called_lost(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("t1"))
     bob, monitor = stage.client("bob"), stage.client("monitor", ttl=None)
     bob.run(bob.tasks.claim("t1"))
-    looking = Hand(health.Checkup(monitor.runner, Patience()).run(), monitor.store, stage.clock)
+    looking = Stepper(health.Checkup(monitor.runner, Patience()).run(), monitor.store, stage.clock)
     assert looking.go()
     bob.run(bob.tasks.complete("t1"))
     bob.run(bob.agents.leave())
@@ -91,20 +90,20 @@ def test_who_completes_and_leaves_while_one_looks_is_not_called_lost(
 
 @pytest.mark.parametrize("steps", range(8))
 def test_who_takes_over_while_one_looks_is_not_called_lost(steps: int) -> None:
-    stage = Stage()
+    stage = Testbed()
     bob, dan = stage.client("bob", ttl=1.0), stage.client("dan")
     monitor = stage.client("monitor", ttl=None)
     bob.run(bob.tasks.publish("t1", backoff=0))
     bob.run(bob.tasks.claim("t1"))
     stage.clock.advance(2.0)
-    looking = Hand(health.Checkup(monitor.runner, Patience()).run(), monitor.store, stage.clock)
+    looking = Stepper(health.Checkup(monitor.runner, Patience()).run(), monitor.store, stage.clock)
     for _ in range(steps):
         looking.go()
     dan.run(dan.tasks.claim("t1"))
     assert {each.agent for each in looking.run().result()} <= {"bob"}
 
 
-def test_a_task_that_runs_past_its_deadline_is_overdue(stage: Stage, ada: Client) -> None:
+def test_a_task_that_runs_past_its_deadline_is_overdue(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("t1", deadline=60))
     ada.run(ada.tasks.claim("t1"))
     stage.clock.advance(90.0)
@@ -114,7 +113,7 @@ def test_a_task_that_runs_past_its_deadline_is_overdue(stage: Stage, ada: Client
 
 
 def test_dead_letters_are_counted_and_the_first_named_with_their_reasons(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for number in range(7):
         failed(ada, f"t{6 - number}", f"reason {number}")
@@ -132,7 +131,7 @@ def test_dead_letters_are_counted_and_the_first_named_with_their_reasons(
 
 
 def test_what_failed_for_good_is_told_and_what_was_cancelled_is_not(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     failed(ada, "t1", "cannot be done", retry=False)
     ada.run(ada.tasks.publish("t2"))
@@ -142,7 +141,7 @@ def test_what_failed_for_good_is_told_and_what_was_cancelled_is_not(
 
 
 def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for task in ("g1", "g2", "g3"):
         ada.run(ada.tasks.publish(task, requires=["gpu"], priority=9 if task == "g1" else 5))
@@ -159,7 +158,7 @@ def test_a_task_that_no_worker_takes_for_long_is_told_once_for_each_set(
     assert problems(stage, waiting=7200.0) == ()
 
 
-def test_a_capability_that_no_agent_here_has_is_a_problem(stage: Stage, ada: Client) -> None:
+def test_a_capability_that_no_agent_here_has_is_a_problem(stage: Testbed, ada: Client) -> None:
     for task in ("g1", "g2"):
         ada.run(ada.tasks.publish(task, requires=["gpu"]))
     assert one(stage).kind == "unable", "an agent that says nothing is not able, either"
@@ -177,7 +176,7 @@ def test_a_capability_that_no_agent_here_has_is_a_problem(stage: Stage, ada: Cli
     assert one(stage, waiting=30.0).kind == "waiting"
 
 
-def test_tasks_that_wait_while_every_worker_is_dead_are_told_at_once(stage: Stage) -> None:
+def test_tasks_that_wait_while_every_worker_is_dead_are_told_at_once(stage: Testbed) -> None:
     for number in range(5):
         worker = stage.client(f"w{number}", ttl=10.0)
         worker.run(worker.agents.status("busy", can=["rust"]))
@@ -200,7 +199,7 @@ def test_tasks_that_wait_while_every_worker_is_dead_are_told_at_once(stage: Stag
     assert [each.kind for each in problems(stage) if each.thing.startswith("task/")] == ["unable"]
 
 
-def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Stage) -> None:
+def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Testbed) -> None:
     shell = stage.client("shell", ttl=None)
     shell.run(shell.tasks.publish("t1", requires=["gpu"]))
     assert problems(stage) == (), "somebody may come with a command at any moment"
@@ -210,7 +209,7 @@ def test_tasks_that_wait_where_nobody_ever_was_are_told_after_a_while(stage: Sta
     assert found.remedy.endswith("interlock task next --agent NAME --can gpu")
 
 
-def test_a_session_that_is_merely_here_is_no_worker_for_tasks_that_wait(stage: Stage) -> None:
+def test_a_session_that_is_merely_here_is_no_worker_for_tasks_that_wait(stage: Testbed) -> None:
     human = stage.client("human", ttl=100_000)
     human.run(human.tasks.publish("t1", backoff=0))
     worker = stage.client("wk", ttl=10.0)
@@ -225,7 +224,7 @@ def test_a_session_that_is_merely_here_is_no_worker_for_tasks_that_wait(stage: S
     assert found.remedy.startswith("start a worker, or take it: interlock task next")
 
 
-def test_a_session_that_works_or_waits_for_tasks_keeps_the_others_attended(stage: Stage) -> None:
+def test_a_session_that_works_or_waits_for_tasks_keeps_the_others_attended(stage: Testbed) -> None:
     human = stage.client("human", ttl=100_000)
     for task in ("t1", "t2", "later"):
         human.run(human.tasks.publish(task, not_before=1e6 if task == "later" else 0))
@@ -247,7 +246,7 @@ def test_a_session_that_works_or_waits_for_tasks_keeps_the_others_attended(stage
     assert problems(stage) == (), "a wait that is listed"
 
 
-def test_an_idle_worker_has_a_minute_to_take_what_a_dead_one_left(stage: Stage) -> None:
+def test_an_idle_worker_has_a_minute_to_take_what_a_dead_one_left(stage: Testbed) -> None:
     worker, idle = stage.client("wk", ttl=10.0), stage.client("idle", ttl=100_000)
     idle.run(idle.agents.status("idle"))
     worker.run(worker.tasks.publish("t1"))
@@ -258,7 +257,7 @@ def test_an_idle_worker_has_a_minute_to_take_what_a_dead_one_left(stage: Stage) 
 
 
 def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("a"))
     ada.run(ada.tasks.publish("b", needs=["a"]))
@@ -279,7 +278,7 @@ def test_a_task_that_is_blocked_for_ever_is_told_with_the_need_that_ended(
 
 
 def test_a_need_that_ended_counts_before_the_task_comes_to_hang_on_it(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for task in ("first", "second"):
         ada.run(ada.tasks.publish(task))
@@ -295,7 +294,7 @@ def test_a_need_that_ended_counts_before_the_task_comes_to_hang_on_it(
 
 
 def test_of_very_many_needs_that_block_others_some_are_named(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "LINES", 2)
     for number in range(4):
@@ -307,7 +306,7 @@ def test_of_very_many_needs_that_block_others_some_are_named(
     assert rest.says == "2 more needs ended without success, and block tasks"
 
 
-def test_a_task_waits_only_since_it_may_begin(stage: Stage, ada: Client) -> None:
+def test_a_task_waits_only_since_it_may_begin(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("need"))
     ada.run(ada.tasks.publish("t1", needs=["need"]))
     ada.run(ada.tasks.publish("back"))
@@ -323,7 +322,7 @@ def test_a_task_waits_only_since_it_may_begin(stage: Stage, ada: Client) -> None
 
 
 def test_a_task_whose_time_came_and_that_nobody_woke_waits_for_a_worker(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("t1", not_before=60))
     stage.clock.advance(60.0 + 3600.0)
@@ -334,7 +333,7 @@ def test_a_task_whose_time_came_and_that_nobody_woke_waits_for_a_worker(
     assert (found.kind, found.thing) == ("waiting", "task/t1")
 
 
-def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage: Stage) -> None:
+def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=100_000)
     for task in ("t1", "t2"):
         ada.run(ada.tasks.publish(task))
@@ -344,14 +343,14 @@ def test_the_place_that_a_blind_claim_left_standing_is_no_task_that_waits(stage:
     assert [each.says for each in problems(stage, stuck=7200.0)] == [says]
 
 
-def test_what_was_left_hanging_on_a_complete_need_is_told_after_a_while(stage: Stage) -> None:
+def test_what_was_left_hanging_on_a_complete_need_is_told_after_a_while(stage: Testbed) -> None:
     ada = stage.remote("ada", ttl=100_000)
     ada.run(ada.agents.status("busy"))
     ada.run(ada.tasks.publish("need"))
     for number in range(200):
         ada.run(ada.tasks.publish(f"t{number}", needs=["need"]))
     ada.run(ada.tasks.claim("need"))
-    completing = Hand(ada.tasks.complete("need"), ada.store, stage.clock)
+    completing = Stepper(ada.tasks.complete("need"), ada.store, stage.clock)
     while not stage.store.read(keys.todo("need"))[keys.todo("need")]:
         assert completing.go()
     assert problems(stage) == ()
@@ -362,7 +361,7 @@ def test_what_was_left_hanging_on_a_complete_need_is_told_after_a_while(stage: S
     assert problems(stage) == ()
 
 
-def test_an_import_that_was_never_finished_is_told_without_its_batch(stage: Stage) -> None:
+def test_an_import_that_was_never_finished_is_told_without_its_batch(stage: Testbed) -> None:
     since = stage.clock.wall()
     batch = b'{"state":"blocked","since":%f}' % since
     stage.store.commit(Txn(id="t", puts=(Put(keys.status("+imp_1"), batch),), quiet=True))
@@ -378,7 +377,7 @@ def test_an_import_that_was_never_finished_is_told_without_its_batch(stage: Stag
 
 
 def test_a_pass_is_bounded_and_says_that_there_is_more(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for task in ("a", "b", "c"):
         failed(ada, task, "no")
@@ -389,9 +388,9 @@ def test_a_pass_is_bounded_and_says_that_there_is_more(
     assert found.problems[0].says.startswith("2 tasks died")
 
 
-def test_what_is_complete_costs_nothing(stage: Stage, ada: Client) -> None:
+def test_what_is_complete_costs_nothing(stage: Testbed, ada: Client) -> None:
     def steps() -> int:
-        hand = Hand(ada.fleet.health(), ada.store, stage.clock)
+        hand = Stepper(ada.fleet.health(), ada.store, stage.clock)
         hand.run().result()
         return len(hand.steps)
 
@@ -404,7 +403,7 @@ def test_what_is_complete_costs_nothing(stage: Stage, ada: Client) -> None:
     assert steps() == before
 
 
-def test_what_cannot_be_read_is_left_out_and_the_rest_is_told(stage: Stage, ada: Client) -> None:
+def test_what_cannot_be_read_is_left_out_and_the_rest_is_told(stage: Testbed, ada: Client) -> None:
     bob = stage.client("bob", ttl=1.0)
     for task in ("bad", "running", "lost", "gpu", "dead", "worse", "ready"):
         ada.run(ada.tasks.publish(task, retries=0, requires=["gpu"] if task == "gpu" else ()))

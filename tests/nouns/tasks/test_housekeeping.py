@@ -10,21 +10,20 @@ from interlock.runtime.maintain import Maintained, Maintenance
 from interlock.runtime.runner import Actor
 from interlock.store import Range
 from interlock.testing.audit import audit
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
-def maintain(stage: Stage, bound: int = 1000) -> Maintained:
+def maintain(stage: Testbed, bound: int = 1000) -> Maintained:
     keeper = stage.client("keeper", ttl=None)
     return keeper.run(Maintenance(keeper.runner).run(Actor("keeper"), bound))
 
 
-def lost(stage: Stage, count: int) -> None:
+def lost(stage: Testbed, count: int) -> None:
     """Workers that each claimed a task and are gone."""
     for number in range(count):
         worker = stage.client(f"worker-{number}", ttl=1.0)
@@ -39,7 +38,7 @@ def state(client: Client, task: str) -> str:
     return outcome.state
 
 
-def test_a_pass_puts_back_what_the_lost_worked_on_and_clears_their_sessions(stage: Stage) -> None:
+def test_a_pass_puts_back_what_the_lost_worked_on_and_clears_their_sessions(stage: Testbed) -> None:
     lost(stage, 3)
     assert maintain(stage) == Maintained(reclaimed=6)
     assert maintain(stage) == Maintained()
@@ -49,7 +48,7 @@ def test_a_pass_puts_back_what_the_lost_worked_on_and_clears_their_sessions(stag
     assert audit(stage.store) == []
 
 
-def test_a_session_is_cleared_only_when_its_claims_are_put_back(stage: Stage) -> None:
+def test_a_session_is_cleared_only_when_its_claims_are_put_back(stage: Testbed) -> None:
     lost(stage, 3)
     assert maintain(stage, bound=2) == Maintained(reclaimed=2, left=1 + 3)
     assert maintain(stage, bound=2) == Maintained(reclaimed=2, left=2)
@@ -58,11 +57,11 @@ def test_a_session_is_cleared_only_when_its_claims_are_put_back(stage: Stage) ->
 
 @pytest.mark.parametrize("steps", range(1, 12))
 def test_a_session_that_lapses_during_a_pass_does_not_leave_its_claims_alone(steps: int) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, keeper = stage.client("ada", ttl=1.0), stage.client("keeper", ttl=None)
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1"))
-    hand = Hand(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
+    hand = Stepper(Maintenance(keeper.runner).run(Actor("keeper")), keeper.store, stage.clock)
     for _ in range(steps):
         hand.go()
     stage.clock.advance(2.0)
@@ -74,7 +73,7 @@ def test_a_session_that_lapses_during_a_pass_does_not_leave_its_claims_alone(ste
     assert not stage.store.read(keys.session(ada.session))[keys.session(ada.session)]
 
 
-def test_nothing_expires_before_its_deadline(stage: Stage) -> None:
+def test_nothing_expires_before_its_deadline(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.publish("t2", deadline=10))
@@ -84,7 +83,7 @@ def test_nothing_expires_before_its_deadline(stage: Stage) -> None:
         assert state(ada, task) == "pending"
 
 
-def test_a_claim_with_a_ttl_of_its_own_does_not_keep_a_lapsed_session(stage: Stage) -> None:
+def test_a_claim_with_a_ttl_of_its_own_does_not_keep_a_lapsed_session(stage: Testbed) -> None:
     ada = stage.client("ada", ttl=1.0)
     ada.run(ada.tasks.publish("t1"))
     ada.run(ada.tasks.claim("t1", ttl=60))
@@ -93,7 +92,7 @@ def test_a_claim_with_a_ttl_of_its_own_does_not_keep_a_lapsed_session(stage: Sta
     assert state(ada, "t1") == "running"
 
 
-def test_tasks_whose_time_has_come_are_ready(stage: Stage) -> None:
+def test_tasks_whose_time_has_come_are_ready(stage: Testbed) -> None:
     ada = stage.client("ada")
     for number in range(20):
         ada.run(ada.tasks.publish(f"t{number}", not_before=10))
@@ -105,7 +104,7 @@ def test_tasks_whose_time_has_come_are_ready(stage: Stage) -> None:
     assert ready(stage) == 20
 
 
-def test_a_rest_ends_by_the_clock_of_the_store(stage: Stage) -> None:
+def test_a_rest_ends_by_the_clock_of_the_store(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1", backoff=5))
     ada.run(ada.tasks.claim("t1"))
@@ -116,7 +115,7 @@ def test_a_rest_ends_by_the_clock_of_the_store(stage: Stage) -> None:
     assert maintain(stage) == Maintained(moved=1)
 
 
-def test_what_nobody_began_in_time_is_a_dead_letter(stage: Stage) -> None:
+def test_what_nobody_began_in_time_is_a_dead_letter(stage: Testbed) -> None:
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t1", deadline=10))
     ada.run(ada.tasks.publish("t2", deadline=10))
@@ -127,13 +126,13 @@ def test_what_nobody_began_in_time_is_a_dead_letter(stage: Stage) -> None:
     assert maintain(stage) == Maintained()
 
 
-def test_what_was_left_hanging_on_a_complete_need_goes_on(stage: Stage) -> None:
+def test_what_was_left_hanging_on_a_complete_need_goes_on(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("need"))
     for number in range(300):
         ada.run(ada.tasks.publish(f"t{number}", needs=["need"]))
     ada.run(ada.tasks.claim("need"))
-    completing = Hand(ada.tasks.complete("need"), ada.store, stage.clock)
+    completing = Stepper(ada.tasks.complete("need"), ada.store, stage.clock)
     while not stage.store.read(keys.todo("need"))[keys.todo("need")]:
         assert completing.go()
     before = ready(stage)
@@ -142,7 +141,7 @@ def test_what_was_left_hanging_on_a_complete_need_goes_on(stage: Stage) -> None:
     assert (ready(stage), maintain(stage)) == (300, Maintained())
 
 
-def test_the_place_of_a_task_that_runs_is_taken_away(stage: Stage) -> None:
+def test_the_place_of_a_task_that_runs_is_taken_away(stage: Testbed) -> None:
     """Who claims by name across a network does not know the place, and leaves it standing."""
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
@@ -153,14 +152,14 @@ def test_the_place_of_a_task_that_runs_is_taken_away(stage: Stage) -> None:
     assert isinstance(ada.run(ada.tasks.complete("t1")), core.Completed)
 
 
-def test_two_passes_at_once_do_everything_once(stage: Stage) -> None:
+def test_two_passes_at_once_do_everything_once(stage: Testbed) -> None:
     lost(stage, 3)
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("late", deadline=0.5))
     stage.clock.advance(1.0)
     keepers = [stage.remote("one", ttl=None), stage.remote("two", ttl=None)]
     hands = [
-        Hand(Upkeep(each.runner).run(Actor(), 100), each.store, stage.clock) for each in keepers
+        Stepper(Upkeep(each.runner).run(Actor(), 100), each.store, stage.clock) for each in keepers
     ]
     while not all(hand.done for hand in hands):
         for hand in hands:
@@ -170,13 +169,13 @@ def test_two_passes_at_once_do_everything_once(stage: Stage) -> None:
     assert audit(stage.store) == []
 
 
-def test_a_store_without_tasks_costs_one_look(stage: Stage) -> None:
+def test_a_store_without_tasks_costs_one_look(stage: Testbed) -> None:
     keeper = stage.client("keeper")
-    hand = Hand(Upkeep(keeper.runner).run(Actor(), 100), keeper.store, stage.clock)
+    hand = Stepper(Upkeep(keeper.runner).run(Actor(), 100), keeper.store, stage.clock)
     hand.go()
     assert hand.done
 
 
-def ready(stage: Stage) -> int:
+def ready(stage: Testbed) -> int:
     page = Range(keys.READY)
     return len(stage.store.read(page).ranges[page])

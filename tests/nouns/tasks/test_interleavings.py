@@ -25,8 +25,7 @@ from interlock.nouns.tasks.task import Claimed, Completed
 from interlock.runtime.steps import Commit, Transact
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, FaultyStore
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 CHANCES = Chances(
     conflict=0.03, lost_reply=0.06, late_arrival=0.06, crash_before=0.01, crash_after=0.02
@@ -38,7 +37,7 @@ TTL = 8.0
 class Worker:
     """A process that does whatever its dice say, one operation after the other."""
 
-    def __init__(self, stage: Stage, name: str, tasks: list[str], *, local: bool) -> None:
+    def __init__(self, stage: Testbed, name: str, tasks: list[str], *, local: bool) -> None:
         self._stage = stage
         self._name = name
         self._tasks = tasks
@@ -54,12 +53,12 @@ class Worker:
         small = replace(self.client.runner.capabilities, max_operations=36)
         self.client.runner.capabilities = small
         self.held: dict[str, int] = {}
-        self._hand: Hand[Any] | None = None
+        self._hand: Stepper[Any] | None = None
 
     def step(self) -> bool:
         """One step; whether it may have changed anything."""
         if self._hand is None:
-            self._hand = Hand(self._act(), self.client.store, self.client.clock)
+            self._hand = Stepper(self._act(), self.client.store, self.client.clock)
         self._hand.go()
         changed = bool(self._hand.steps) and isinstance(self._hand.steps[-1], Commit | Transact)
         if self._hand.done:
@@ -129,7 +128,7 @@ def _dead(client: Client) -> bool:
 )
 @settings(max_examples=budget(25), deadline=None, print_blob=True)
 def test_every_schedule_leaves_the_tasks_sound(local: bool, seed: int, schedule: list[int]) -> None:
-    stage = Stage(seed)
+    stage = Testbed(seed)
     tasks: list[str] = []
     workers = [Worker(stage, f"w{n}-{seed}", tasks, local=local) for n in range(3)]
     for number in schedule:
@@ -154,12 +153,12 @@ def _beat(client: Client) -> None:
         client.store.chances = CHANCES
 
 
-def sound(stage: Stage) -> None:
+def sound(stage: Testbed) -> None:
     complaints = task_truths.complaints(task_truths.look(stage.store))
     assert complaints == [], complaints
 
 
-def finish(stage: Stage) -> None:
+def finish(stage: Testbed) -> None:
     """When all others are gone, one who stays does the rest."""
     heir = stage.remote("heir", ttl=10_000.0)
     for _ in _patience(stage):
@@ -178,7 +177,7 @@ def finish(stage: Stage) -> None:
     assert complaints == [], complaints
 
 
-def _patience(stage: Stage) -> Iterator[None]:
+def _patience(stage: Testbed) -> Iterator[None]:
     for _ in range(2000):
         if set(task_truths.look(stage.store).states().values()) <= {"complete"}:
             return

@@ -10,13 +10,12 @@ from interlock.core import keys
 from interlock.errors import Lapsed
 from interlock.nouns.tasks import task
 from interlock.store import Put, Range, Ref, Snapshot, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture(params=["local", "remote"])
 def ada(request: pytest.FixtureRequest) -> Client:
-    stage = Stage()
+    stage = Testbed()
     return stage.client("ada") if request.param == "local" else stage.remote("ada")
 
 
@@ -71,7 +70,7 @@ def test_who_waits_for_work_goes_on_with_another_session(ada: Client) -> None:
 
 
 def test_who_waits_for_long_looks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=100_000.0)
     reads = []
     read = stage.store.read
@@ -86,12 +85,12 @@ def test_who_waits_for_long_looks_less_and_less_often(monkeypatch: pytest.Monkey
 
 
 def test_two_calls_at_once_both_find_tasks_of_a_kind_that_is_new_to_them() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.remote("bob")
     bob.run(bob.tasks.next(can=["rust"]))
     for number in range(5):
         ada.run(ada.tasks.publish(f"t{number}", requires=["rust"]))
-    calls = [Hand(bob.tasks.next(can=["rust"]), bob.store, bob.clock) for _ in range(2)]
+    calls = [Stepper(bob.tasks.next(can=["rust"]), bob.store, bob.clock) for _ in range(2)]
     while not all(call.done for call in calls):
         for call in calls:
             call.go()
@@ -116,7 +115,7 @@ def test_many_that_are_too_late_or_due_cost_one_who_asks_for_work_little(ada: Cl
 def test_who_waits_for_work_looks_as_soon_as_a_rest_is_over(
     far: bool, failed: bool, at_most: float
 ) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.remote("ada", ttl=600.0) if far else stage.client("ada", ttl=600.0)
     bob = stage.client("bob", ttl=None)
     ada.run(ada.tasks.publish("t"))

@@ -23,8 +23,7 @@ from interlock.store import LIVE, Range
 from interlock.stores.memory import MemoryStore
 from interlock.testing.audit import audit
 from interlock.testing.faults import Chances, Crash, Fault, FaultyStore
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 Spec = dict[str, Any]
 CHAIN: list[Spec] = [
@@ -33,32 +32,32 @@ CHAIN: list[Spec] = [
 ]
 
 
-def near(stage: Stage, agent: str) -> Client:
+def near(stage: Testbed, agent: str) -> Client:
     """Where all of it fits into one commit."""
     return stage.client(agent)
 
 
-def far(stage: Stage, agent: str) -> Client:
+def far(stage: Testbed, agent: str) -> Client:
     """Across a network, with room for a few tasks in a commit."""
     network = FaultyStore(stage.store, sleep=stage.clock.advance)
     network.capabilities = replace(network.capabilities, max_operations=50)
     return stage.client(agent, store=network)
 
 
-def narrow(stage: Stage, agent: str) -> Client:
+def narrow(stage: Testbed, agent: str) -> Client:
     """A local engine with room for a few tasks in a commit."""
     stage.store.capabilities = replace(stage.store.capabilities, max_operations=50)
     return stage.client(agent)
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=[near, far, narrow])
-def join(request: pytest.FixtureRequest) -> Callable[[Stage, str], Client]:
-    found: Callable[[Stage, str], Client] = request.param
+def join(request: pytest.FixtureRequest) -> Callable[[Testbed, str], Client]:
+    found: Callable[[Testbed, str], Client] = request.param
     return found
 
 
@@ -90,7 +89,7 @@ def drained(client: Client) -> list[str]:
 
 
 def test_all_of_a_plan_is_there_at_once_and_done_in_order(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada = join(stage, "ada")
     outcome = ada.run(ada.tasks.publish_all(CHAIN))
@@ -106,7 +105,7 @@ def test_all_of_a_plan_is_there_at_once_and_done_in_order(
 
 
 def test_a_plan_is_ready_by_priority_and_then_in_the_order_of_the_file(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada = join(stage, "ada")
     ids = ["z", "m", "a", "t10", "t9", "k", "b"]
@@ -116,7 +115,7 @@ def test_a_plan_is_ready_by_priority_and_then_in_the_order_of_the_file(
     assert drained(ada) == ["k", "b", "z", "m", "a", "t10", "t9", "last"]
 
 
-def test_a_small_plan_is_one_commit(stage: Stage) -> None:
+def test_a_small_plan_is_one_commit(stage: Testbed) -> None:
     ada = stage.client("ada")
     before = stage.store.read(keys.BASE).revision
     ada.run(ada.tasks.publish_all(CHAIN))
@@ -124,7 +123,7 @@ def test_a_small_plan_is_one_commit(stage: Stage) -> None:
 
 
 def test_needs_may_be_in_the_store_complete_or_not(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada = join(stage, "ada")
     for id_ in ("done", "open"):
@@ -151,7 +150,7 @@ def test_needs_may_be_in_the_store_complete_or_not(
 
 
 def test_unknown_needs_are_refused_with_their_names_and_nothing_is_written(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada = join(stage, "ada")
     specs = [*CHAIN, {"id": "x", "needs": ["gone", "t1", "lost"]}]
@@ -162,7 +161,7 @@ def test_unknown_needs_are_refused_with_their_names_and_nothing_is_written(
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada = join(stage, "ada")
     before = stage.store.read(keys.BASE).revision
@@ -177,7 +176,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(
 
 
 def test_a_plan_that_is_there_already_exists(
-    stage: Stage, join: Callable[[Stage, str], Client]
+    stage: Testbed, join: Callable[[Testbed, str], Client]
 ) -> None:
     ada, bob = join(stage, "ada"), join(stage, "bob")
     first = ada.run(ada.tasks.publish_all(CHAIN, id="release-7"))
@@ -199,14 +198,14 @@ def test_a_plan_that_is_there_already_exists(
 
 def steps() -> int:
     """How many commits a plan takes that does not fit into one."""
-    stage = Stage()
+    stage = Testbed()
     ada = far(stage, "ada")
     before = stage.store.read(keys.BASE).revision
     ada.run(ada.tasks.publish_all(CHAIN))
     return stage.store.read(keys.BASE).revision - before
 
 
-def killed(stage: Stage, fault: Fault, number: int) -> None:
+def killed(stage: Testbed, fault: Fault, number: int) -> None:
     """Somebody began to import the plan, and was killed at this commit."""
     ada = far(stage, "ada")
     ada.network.script([*[None] * number, fault])
@@ -214,7 +213,7 @@ def killed(stage: Stage, fault: Fault, number: int) -> None:
         ada.run(ada.tasks.publish_all(CHAIN))
 
 
-def is_shown(stage: Stage) -> bool:
+def is_shown(stage: Testbed) -> bool:
     """Whether the last commit was made."""
     page = Range(f"{keys.TASKS}{core.BATCH}", limit=10)
     found = [item for item in stage.store.read(page).ranges[page] if item.key.endswith("/status")]
@@ -229,7 +228,7 @@ crashes = pytest.mark.parametrize("fault", ["crash before", "crash after"])
 def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fault: Fault) -> None:
     seen = set()
     for number in range(steps()):
-        stage = Stage()
+        stage = Testbed()
         killed(stage, fault, number)
         bob = far(stage, "bob")
         shown = is_shown(stage)
@@ -251,7 +250,7 @@ def test_killed_anywhere_nobody_sees_a_part_of_it_and_repeating_ends_with_all(fa
 @crashes
 def test_what_a_killed_import_left_to_be_moved_on_is_done_by_whoever_comes(fault: Fault) -> None:
     for number in range(steps()):
-        stage = Stage()
+        stage = Testbed()
         killed(stage, fault, number)
         if is_shown(stage):
             bob = far(stage, "bob")
@@ -262,7 +261,7 @@ def test_what_a_killed_import_left_to_be_moved_on_is_done_by_whoever_comes(fault
             assert all(done.index(f"t{n - 1}") < done.index(f"t{n}") for n in range(20) if n % 4)
 
 
-def test_nobody_can_touch_what_is_not_there_yet(stage: Stage) -> None:
+def test_nobody_can_touch_what_is_not_there_yet(stage: Testbed) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
     before = all_keys(stage.store)
@@ -286,10 +285,10 @@ def test_nobody_can_touch_what_is_not_there_yet(stage: Stage) -> None:
     assert all_keys(stage.store) == before
 
 
-def test_two_who_import_the_same_plan_at_once_publish_each_task_once(stage: Stage) -> None:
+def test_two_who_import_the_same_plan_at_once_publish_each_task_once(stage: Testbed) -> None:
     ada, bob = far(stage, "ada"), far(stage, "bob")
     hands = [
-        Hand(client.tasks.publish_all(CHAIN), client.store, stage.clock) for client in (ada, bob)
+        Stepper(client.tasks.publish_all(CHAIN), client.store, stage.clock) for client in (ada, bob)
     ]
     while not all(hand.done for hand in hands):
         for hand in hands:
@@ -301,10 +300,10 @@ def test_two_who_import_the_same_plan_at_once_publish_each_task_once(stage: Stag
 
 
 def test_an_id_that_somebody_publishes_meanwhile_stops_it_before_anybody_sees_it(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = far(stage, "ada"), far(stage, "bob")
-    hand = Hand(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
+    hand = Stepper(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
     while not statuses(stage.store):
         assert hand.go()
     theirs = next(f"t{n}" for n in range(20) if f"t{n}" not in statuses(stage.store))
@@ -325,7 +324,7 @@ def test_an_id_that_somebody_publishes_meanwhile_stops_it_before_anybody_sees_it
 @crashes
 def test_killed_while_it_takes_back_the_next_one_goes_on_with_that(fault: Fault) -> None:
     for number in range(4):
-        stage = Stage()
+        stage = Testbed()
         killed(stage, "crash before", 3)
         theirs = next(f"t{n}" for n in range(20) if f"t{n}" not in statuses(stage.store))
         bob, cleo = far(stage, "bob"), far(stage, "cleo")
@@ -341,7 +340,7 @@ def test_killed_while_it_takes_back_the_next_one_goes_on_with_that(fault: Fault)
 
 
 def test_ids_of_an_import_that_was_left_behind_are_free_when_its_sign_of_life_is_gone(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
@@ -356,9 +355,9 @@ def test_ids_of_an_import_that_was_left_behind_are_free_when_its_sign_of_life_is
     assert audit(stage.store) == []
 
 
-def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stage: Stage) -> None:
+def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stage: Testbed) -> None:
     ada = far(stage, "ada")
-    hand = Hand(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
+    hand = Stepper(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
     while len(statuses(stage.store)) < 10:
         assert hand.go()
     stage.clock.advance(plan_rules.TTL + 1)
@@ -372,15 +371,15 @@ def test_an_importer_that_slept_while_its_import_was_taken_back_begins_anew(stag
     assert audit(stage.store) == []
 
 
-def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Stage) -> None:
+def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Testbed) -> None:
     """Its batch was taken back, and somebody else was killed while it began the same plan again."""
     ada = far(stage, "ada")
-    hand = Hand(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
+    hand = Stepper(ada.tasks.publish_all(CHAIN), ada.store, stage.clock)
     while len(statuses(stage.store)) < 10:
         assert hand.go()
     stage.clock.advance(plan_rules.TTL + 1)
     cleo = far(stage, "cleo")
-    stop = Hand(cleo.tasks.publish_all([{"id": "t0"}]), cleo.store, stage.clock)
+    stop = Stepper(cleo.tasks.publish_all([{"id": "t0"}]), cleo.store, stage.clock)
     while statuses(stage.store):
         assert stop.go()
     killed(stage, "crash after", 0)
@@ -390,7 +389,7 @@ def test_an_importer_that_slept_does_not_go_on_in_what_was_begun_anew(stage: Sta
     assert audit(stage.store) == []
 
 
-def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Stage) -> None:
+def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Testbed) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
     assert isinstance(bob.run(bob.tasks.publish("t0")), core.TaskExists), "it may live yet"
@@ -400,7 +399,7 @@ def test_who_publishes_one_task_gets_an_id_that_a_dead_import_kept(stage: Stage)
     assert list(statuses(stage.store)) == ["t0"]
 
 
-def test_what_watchers_hear_of_a_task_comes_with_the_commit_that_shows_it(stage: Stage) -> None:
+def test_what_watchers_hear_of_a_task_comes_with_the_commit_that_shows_it(stage: Testbed) -> None:
     killed(stage, "crash before", 3)
     bob = far(stage, "bob")
 
@@ -415,7 +414,7 @@ def test_what_watchers_hear_of_a_task_comes_with_the_commit_that_shows_it(stage:
     )
 
 
-def test_data_decides_how_much_goes_into_one_commit(stage: Stage) -> None:
+def test_data_decides_how_much_goes_into_one_commit(stage: Testbed) -> None:
     """Ten tasks with 300 KB each are more than a commit across a network is to carry."""
     ada = stage.remote("ada")
     before = stage.store.read(keys.BASE).revision
@@ -432,7 +431,7 @@ CHANCES = Chances(
 
 def storm(seed: int) -> None:
     """Import through a network that fails and in processes that die, until it is done."""
-    stage = Stage(seed)
+    stage = Testbed(seed)
     outcome: object = None
     for number in range(200):
         ada = far(stage, f"ada{number}")
@@ -462,7 +461,7 @@ def test_an_import_gets_through_many_storms(seed: int) -> None:
     storm(seed)
 
 
-def test_a_task_that_no_store_takes_is_refused_before_anything_is_written(stage: Stage) -> None:
+def test_a_task_that_no_store_takes_is_refused_before_anything_is_written(stage: Testbed) -> None:
     ada = far(stage, "ada")
     needs = [f"{'n' * 180}{number}" for number in range(8000)]
     for dry in (False, True):
@@ -482,7 +481,7 @@ def graphs() -> st.SearchStrategy[list[set[int]]]:
 
 def follow(needs: list[set[int]], names: list[int], dice: Random, *, remote: bool) -> None:
     """Publish a graph, do what is ready in any order, and compare with a model all the way."""
-    stage = Stage()
+    stage = Testbed()
     ada = far(stage, "ada") if remote else stage.client("ada")
     specs = [{"id": f"t{n}", "needs": [f"t{m}" for m in sorted(needs[n])]} for n in names]
     ada.run(ada.tasks.publish_all(specs))
@@ -511,7 +510,7 @@ def test_nothing_is_ready_before_its_needs_and_all_get_done(
     follow(needs, names, dice, remote=remote)
 
 
-def test_all_that_is_wrong_is_said_at_once_each_with_its_place(stage: Stage) -> None:
+def test_all_that_is_wrong_is_said_at_once_each_with_its_place(stage: Testbed) -> None:
     """Every circle, every need that does not exist, and mistakes in single tasks."""
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("there"))

@@ -11,13 +11,12 @@ from tests.nouns.tasks import task_truths
 from interlock.nouns.tasks.task import Claimed, Completed, NoTask, TaskFenced
 from interlock.runtime.steps import Commit
 from interlock.testing.faults import Fault
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 def claim(client: Client, task: str) -> int:
@@ -26,24 +25,24 @@ def claim(client: Client, task: str) -> int:
     return got.token or 0
 
 
-def before_commit(hand: Hand[Any]) -> Hand[Any]:
+def before_commit(hand: Stepper[Any]) -> Stepper[Any]:
     """Go on up to the commit."""
     while not isinstance(hand._next, Commit):
         assert hand.go()
     return hand
 
 
-def start(client: Client, op: Any) -> Hand[Any]:
+def start(client: Client, op: Any) -> Stepper[Any]:
     """Begin without a step."""
-    return Hand(op, client.store, client.clock)
+    return Stepper(op, client.store, client.clock)
 
 
-def sound(stage: Stage) -> None:
+def sound(stage: Testbed) -> None:
     assert task_truths.complaints(task_truths.look(stage.store)) == []
 
 
 def test_a_task_that_begins_to_hang_while_its_need_is_completed_is_not_forgotten(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.remote("ada"), stage.remote("bob")
     ada.run(ada.tasks.publish("need"))
@@ -57,7 +56,7 @@ def test_a_task_that_begins_to_hang_while_its_need_is_completed_is_not_forgotten
         claim(bob, task)
 
 
-def cramped(stage: Stage, name: str) -> Client:
+def cramped(stage: Testbed, name: str) -> Client:
     """A client whose commits have room for little, so that more is left to do."""
     client = stage.remote(name)
     client.runner.capabilities = replace(client.runner.capabilities, max_operations=30)
@@ -65,7 +64,7 @@ def cramped(stage: Stage, name: str) -> Client:
 
 
 @pytest.mark.parametrize("steps", range(8))
-def test_two_who_drain_the_same_need_skip_none_of_the_others(stage: Stage, steps: int) -> None:
+def test_two_who_drain_the_same_need_skip_none_of_the_others(stage: Testbed, steps: int) -> None:
     ada, bob = cramped(stage, "ada"), cramped(stage, "bob")
 
     def left(need: str) -> list[str]:
@@ -93,7 +92,7 @@ def test_two_who_drain_the_same_need_skip_none_of_the_others(stage: Stage, steps
     assert isinstance(bob.run(bob.tasks.next()), NoTask)
 
 
-def test_a_place_that_was_left_behind_is_no_lost_race(stage: Stage) -> None:
+def test_a_place_that_was_left_behind_is_no_lost_race(stage: Testbed) -> None:
     """Who is alone keeps the exact order, though it claims by name now and then."""
     ada = stage.remote("ada")
     for number in range(40):
@@ -106,7 +105,7 @@ def test_a_place_that_was_left_behind_is_no_lost_race(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", ["lost reply", "late arrival"])
-def test_a_claim_whose_reply_was_lost_has_its_data(stage: Stage, fault: Fault) -> None:
+def test_a_claim_whose_reply_was_lost_has_its_data(stage: Testbed, fault: Fault) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t", {"x": 1}, priority=2))
     ada.network.script([fault])
@@ -117,7 +116,7 @@ def test_a_claim_whose_reply_was_lost_has_its_data(stage: Stage, fault: Fault) -
 
 
 def test_who_wrote_about_its_task_since_it_was_claimed_looks_before_it_ends_the_claim(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada, bob = stage.remote("ada"), stage.remote("bob")
     ada.run(ada.tasks.publish("t"))

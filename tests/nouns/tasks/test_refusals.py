@@ -20,21 +20,21 @@ from interlock.nouns.tasks.task import (
     TaskNotOwner,
 )
 from interlock.store import VOID, Log
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["local", "network"])
-def eve(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def eve(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     make = stage.client if request.param == "local" else stage.remote
     return make("eve", ttl=1000.0)
 
 
-def refusals(stage: Stage) -> list[tuple[str, str, str]]:
+def refusals(stage: Testbed) -> list[tuple[str, str, str]]:
     page = Log(after=0, limit=1000)
     items = stage.store.read(page).ranges[page]
     entries = [decode(item.value) for item in items if item.value != VOID]
@@ -42,7 +42,7 @@ def refusals(stage: Stage) -> list[tuple[str, str, str]]:
     return [(entry.agent, entry.verb, entry.outcome) for entry in found]
 
 
-def test_the_first_refusal_of_a_minute_is_recorded(stage: Stage, eve: Client) -> None:
+def test_the_first_refusal_of_a_minute_is_recorded(stage: Testbed, eve: Client) -> None:
     ada = stage.client("ada", ttl=1000.0)
     ada.run(ada.tasks.publish("t"))
     ada.run(ada.tasks.claim("t"))
@@ -54,7 +54,7 @@ def test_the_first_refusal_of_a_minute_is_recorded(stage: Stage, eve: Client) ->
     assert refusals(stage)[1:] == [("eve", "task.release", "not_owner")]
 
 
-def test_a_claim_that_is_over_is_fenced_and_recorded(stage: Stage, eve: Client) -> None:
+def test_a_claim_that_is_over_is_fenced_and_recorded(stage: Testbed, eve: Client) -> None:
     ada = stage.client("ada", ttl=1000.0)
     ada.run(ada.tasks.publish("t"))
     got = eve.run(eve.tasks.claim("t", ttl=5))
@@ -70,7 +70,7 @@ def test_a_claim_that_is_over_is_fenced_and_recorded(stage: Stage, eve: Client) 
     assert refusals(stage) == [("eve", "task.complete", "fenced")]
 
 
-def test_what_is_over_or_was_never_there_is_refused(stage: Stage, eve: Client) -> None:
+def test_what_is_over_or_was_never_there_is_refused(stage: Testbed, eve: Client) -> None:
     ada = stage.client("ada", ttl=1000.0)
     ada.run(ada.tasks.publish("t", retries=0))
     got = ada.run(ada.tasks.claim("t"))
@@ -84,7 +84,7 @@ def test_what_is_over_or_was_never_there_is_refused(stage: Stage, eve: Client) -
 
 
 def test_a_task_that_missed_its_deadline_can_be_sent_back() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t", deadline=1))
     stage.clock.advance(2)
@@ -94,7 +94,7 @@ def test_a_task_that_missed_its_deadline_can_be_sent_back() -> None:
 
 
 def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.tasks.publish("t"))
     ada.run(ada.tasks.publish("later"))
@@ -111,13 +111,13 @@ def test_an_attempt_that_failed_once_is_not_failed_again_when_its_rest_is_over()
 
 @pytest.mark.parametrize("words", [{"deadline": 0}, {"deadline": 5, "not_before": 9}])
 def test_a_deadline_that_nobody_can_meet_is_refused(words: dict[str, float]) -> None:
-    ada = Stage().client("ada")
+    ada = Testbed().client("ada")
     with pytest.raises(BadInput, match="deadline"):
         ada.run(ada.tasks.publish("t", **words))  # type: ignore[arg-type]
 
 
 def test_whoever_begins_in_time_may_try_again_after_the_deadline() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t", deadline=5))
     got = ada.run(ada.tasks.claim("t"))
@@ -128,7 +128,7 @@ def test_whoever_begins_in_time_may_try_again_after_the_deadline() -> None:
 
 
 def test_the_token_of_somebody_else_or_of_no_claim_makes_nobody_an_owner() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.tasks.publish("t"))
     assert isinstance(bob.run(bob.tasks.complete("t", token=1)), TaskNotOwner)
@@ -140,7 +140,7 @@ def test_the_token_of_somebody_else_or_of_no_claim_makes_nobody_an_owner() -> No
 
 
 def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fenced() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada"), stage.client("bob")
     ada.run(ada.tasks.publish("t", retries=0))
     ada.run(ada.tasks.publish("u", backoff=100))
@@ -154,7 +154,7 @@ def test_what_a_session_has_done_twice_is_already_done_and_what_it_lost_is_fence
 
 
 def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, eve = stage.client("ada"), stage.client("eve")
     ada.run(ada.tasks.publish("t"))
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_a_refusal_in_favour_of_each_claim_is_recorded() -> None:
 
 
 def test_the_error_of_an_attempt_is_gone_with_the_next_one() -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada")
     ada.run(ada.tasks.publish("t", backoff=0))
     ada.run(ada.tasks.claim("t"))
@@ -184,7 +184,7 @@ def test_the_error_of_an_attempt_is_gone_with_the_next_one() -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada = stage.client("ada", ttl=600.0)
     ada.run(ada.tasks.publish("t", deadline=1))
     stage.clock.advance(2.0)
@@ -194,7 +194,7 @@ def test_whoever_meets_a_task_too_late_records_that_it_expired(named: bool) -> N
     assert line.outcome == "expired"
 
 
-def test_whoever_beats_too_late_is_not_called_the_holder(stage: Stage, eve: Client) -> None:
+def test_whoever_beats_too_late_is_not_called_the_holder(stage: Testbed, eve: Client) -> None:
     ada = stage.client("ada", ttl=1000.0)
     ada.run(ada.tasks.publish("t"))
     claimed = eve.run(eve.tasks.claim("t", ttl=5.0))

@@ -18,13 +18,12 @@ from interlock.nouns.tasks.requirement_sets import let_go
 from interlock.runtime.maintain import Maintenance
 from interlock.runtime.runner import Actor
 from interlock.store import Put, Range, Store, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 
 @pytest.fixture(params=["local", "remote"])
 def ada(request: pytest.FixtureRequest) -> Client:
-    stage = Stage()
+    stage = Testbed()
     return stage.client("ada") if request.param == "local" else stage.remote("ada")
 
 
@@ -119,10 +118,10 @@ def test_a_task_that_becomes_ready_while_its_set_is_let_go_is_found_in_any_order
 @pytest.mark.parametrize("first", range(6))
 @pytest.mark.parametrize("then", range(4))
 def test_a_set_that_was_used_again_meanwhile_stays(first: int, then: int) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     _set_only(ada)
-    goes = Hand(let_go(bob.runner, Actor(), ["gpu"]), bob.store, bob.clock)
+    goes = Stepper(let_go(bob.runner, Actor(), ["gpu"]), bob.store, bob.clock)
     for _ in range(first):
         goes.go()
     ada.run(ada.tasks.publish("between", requires=["gpu"]))
@@ -156,14 +155,14 @@ def _orders(before: Callable[[Client], None], act: Act) -> Iterator[None]:
 
 
 def _begun(before: Callable[[Client], None], act: Act) -> tuple[Client, Client, list[Any]]:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.remote("ada"), stage.remote("bob")
     before(ada)
     if "gpu" not in sets(ada.store):  # as left by a task before this one
         value = (Put(keys.set_of("gpu"), b'["gpu"]'), Put(keys.SETS_MARK, b"{}"))
         ada.store.commit(Txn(id=ada.runner.new_id("txn"), entry=b"{}", puts=value))
     goes = let_go(bob.runner, Actor(), ["gpu"])
-    return ada, bob, [Hand(act(ada), ada.store, ada.clock), Hand(goes, bob.store, bob.clock)]
+    return ada, bob, [Stepper(act(ada), ada.store, ada.clock), Stepper(goes, bob.store, bob.clock)]
 
 
 def test_old_sets_go_with_maintenance_on_every_engine(url: str) -> None:

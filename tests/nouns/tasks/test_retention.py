@@ -34,20 +34,19 @@ from interlock.store import Log, Put, Range, Txn
 from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, Fault
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 DAY = 86400.0
 LONG = 91 * DAY
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     """At no session, which a clock that is moved by months would end."""
     return stage.client("ada", ttl=None)
 
@@ -71,7 +70,7 @@ def cancelled(client: Client, *tasks: str) -> None:
         client.run(client.tasks.cancel(task))
 
 
-def pass_time(stage: Stage, client: Client, seconds: float = LONG) -> None:
+def pass_time(stage: Testbed, client: Client, seconds: float = LONG) -> None:
     """Let time pass, and somebody write then: nobody trusts its own clock alone."""
     stage.clock.advance(seconds)
     client.run(client.locks.acquire("merge", ttl=60))
@@ -82,7 +81,7 @@ def maintained(client: Client) -> int:
     return client.run(client.fleet.maintain()).forgotten_tasks
 
 
-def standing(stage: Stage) -> list[str]:
+def standing(stage: Testbed) -> list[str]:
     board = task_truths.look(stage.store)
     assert task_truths.complaints(board) == []
     return sorted(board.statuses)
@@ -97,7 +96,7 @@ def sweep(client: Client, keep: Keep | None = None) -> Op[retention.Forgot]:
 # ---- what goes, and when ------------------------------------------------------------------------
 
 
-def test_what_is_over_goes_after_90_days_with_all_that_is_its(stage: Stage, ada: Client) -> None:
+def test_what_is_over_goes_after_90_days_with_all_that_is_its(stage: Testbed, ada: Client) -> None:
     done(ada, "done")
     cancelled(ada, "cancelled")
     ada.run(ada.tasks.publish("dead", retries=0, deadline=5))
@@ -118,7 +117,7 @@ def test_what_is_over_goes_after_90_days_with_all_that_is_its(stage: Stage, ada:
 
 
 def test_of_those_that_are_over_only_so_many_stay_those_that_ended_last(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_TASK_KEPT", "2")
     done(ada, "d", "a")
@@ -128,7 +127,7 @@ def test_of_those_that_are_over_only_so_many_stay_those_that_ended_last(
     assert standing(stage) == ["b", "e"]
 
 
-def test_the_age_is_a_setting(stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_is_a_setting(stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERLOCK_TASK_KEEP", "1h")
     done(ada, "t")
     stage.clock.advance(3599)
@@ -137,7 +136,7 @@ def test_the_age_is_a_setting(stage: Stage, ada: Client, monkeypatch: pytest.Mon
     assert maintained(ada) == 1
 
 
-def test_a_pass_is_bounded_and_says_what_is_left(stage: Stage, ada: Client) -> None:
+def test_a_pass_is_bounded_and_says_what_is_left(stage: Testbed, ada: Client) -> None:
     done(ada, *[f"t{number}" for number in range(6)])
     stage.clock.advance(LONG)
     again = Forgetting(ada.runner, Keep(age=DAY, count=100))
@@ -145,7 +144,7 @@ def test_a_pass_is_bounded_and_says_what_is_left(stage: Stage, ada: Client) -> N
     assert ada.run(again.run(Actor(), bound=4)) == retention.Forgot(forgotten=2)
 
 
-def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Stage, ada: Client) -> None:
+def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Testbed, ada: Client) -> None:
     done(ada, *[f"t{number}" for number in range(9)])
     cancelled(ada, *[f"c{number}" for number in range(9)])
     pass_time(stage, ada)
@@ -160,7 +159,7 @@ def test_a_commit_has_no_more_operations_than_the_engine_takes(stage: Stage, ada
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_whoever_is_ahead_of_everybody_else_lets_go_of_nothing_that_is_young(
-    stage: Stage, ada: Client, *, busy: bool
+    stage: Testbed, ada: Client, *, busy: bool
 ) -> None:
     bob, ahead = stage.client("bob", ttl=None), stage.client("ahead", ttl=None)
     done(ada, "t1")
@@ -178,7 +177,7 @@ def test_whoever_is_ahead_of_everybody_else_lets_go_of_nothing_that_is_young(
 
 
 def test_whoever_is_ahead_looks_at_the_entries_of_others_before_it_writes_many(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "_NEWEST", Log(limit=1, last=True))
     ahead = stage.client("ahead", ttl=None)
@@ -192,7 +191,7 @@ def test_whoever_is_ahead_looks_at_the_entries_of_others_before_it_writes_many(
 
 
 def test_what_a_slow_clock_ended_stays_though_the_others_of_its_page_ended_later(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "FIRST_PAGE", 2)
     monkeypatch.setattr(retention, "MOST_PAGE", 2)
@@ -206,7 +205,7 @@ def test_what_a_slow_clock_ended_stays_though_the_others_of_its_page_ended_later
 
 
 def test_what_a_clock_saw_that_is_ahead_keeps_nobody_from_looking(
-    stage: Stage, ada: Client, looked: list[int]
+    stage: Testbed, ada: Client, looked: list[int]
 ) -> None:
     keep = Keep(age=100 * DAY, count=700)
     fill(stage, 600, since=stage.clock.wall())
@@ -222,7 +221,7 @@ def test_what_a_clock_saw_that_is_ahead_keeps_nobody_from_looking(
 
 
 def test_what_waits_for_another_task_goes_on_though_its_need_was_forgotten(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     done(ada, "first", "last")
     ada.run(ada.tasks.publish("open"))
@@ -236,7 +235,7 @@ def test_what_waits_for_another_task_goes_on_though_its_need_was_forgotten(
 
 
 def test_what_died_can_be_sent_back_though_its_needs_were_forgotten(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     done(ada, "need")
     ada.run(ada.tasks.publish("t", needs=["need"], not_before=LONG))
@@ -247,7 +246,7 @@ def test_what_died_can_be_sent_back_though_its_needs_were_forgotten(
 
 
 def test_what_failed_stays_while_a_task_needs_it_that_is_not_complete(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("open"))
     ada.run(ada.tasks.publish("broken"))
@@ -265,7 +264,7 @@ def test_what_failed_stays_while_a_task_needs_it_that_is_not_complete(
 
 
 def test_what_hangs_on_a_need_that_was_completed_is_worked_off_before_that_goes(
-    stage: Stage,
+    stage: Testbed,
 ) -> None:
     ada = stage.remote("ada", ttl=None)
     ada.runner.capabilities = replace(ada.runner.capabilities, max_operations=30)
@@ -286,7 +285,9 @@ def test_what_hangs_on_a_need_that_was_completed_is_worked_off_before_that_goes(
     assert "root" not in standing(stage)
 
 
-def test_nothing_that_failed_goes_while_a_plan_is_being_imported(stage: Stage, ada: Client) -> None:
+def test_nothing_that_failed_goes_while_a_plan_is_being_imported(
+    stage: Testbed, ada: Client
+) -> None:
     cancelled(ada, "broken")
     stage.clock.advance(LONG)
     struck = stage.remote("bob", ttl=None)
@@ -304,7 +305,7 @@ def test_nothing_that_failed_goes_while_a_plan_is_being_imported(stage: Stage, a
 
 
 def test_nothing_that_failed_goes_while_a_task_cannot_be_read_that_may_need_it(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     cancelled(ada, "broken")
     done(ada, "done")
@@ -317,7 +318,7 @@ def test_nothing_that_failed_goes_while_a_task_cannot_be_read_that_may_need_it(
     assert left[keys.status("done")] is None
 
 
-def test_a_plan_that_was_imported_long_ago_is_imported_anew(stage: Stage, ada: Client) -> None:
+def test_a_plan_that_was_imported_long_ago_is_imported_anew(stage: Testbed, ada: Client) -> None:
     plan: list[dict[str, object]] = [{"id": "a"}, {"id": "b", "needs": ["a"]}]
     ada.run(ada.tasks.publish_all(plan))
     complete(ada, "a")
@@ -332,7 +333,7 @@ def test_a_plan_that_was_imported_long_ago_is_imported_anew(stage: Stage, ada: C
 def test_whoever_publishes_what_needs_a_failed_task_meets_it_or_is_told(publish: str) -> None:
     """However the steps of the two come between each other."""
     for first, then in product(range(40), range(0, 24, 3 if publish == "large plan" else 1)):
-        stage = Stage()
+        stage = Testbed()
         ada, bob = stage.remote("ada", ttl=None), stage.remote("bob", ttl=None)
         ada.run(ada.tasks.publish("open"))
         cancelled(ada, "broken")
@@ -358,7 +359,7 @@ def test_whoever_publishes_what_needs_a_task_that_fails_and_goes_meanwhile_is_to
 ) -> None:
     """Though it was still to be done when its publisher looked, and nobody was to keep it."""
     for first, then in product(range(10), range(24)):
-        stage = Stage()
+        stage = Testbed()
         ada, bob = stage.remote("ada", ttl=None), stage.remote("bob", ttl=None)
         ada.run(ada.tasks.publish("open"))
         ada.run(ada.tasks.publish("broken"))
@@ -386,11 +387,11 @@ def _publishing(client: Client, what: str) -> Op[Any]:
     return client.tasks.publish_all(plan)
 
 
-def _hand(client: Client, op: Op[Any]) -> Hand[Any]:
-    return Hand(op, client.store, client.clock)
+def _hand(client: Client, op: Op[Any]) -> Stepper[Any]:
+    return Stepper(op, client.store, client.clock)
 
 
-def _go(hand: Hand[Any], steps: int) -> bool:
+def _go(hand: Stepper[Any], steps: int) -> bool:
     for _ in range(steps):
         hand.go()
     return hand.done
@@ -400,7 +401,7 @@ def _go(hand: Hand[Any], steps: int) -> bool:
 
 
 def test_an_id_that_was_forgotten_is_free_and_old_claims_do_not_count_for_the_new_task(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("t"))
     token = complete(ada, "t")
@@ -413,7 +414,7 @@ def test_an_id_that_was_forgotten_is_free_and_old_claims_do_not_count_for_the_ne
 
 
 def test_a_task_needs_what_was_there_before_it_and_not_what_has_that_name_now(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     done(ada, "need")
     ada.run(ada.tasks.publish("open"))
@@ -431,7 +432,7 @@ def test_a_task_needs_what_was_there_before_it_and_not_what_has_that_name_now(
 
 
 def test_a_wait_is_no_circle_by_a_task_that_has_the_name_of_what_was_needed(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     done(ada, "need")
     ada.run(ada.tasks.publish("open"))
@@ -446,7 +447,7 @@ def test_a_wait_is_no_circle_by_a_task_that_has_the_name_of_what_was_needed(
     assert waits.asleep, "two completes what it needs, and one is not in the way"
 
 
-def test_the_record_tells_of_a_task_that_was_forgotten(stage: Stage, ada: Client) -> None:
+def test_the_record_tells_of_a_task_that_was_forgotten(stage: Testbed, ada: Client) -> None:
     done(ada, "t", "other")
     stage.clock.advance(LONG)
     maintained(ada)
@@ -460,7 +461,7 @@ def test_the_record_tells_of_a_task_that_was_forgotten(stage: Stage, ada: Client
         ada.run(ada.tasks.publish("next", needs=["t"]))
 
 
-def test_nobody_complains_about_what_was_forgotten(stage: Stage, ada: Client) -> None:
+def test_nobody_complains_about_what_was_forgotten(stage: Testbed, ada: Client) -> None:
     cancelled(ada, "broken")
     done(ada, "need")
     ada.run(ada.tasks.publish("open", not_before=2 * LONG))
@@ -476,7 +477,7 @@ def test_nobody_complains_about_what_was_forgotten(stage: Stage, ada: Client) ->
 
 
 @pytest.fixture
-def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def looked(stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many items each read of tasks brought."""
     found: list[int] = []
     read = stage.store.read
@@ -490,7 +491,7 @@ def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def fill(stage: Stage, number: int, since: float = 1.0) -> None:
+def fill(stage: Testbed, number: int, since: float = 1.0) -> None:
     """Many tasks that are over, all at once."""
     puts = [
         Put(key(f"t{n:05d}"), value)
@@ -504,7 +505,7 @@ def fill(stage: Stage, number: int, since: float = 1.0) -> None:
 
 
 def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
-    stage: Stage, ada: Client, looked: list[int], monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Forgetting, "_anywhere", lambda _: "")
     fill(stage, 1500)
@@ -524,7 +525,7 @@ def test_a_part_looks_at_a_thousand_items_and_the_next_one_goes_on_there(
 
 
 def test_what_one_saw_with_effort_no_other_has_to_see_again(
-    stage: Stage, ada: Client, looked: list[int]
+    stage: Testbed, ada: Client, looked: list[int]
 ) -> None:
     fill(stage, 600)
     keep = Keep(age=stage.clock.wall() + DAY, count=610)
@@ -540,7 +541,7 @@ def test_what_one_saw_with_effort_no_other_has_to_see_again(
 
 
 def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
-    stage: Stage, ada: Client, looked: list[int]
+    stage: Testbed, ada: Client, looked: list[int]
 ) -> None:
     cancelled(ada, "broken")
     ada.run(ada.tasks.publish("t", needs=["broken"]))
@@ -557,7 +558,7 @@ def test_whoever_saw_that_what_failed_is_needed_does_not_look_again_at_once(
 
 
 def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     fill(stage, 1500)
     stage.clock.advance(LONG)
@@ -569,7 +570,7 @@ def test_parts_let_go_of_everything_in_time_and_say_when_there_is_more(
 
 
 def test_whoever_works_a_lot_lets_go_of_what_is_over_now_and_then(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERLOCK_TASK_KEPT", "5")
     worker = stage.client("worker", ttl=None)
@@ -595,7 +596,7 @@ def _broken(_who: Actor) -> Op[bool]:
 @pytest.mark.parametrize("fault", ["crash before", "crash after", "lost reply", "late arrival"])
 def test_a_task_goes_with_all_that_is_its_or_not_at_all(fault: Fault) -> None:
     for commit in count():
-        stage = Stage()
+        stage = Testbed()
         ada = stage.client("ada", ttl=None)
         done(ada, *[f"t{number}" for number in range(5)])
         cancelled(ada, *[f"c{number}" for number in range(5)])
@@ -634,7 +635,7 @@ def test_what_one_saw_no_other_sees_again_on_every_engine(
     monkeypatch.setattr(retention, "_LONG", 0)
     keep = Keep(age=DAY, count=12)
     with closing(open_store(url)) as store:
-        ada, bob = (Stage().client(name, ttl=None, store=store) for name in ("ada", "bob"))
+        ada, bob = (Testbed().client(name, ttl=None, store=store) for name in ("ada", "bob"))
         done(ada, *[f"t{number}" for number in range(6)])
         assert _walks(ada, keep)
         assert not _walks(bob, keep)

@@ -11,27 +11,27 @@ from interlock.errors import Lapsed, StoreDamaged
 from interlock.nouns.tasks import task as core
 from interlock.nouns.tasks.service import AROUND
 from interlock.store import Put, Range, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 TTL = 100_000.0
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=[True, False], ids=["local", "remote"])
-def ada(stage: Stage, request: pytest.FixtureRequest) -> Client:
+def ada(stage: Testbed, request: pytest.FixtureRequest) -> Client:
     return stage.client("ada", ttl=TTL) if request.param else stage.remote("ada", ttl=TTL)
 
 
-def damage(stage: Stage, *wanted: str) -> None:
+def damage(stage: Testbed, *wanted: str) -> None:
     puts = tuple(Put(key, b"garbage") for key in wanted)
     stage.store.commit(Txn(id=f"damage {wanted[0]}", puts=puts, quiet=True))
 
 
-def keys_under(stage: Stage, prefix: str) -> list[str]:
+def keys_under(stage: Testbed, prefix: str) -> list[str]:
     page = Range(prefix)
     return [item.key for item in stage.store.read(page).ranges[page]]
 
@@ -47,7 +47,7 @@ def done(client: Client) -> list[str]:
 
 @pytest.mark.parametrize("part", [keys.status, keys.owner])
 def test_the_next_one_is_claimed_past_a_task_that_cannot_be_read(
-    stage: Stage, ada: Client, part: Callable[[str], str]
+    stage: Testbed, ada: Client, part: Callable[[str], str]
 ) -> None:
     ada.run(ada.tasks.publish("bad", priority=1))
     (place,) = keys_under(stage, keys.READY)
@@ -61,14 +61,14 @@ def test_the_next_one_is_claimed_past_a_task_that_cannot_be_read(
         ada.run(ada.tasks.claim("bad"))
 
 
-def test_the_data_of_one_task_hold_up_no_other(stage: Stage, ada: Client) -> None:
+def test_the_data_of_one_task_hold_up_no_other(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("bad", priority=1))
     ada.run(ada.tasks.publish("good"))
     damage(stage, keys.data("bad"))
     assert done(ada) == ["good"]
 
 
-def test_a_place_that_cannot_be_read_is_a_place(stage: Stage, ada: Client) -> None:
+def test_a_place_that_cannot_be_read_is_a_place(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("first", priority=1))
     ada.run(ada.tasks.publish("late", priority=2, deadline=1))
     damage(stage, *keys_under(stage, keys.READY))
@@ -78,7 +78,7 @@ def test_a_place_that_cannot_be_read_is_a_place(stage: Stage, ada: Client) -> No
 
 
 def test_what_rests_and_what_is_lost_goes_on_past_one_that_cannot_be_read(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     bob = stage.client("bob", ttl=1.0)
     for task in ("bad", "later", "unreadable"):
@@ -92,7 +92,7 @@ def test_what_rests_and_what_is_lost_goes_on_past_one_that_cannot_be_read(
     assert sorted(done(ada)) == ["later", "lost", "unreadable"]
 
 
-def test_requirements_that_cannot_be_read_are_nobodys_to_do(stage: Stage, ada: Client) -> None:
+def test_requirements_that_cannot_be_read_are_nobodys_to_do(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("g", requires=["gpu"]))
     ada.run(ada.tasks.publish("r", requires=["rust"]))
     ada.run(ada.tasks.publish("plain"))
@@ -101,7 +101,7 @@ def test_requirements_that_cannot_be_read_are_nobodys_to_do(stage: Stage, ada: C
     assert done(eve) == ["r", "plain"]
 
 
-def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Stage, ada: Client) -> None:
+def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("bad"))
     damage(stage, keys.status("bad"))
     waits = ada.start(ada.tasks.next(wait=60))
@@ -115,7 +115,7 @@ def test_who_waits_is_woken_by_a_task_that_can_be_read(stage: Stage, ada: Client
     assert "see 'interlock doctor'" in nothing.reason
 
 
-def test_nobody_waits_past_the_end_of_its_session(stage: Stage) -> None:
+def test_nobody_waits_past_the_end_of_its_session(stage: Testbed) -> None:
     bob = stage.client("bob", ttl=2.0)
     bob.context.no_retry = True
     bob.run(bob.tasks.publish("bad"))
@@ -124,7 +124,7 @@ def test_nobody_waits_past_the_end_of_its_session(stage: Stage) -> None:
         bob.run(bob.tasks.next(wait=600))
 
 
-def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Stage, ada: Client) -> None:
+def test_the_quick_way_is_not_tried_each_time_and_not_given_up(stage: Testbed, ada: Client) -> None:
     ada.run(ada.tasks.publish("bad"))
     damage(stage, keys.status("bad"))
     for _ in range(5):

@@ -11,10 +11,10 @@ from interlock.nouns.tasks.progress import RECLAIMED_AT_ONCE
 from interlock.store import Put, Range, Txn
 from interlock.testing.audit import audit
 from interlock.testing.faults import Crash, FaultyStore
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
-def far(stage: Stage, agent: str) -> Client:
+def far(stage: Testbed, agent: str) -> Client:
     """Across a network, with room for a few tasks in a commit."""
     network = FaultyStore(stage.store, sleep=stage.clock.advance)
     network.capabilities = replace(network.capabilities, max_operations=50)
@@ -22,9 +22,9 @@ def far(stage: Stage, agent: str) -> Client:
 
 
 @pytest.fixture
-def stage() -> Stage:
+def stage() -> Testbed:
     """Twenty tasks hung on one; whoever completed it died before it moved them all on."""
-    stage = Stage()
+    stage = Testbed()
     ada = far(stage, "ada")
     ada.run(ada.tasks.publish("root"))
     for number in range(20):
@@ -37,18 +37,18 @@ def stage() -> Stage:
     return stage
 
 
-def left(stage: Stage) -> int:
+def left(stage: Testbed) -> int:
     page = Range(keys.HANGS, limit=1000)
     return len(stage.store.read(page).ranges[page])
 
 
-def test_a_claim_by_name_moves_on_what_stands_in_its_way(stage: Stage) -> None:
+def test_a_claim_by_name_moves_on_what_stands_in_its_way(stage: Testbed) -> None:
     bob = far(stage, "bob")
     assert isinstance(bob.run(bob.tasks.claim("t19")), core.Claimed)
     assert audit(stage.store) == []
 
 
-def test_a_claim_of_the_next_one_does_when_there_is_nothing_else(stage: Stage) -> None:
+def test_a_claim_of_the_next_one_does_when_there_is_nothing_else(stage: Testbed) -> None:
     bob = far(stage, "bob")
     done = set()
     while isinstance(claim := bob.run(bob.tasks.next()), core.Claimed):
@@ -59,7 +59,7 @@ def test_a_claim_of_the_next_one_does_when_there_is_nothing_else(stage: Stage) -
     assert audit(stage.store) == []
 
 
-def test_a_queue_that_is_never_empty_does_not_keep_others_from_going_on(stage: Stage) -> None:
+def test_a_queue_that_is_never_empty_does_not_keep_others_from_going_on(stage: Testbed) -> None:
     bob = far(stage, "bob")
     for number in range(50):
         bob.run(bob.tasks.publish(f"other{number}", priority=1))
@@ -75,7 +75,7 @@ def test_a_queue_that_is_never_empty_does_not_keep_others_from_going_on(stage: S
 def test_entries_of_claims_that_stand_for_nothing_keep_no_lost_task_from_coming_back(
     local: bool,
 ) -> None:
-    stage = Stage()
+    stage = Testbed()
     ada, bob = stage.client("ada", ttl=10.0), stage.client("bob", ttl=600.0)
     for task in ("lost", "kept"):
         bob.run(bob.tasks.publish(task, backoff=0))

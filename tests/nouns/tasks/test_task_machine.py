@@ -43,7 +43,7 @@ from interlock.store import Store
 from interlock.stores import open_store
 from interlock.testing.audit import audit
 from interlock.testing.faults import FaultyStore
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 NEVER = 1e9
 CAPABILITIES = ("rust", "web")
@@ -86,7 +86,7 @@ class TaskMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage()
+        self.stage = Testbed()
         self.under, self.store = self.make()
         self.clock = self.stage.clock
         self.clients: dict[str, Client] = {}

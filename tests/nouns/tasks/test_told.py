@@ -15,8 +15,7 @@ from interlock.errors import StoreAway
 from interlock.nouns.tasks import claiming
 from interlock.nouns.tasks import task as core
 from interlock.store import Put, Ref, Snapshot, Txn
-from interlock.testing.hand import Hand
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Stepper, Testbed
 
 WAYS: dict[str, Callable[[Client], Op[core.ClaimOutcome]]] = {
     "by name": lambda client: client.tasks.claim("t1"),
@@ -27,12 +26,12 @@ WAYS: dict[str, Callable[[Client], Op[core.ClaimOutcome]]] = {
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture(params=["near", "far"])
-def ada(request: pytest.FixtureRequest, stage: Stage) -> Client:
+def ada(request: pytest.FixtureRequest, stage: Testbed) -> Client:
     client = stage.client("ada") if request.param == "near" else stage.remote("ada")
     client.run(client.tasks.publish("t1", {"x": 1}))
     return client
@@ -93,7 +92,7 @@ def test_a_claim_is_given_back_when_nobody_drives_it_any_more(
     at = 0
     while True:
         op = ask(ada)
-        hand = Hand(op, ada.store, ada.clock)
+        hand = Stepper(op, ada.store, ada.clock)
         for _ in range(at):
             hand.go()
         if hand.done:
@@ -121,7 +120,7 @@ def cut_after_a_lost_reply(client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", ["by name", "the next"])
-def test_a_claim_whose_data_cannot_be_read_is_given_back(stage: Stage, way: str) -> None:
+def test_a_claim_whose_data_cannot_be_read_is_given_back(stage: Testbed, way: str) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
     cut_after_a_lost_reply(ada)
@@ -132,15 +131,15 @@ def test_a_claim_whose_data_cannot_be_read_is_given_back(stage: Stage, way: str)
     assert state(ada) == "pending"
 
 
-def test_a_call_that_could_not_even_look_owes_nothing(stage: Stage) -> None:
+def test_a_call_that_could_not_even_look_owes_nothing(stage: Testbed) -> None:
     ada = stage.remote("ada")
-    hand = Hand(ada.tasks.next(), ada.store, ada.clock)
+    hand = Stepper(ada.tasks.next(), ada.store, ada.clock)
     with pytest.raises(StoreAway):
         hand.interrupt(StoreAway("cut off")).result()
     assert not ada.context.queues.owed
 
 
-def test_what_is_owed_is_found_among_any_number_of_claims(stage: Stage) -> None:
+def test_what_is_owed_is_found_among_any_number_of_claims(stage: Testbed) -> None:
     ada = stage.client("ada")
     others = [Put(keys.claims(ada.session, f"a{n:04}"), b"[]") for n in range(1000)]
     stage.store.commit(Txn(id="txn_others", puts=tuple(others), quiet=True))
@@ -164,7 +163,7 @@ class Contested(dict[str, core.Spec]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: Stage) -> None:
+def test_threads_that_claim_at_once_do_not_trip_over_what_they_remember(stage: Testbed) -> None:
     ada = stage.remote("ada")
     ada.run(ada.tasks.publish("t1"))
     ada.context.tasks.claiming.specs = Contested()

@@ -16,16 +16,16 @@ from interlock.nouns.tasks import views
 from interlock.nouns.tasks.listing import TaskList, TaskView
 from interlock.nouns.tasks.task import STATES, NoTask, Spec, Status
 from interlock.store import Committed, Put, Range, Ref, Snapshot, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     return stage.client("ada")
 
 
@@ -87,7 +87,7 @@ def test_all_that_is_not_complete_is_listed_by_id(ada: Client) -> None:
     assert listed(ada, state=["complete", "running"]) == ["complete", "running"]
 
 
-def test_a_list_is_filtered_by_label_requirement_worker_and_prefix(stage: Stage) -> None:
+def test_a_list_is_filtered_by_label_requirement_worker_and_prefix(stage: Testbed) -> None:
     ada, bob = stage.client("ada"), stage.client("bob")
     publish(ada, "a", "b/1", labels=["red"], requires=["gpu"])
     publish(ada, "b/2", "b", labels=["red", "big"], requires=["gpu", "rust"])
@@ -124,7 +124,7 @@ def test_pages_join_to_the_whole_whatever_the_ids_and_the_way(
 class Counting:
     """How many items were read."""
 
-    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, stage: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
         self.items = 0
         read = stage.store.read
 
@@ -137,7 +137,7 @@ class Counting:
 
 
 def test_what_is_complete_costs_nothing_to_leave_out(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = [f"done{number}" for number in range(300)]
     publish(ada, *many, "b", "f", "p", "r", "x")
@@ -156,7 +156,7 @@ def test_what_is_complete_costs_nothing_to_leave_out(
 
 
 def test_what_a_page_costs_depends_on_how_many_are_wanted_not_on_how_many_there_are(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting, costs = Counting(stage, monkeypatch), []
     for first, last in ((0, 200), (200, 1500)):
@@ -169,7 +169,7 @@ def test_what_a_page_costs_depends_on_how_many_are_wanted_not_on_how_many_there_
 
 
 def test_open_tasks_behind_many_complete_ones_are_found_by_the_indexes(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = [f"a{number:04d}" for number in range(1500)]
     publish(ada, *over, *[f"z{number:03d}" for number in range(100)])
@@ -182,7 +182,7 @@ def test_open_tasks_behind_many_complete_ones_are_found_by_the_indexes(
 
 
 def test_a_page_of_complete_tasks_reads_only_its_part(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = [f"done{number:03d}" for number in range(300)]
     publish(ada, *many)
@@ -194,7 +194,7 @@ def test_a_page_of_complete_tasks_reads_only_its_part(
     assert counting.items < 100
 
 
-def test_who_works_on_it_is_shown_until_its_claim_is_over(stage: Stage, ada: Client) -> None:
+def test_who_works_on_it_is_shown_until_its_claim_is_over(stage: Testbed, ada: Client) -> None:
     publish(ada, "t", data={"x": 1}, labels=["red"])
     claimed = ada.run(ada.tasks.claim("t", ttl=10))
     began = stage.clock.wall()
@@ -212,7 +212,7 @@ def test_who_works_on_it_is_shown_until_its_claim_is_over(stage: Stage, ada: Cli
 
 
 def test_whoever_completes_while_we_look_is_not_called_stale(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(ada, "t")
     ada.run(ada.tasks.claim("t", ttl=10))
@@ -232,7 +232,7 @@ def test_whoever_completes_while_we_look_is_not_called_stale(
     assert (shown.state, shown.holder, shown.stale) == ("running", "ada", False)
 
 
-def test_a_task_that_waits_says_for_what_and_how_long(stage: Stage, ada: Client) -> None:
+def test_a_task_that_waits_says_for_what_and_how_long(stage: Testbed, ada: Client) -> None:
     began = stage.clock.wall()
     publish(ada, "need", "rest", backoff=8.0)
     ada.run(ada.tasks.publish("hangs", needs=["need"]))
@@ -252,7 +252,7 @@ def test_a_task_that_waits_says_for_what_and_how_long(stage: Stage, ada: Client)
     assert show(ada, "rest").retry_in == 0.0
 
 
-def test_what_came_of_it_and_who_did_it_is_shown(stage: Stage, ada: Client) -> None:
+def test_what_came_of_it_and_who_did_it_is_shown(stage: Testbed, ada: Client) -> None:
     publish(ada, "t")
     bob = stage.client("bob")
     bob.run(bob.tasks.claim("t"))
@@ -266,7 +266,7 @@ def test_what_came_of_it_and_who_did_it_is_shown(stage: Stage, ada: Client) -> N
     assert nothing.reason.startswith("there is no task nope; ")
 
 
-def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Stage, ada: Client) -> None:
+def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Testbed, ada: Client) -> None:
     publish(ada, "t")
     held = Status(state="blocked", on="+batch", place=-1)
     items = {
@@ -285,7 +285,7 @@ def test_a_batch_is_no_task_and_hides_what_it_holds_back(stage: Stage, ada: Clie
     assert listed(ada) == listed(ada, all=True) == ["member", "t"], "whoever comes moves it on"
 
 
-def put(stage: Stage, items: dict[str, Any]) -> None:
+def put(stage: Testbed, items: dict[str, Any]) -> None:
     puts = tuple(Put(key, codec.encode(value)) for key, value in items.items())
     assert isinstance(stage.store.commit(Txn(id="put", puts=puts, quiet=True)), Committed)
 
@@ -318,7 +318,7 @@ def test_a_long_list_does_not_keep_the_data_of_its_tasks(
 
 @pytest.mark.parametrize("part", [keys.data, keys.status, keys.owner])
 def test_a_task_that_cannot_be_read_is_left_out_and_the_others_are_listed(
-    stage: Stage, ada: Client, part: Callable[[str], str]
+    stage: Testbed, ada: Client, part: Callable[[str], str]
 ) -> None:
     publish(ada, "bad")
     publish(ada, "good")

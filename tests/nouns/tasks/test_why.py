@@ -11,20 +11,20 @@ from interlock.nouns.tasks.why import TOLD
 from interlock.runtime.text import render
 from interlock.runtime.why import Why
 from interlock.store import Put, Txn
-from interlock.testing.stage import Client, Stage
+from interlock.testing.testbed import Client, Testbed
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> Testbed:
+    return Testbed()
 
 
 @pytest.fixture
-def ada(stage: Stage) -> Client:
+def ada(stage: Testbed) -> Client:
     return stage.client("ada", ttl=600)
 
 
-def why(stage: Stage, thing: str) -> Why:
+def why(stage: Testbed, thing: str) -> Why:
     asker = stage.client("asker", ttl=None)
     return asker.run(asker.fleet.why(thing))
 
@@ -34,7 +34,7 @@ def publish(client: Client, task: str, *needs: str, **more: float) -> None:
 
 
 def test_a_blocked_task_is_followed_to_who_works_on_the_last_of_its_needs(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     publish(ada, "t1")
     publish(ada, "t2", "t1")
@@ -54,7 +54,7 @@ def test_a_blocked_task_is_followed_to_who_works_on_the_last_of_its_needs(
 
 
 def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_comes_first(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for task in ("done", "a", "b", "c"):
         publish(ada, task, retries=0)
@@ -84,7 +84,7 @@ def test_all_unmet_needs_are_named_and_the_one_that_will_not_clear_by_itself_com
     ]
 
 
-def test_a_need_that_several_have_is_told_once(stage: Stage, ada: Client) -> None:
+def test_a_need_that_several_have_is_told_once(stage: Testbed, ada: Client) -> None:
     publish(ada, "root")
     publish(ada, "left", "root")
     publish(ada, "right", "root")
@@ -92,7 +92,7 @@ def test_a_need_that_several_have_is_told_once(stage: Stage, ada: Client) -> Non
     assert [each.task for each in why(stage, "top").needs] == ["left", "root", "right"]
 
 
-def test_a_long_chain_is_followed_to_its_end_and_told_in_short(stage: Stage, ada: Client) -> None:
+def test_a_long_chain_is_followed_to_its_end_and_told_in_short(stage: Testbed, ada: Client) -> None:
     publish(ada, "c0")
     for number in range(1, 60):
         publish(ada, f"c{number}", f"c{number - 1}")
@@ -112,14 +112,14 @@ def chain(client: Client, count: int) -> str:
     return f"c{count - 1}"
 
 
-def test_a_chain_of_a_thousand_has_an_end_too(stage: Stage, ada: Client) -> None:
+def test_a_chain_of_a_thousand_has_an_end_too(stage: Testbed, ada: Client) -> None:
     found = why(stage, chain(ada, 1100))
     assert "which needs 1096 others" in found.because
     assert found.because.endswith("in the end c0 (pending): it waits for a worker")
 
 
 def test_a_chain_that_is_too_long_says_that_it_goes_on(
-    stage: Stage, ada: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Testbed, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interlock.nouns.tasks.why.FOLLOWED", 30)
     found = why(stage, chain(ada, 60))
@@ -130,7 +130,7 @@ def test_a_chain_that_is_too_long_says_that_it_goes_on(
 
 
 def test_of_more_than_a_thousand_needs_all_are_counted_and_the_failed_one_is_named(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     names = [f"n{number}" for number in range(1100)]
     ada.run(ada.tasks.publish_all([{"id": name} for name in names]))
@@ -145,7 +145,7 @@ def test_of_more_than_a_thousand_needs_all_are_counted_and_the_failed_one_is_nam
 
 @pytest.mark.parametrize("part", [keys.status, keys.data])
 def test_a_damaged_task_and_what_needs_it_say_so(
-    stage: Stage, ada: Client, part: Callable[[str], str]
+    stage: Testbed, ada: Client, part: Callable[[str], str]
 ) -> None:
     for task, need in (("bad", ()), ("mid", ("bad",)), ("top", ("mid",))):
         publish(ada, task, *need)
@@ -157,7 +157,7 @@ def test_a_damaged_task_and_what_needs_it_say_so(
     assert above.because.startswith("it needs mid, which needs bad (damaged): it is damaged:")
 
 
-def test_many_needs_are_counted_and_some_told(stage: Stage, ada: Client) -> None:
+def test_many_needs_are_counted_and_some_told(stage: Testbed, ada: Client) -> None:
     names = [f"n{number}" for number in range(30)]
     for name in names:
         publish(ada, name)
@@ -168,7 +168,7 @@ def test_many_needs_are_counted_and_some_told(stage: Stage, ada: Client) -> None
 
 
 def test_a_task_that_runs_names_its_worker_and_what_that_waits_for(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     bob = stage.client("bob")
     bob.run(bob.locks.acquire("merge"))
@@ -185,7 +185,7 @@ def test_a_task_that_runs_names_its_worker_and_what_that_waits_for(
 
 
 def test_a_blocked_task_leads_to_the_holder_at_the_end_of_the_chain(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     bob, cleo = stage.client("bob"), stage.client("cleo")
     for client, caller in ((ada, "shell-7"), (bob, "shell-8")):
@@ -202,7 +202,7 @@ def test_a_blocked_task_leads_to_the_holder_at_the_end_of_the_chain(
     )
 
 
-def test_a_lost_worker_is_in_nobodys_way(stage: Stage, ada: Client) -> None:
+def test_a_lost_worker_is_in_nobodys_way(stage: Testbed, ada: Client) -> None:
     publish(ada, "t1")
     bob = stage.client("bob", ttl=1.0)
     bob.run(bob.tasks.claim("t1"))
@@ -214,7 +214,7 @@ def test_a_lost_worker_is_in_nobodys_way(stage: Stage, ada: Client) -> None:
 
 
 def test_a_task_that_is_ready_says_who_it_waits_for_and_how_many_are_before_it(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     for task in ("g1", "g2", "g3"):
         ada.run(ada.tasks.publish(task, requires=["gpu", "rust"]))
@@ -226,7 +226,7 @@ def test_a_task_that_is_ready_says_who_it_waits_for_and_how_many_are_before_it(
     assert why(stage, "other").because == "it waits for a worker"
 
 
-def test_a_rest_says_how_long_and_why(stage: Stage, ada: Client) -> None:
+def test_a_rest_says_how_long_and_why(stage: Testbed, ada: Client) -> None:
     publish(ada, "t1", backoff=60)
     ada.run(ada.tasks.claim("t1"))
     ada.run(ada.tasks.fail("t1", "no disk"))
@@ -240,12 +240,12 @@ def test_a_rest_says_how_long_and_why(stage: Stage, ada: Client) -> None:
     assert why(stage, "t1").because == "it waits for a worker"
 
 
-def test_a_task_that_must_not_begin_yet_says_so(stage: Stage, ada: Client) -> None:
+def test_a_task_that_must_not_begin_yet_says_so(stage: Testbed, ada: Client) -> None:
     publish(ada, "t1", not_before=7200)
     assert why(stage, "t1").because == "it must not begin for 2 h"
 
 
-def test_a_task_whose_deadline_is_over_says_so(stage: Stage, ada: Client) -> None:
+def test_a_task_whose_deadline_is_over_says_so(stage: Testbed, ada: Client) -> None:
     publish(ada, "t1", deadline=10)
     publish(ada, "t2", deadline=10)
     ada.run(ada.tasks.claim("t2"))
@@ -254,7 +254,7 @@ def test_a_task_whose_deadline_is_over_says_so(stage: Stage, ada: Client) -> Non
     assert why(stage, "t2").because.startswith("ada has worked on it for 11 s, past its deadline")
 
 
-def test_what_is_over_says_how(stage: Stage, ada: Client) -> None:
+def test_what_is_over_says_how(stage: Testbed, ada: Client) -> None:
     for task in ("t1", "t2", "t3"):
         publish(ada, task)
     for task in ("t1", "t2"):
@@ -269,14 +269,14 @@ def test_what_is_over_says_how(stage: Stage, ada: Client) -> None:
     assert cancelled.because == "it failed 0 s ago: cancelled by ada: not needed"
 
 
-def test_a_task_that_is_not_there_is_not_blocked(stage: Stage) -> None:
+def test_a_task_that_is_not_there_is_not_blocked(stage: Testbed) -> None:
     found = why(stage, "task/t1")
     assert (found.blocked, found.state) == (False, "unknown")
     assert found.clear == "publish it: interlock task add t1"
 
 
 @pytest.mark.parametrize("name", ["-rf", "a//b", "x" * 201, "a\u2028b"])
-def test_a_bad_name_is_refused(stage: Stage, name: str) -> None:
+def test_a_bad_name_is_refused(stage: Testbed, name: str) -> None:
     for thing in (name, f"task/{name}", "task/+imp_1"):
         with pytest.raises(BadName):
             why(stage, thing)
@@ -285,7 +285,7 @@ def test_a_bad_name_is_refused(stage: Stage, name: str) -> None:
 
 
 def test_an_import_that_is_not_finished_is_no_task_that_anybody_knows(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     publish(ada, "t1")
     on = "+imp_1"
@@ -302,7 +302,9 @@ def test_an_import_that_is_not_finished_is_no_task_that_anybody_knows(
     assert "+" not in render(found)
 
 
-def test_a_plain_name_is_a_task_if_there_is_one_and_else_a_lock(stage: Stage, ada: Client) -> None:
+def test_a_plain_name_is_a_task_if_there_is_one_and_else_a_lock(
+    stage: Testbed, ada: Client
+) -> None:
     publish(ada, "merge")
     assert why(stage, "merge").thing == "task/merge"
     assert why(stage, "other").thing == "lock/other"
@@ -316,7 +318,7 @@ def test_a_plain_name_is_a_task_if_there_is_one_and_else_a_lock(stage: Stage, ad
 
 
 def test_a_capability_that_nobody_here_has_is_told_once_somebody_says_what_it_can(
-    stage: Stage, ada: Client
+    stage: Testbed, ada: Client
 ) -> None:
     ada.run(ada.tasks.publish("g1", requires=["gpu", "rust"]))
     publish(ada, "top", "g1")

@@ -19,8 +19,8 @@ from interlock.stores.redis.packing import pack
 from interlock.stores.redis.replies import Late
 from interlock.stores.redis.wire import LATEST
 from interlock.testing.conformance.place import committed, gather, txn, write
-from interlock.testing.proxy import Proxy
 from interlock.testing.servers import RedisServer
+from interlock.testing.servers.proxy import Proxy
 
 HOUR = 3600 * 1_000_000
 BOTH = pytest.mark.parametrize("kind", ["blocking", "async"])

@@ -85,7 +85,7 @@ def schema(parsed: Parsed) -> int:
 
 def selftest(parsed: Parsed) -> int:
     """Put the promises to the test, on the store that is meant."""
-    from interlock.testing.race import race
+    from interlock.testing.selftest import race
 
     request, store = parsed.request, Identity(parsed.common).store
     if not request.race:

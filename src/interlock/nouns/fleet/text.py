@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interlock.runtime.maintain import Maintained
     from interlock.runtime.text import Paint
     from interlock.runtime.why import Need, Why
-    from interlock.testing.race import Raced
+    from interlock.testing.selftest import Raced
 
 
 def why(outcome: Why, paint: Paint) -> str:

@@ -20,8 +20,8 @@ from interlock.testing.servers.process import (
     Tls,
     find,
     until,
+    unverified_tls,
 )
-from interlock.testing.servers.tls import context
 
 _TIMEOUT = 5.0
 _TRIES = 10
@@ -152,7 +152,7 @@ class EtcdServer(Server):
             http.client.HTTPConnection(HOST, self.port, timeout=timeout)
             if self.tls is None
             else http.client.HTTPSConnection(
-                HOST, self.port, timeout=timeout, context=context(self.tls)
+                HOST, self.port, timeout=timeout, context=unverified_tls(self.tls)
             )
         )
         try:

@@ -5,6 +5,8 @@ then reads from a pipe which only the test process can write to.  The pipe ends 
 process closes it or dies, by whatever signal; then the guard kills the server.  (A signal at the
 parent's death would come when the *thread* that started the server ends, and only on Linux.)
 Both have a session of their own, so that Ctrl-C reaches the test and not its servers.
+
+How the servers of a test ask themselves over TLS.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import atexit
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 from collections.abc import Callable
@@ -54,6 +57,16 @@ class Tls:
         """What a URL says about them."""
         mine = {"cert": self.cert, "key": self.key} if self.clients else {}
         return {"ca": self.ca, **mine}
+
+
+def unverified_tls(tls: Tls) -> ssl.SSLContext:
+    """A context that verifies no certificate: it only asks whether the test's server runs."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_NONE
+    if tls.clients:
+        made.load_cert_chain(tls.cert, tls.key)
+    return made
 
 
 def until(condition: Callable[[], object], what: str, timeout: float = _SIGNAL) -> None:
@@ -270,7 +283,7 @@ def _end() -> None:
         server.close()
 
 
-def _let_go() -> None:
+def _close_pipes_of_parent() -> None:
     """In the child of a fork: its copy of a guard's pipe would outlive the test."""
     for server in _started:
         guard, server._guard = server._guard, None  # noqa: SLF001
@@ -281,4 +294,4 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_close_pipes_of_parent)

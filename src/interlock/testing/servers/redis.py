@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
 from interlock.testing.servers.ports import HOST
-from interlock.testing.servers.process import PROBE, Server, Tls, find, until
-from interlock.testing.servers.tls import context
+from interlock.testing.servers.process import PROBE, Server, Tls, find, until, unverified_tls
 
 Reply: TypeAlias = "int | str | list[Reply] | None"
 
@@ -82,7 +81,7 @@ class RedisServer(Server):
         with socket.create_connection((HOST, self.port), timeout) as plain:
             if self.tls is None:
                 return self._talk(plain, words)
-            with context(self.tls).wrap_socket(plain) as secure:
+            with unverified_tls(self.tls).wrap_socket(plain) as secure:
                 return self._talk(secure, words)
 
     def forget(self, ns: str, revision: int) -> None:

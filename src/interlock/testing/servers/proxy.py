@@ -43,7 +43,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class ProxyCounts:
     """What went through so far: connections made and still open, and bytes."""
 
     connections: int
@@ -139,9 +139,9 @@ class Proxy:
         return url.replace(f"{host}:{port}", f"{HOST}:{self.port}")
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ProxyCounts:
         """What went through so far."""
-        found: list[Counts] = []
+        found: list[ProxyCounts] = []
         self._do(lambda: found.append(self._count()))
         return found[0]
 
@@ -302,8 +302,8 @@ class Proxy:
             link.requests.held = False
             link.quiet_at = time.monotonic() + _QUIET
 
-    def _count(self) -> Counts:
-        return Counts(
+    def _count(self) -> ProxyCounts:
+        return ProxyCounts(
             connections=self._connections,
             open=sum(link.client is not None for link in self._links),
             requests=self._bytes["requests"],
